@@ -1,41 +1,92 @@
-"""Experiments: all experiments and imported results in one table, the door to all other pages."""
+"""Experiments: the library of all experiments and imported results, as a table and other views."""
+
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
 from breakeven.storage.library.filters import chosen
 from breakeven.views.access import permissions
-from breakeven.views.library import disk, query, saved, selected, table
+from breakeven.views.library import disk, matrix, query, saved, selected, table, trends
 from breakeven.views.library.filling import watch
 from breakeven.views.parts import importing
 from breakeven.views.parts.actions import quick_race, quick_race_button
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.downloads import csv_button
 from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
+from breakeven.views.sides import view as sides
+from breakeven.views.suite_parts import view as suites
+
+GREETED = "library opened"
+"""In the session's state: the reader has been led to the recorded example."""
 
 
 def main() -> None:
     store = get_store()
     frame = catalog(store)
+    lead_to_example(frame)
     show_damaged(store)
-    if frame.empty:
+    view = ask_view()
+    if view == "Side by side":
+        sides.show(store)
+    elif view == "Suites":
+        suites.show(store)
+    elif frame.empty:
         selected.show_last(store)
         show_nothing(store, frame)
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        asked = query.ask_filter(frame)
-        with st.popover("Columns", icon=":material/view_column:", width="content"):
-            columns = table.ask_columns()
-            query.ask_sort()
-        saved.show()
-        disk.show(store, frame)
-        with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
-            st.caption("The same list without the browser, for programs with `--json`:")
-            st.code(query.command(asked), language="bash", wrap_lines=True)
+    else:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            asked = query.ask_filter(frame)
+            columns = show_tools(store, frame, asked) if view == "Table" else []
+        if view == "Table":
+            show_experiments(store, frame, asked, columns)
+        else:
+            VIEWS[view](store, frame, asked)
+
+
+def lead_to_example(frame: pd.DataFrame) -> None:
+    """Opens the recorded example on a first visit, before anything was run on this machine. An
+    address of version 0.1, which named an experiment alone, leads to the experiment."""
+    if asked := st.query_params.get("experiment"):
+        st.switch_page("views/experiment.py", query_params={"experiment": asked})
+    is_first = GREETED not in st.session_state and not st.query_params
+    st.session_state[GREETED] = True
+    if is_first and not (frame["origin"] == "local").any() and len(frame):
+        st.switch_page("views/experiment.py")
+
+
+def ask_view() -> str:
+    """How the library is shown; the address keeps the choice."""
+    names = ["Table", *VIEWS, "Side by side", "Suites"]
+    given = bound("view", names[0], names)
+    chosen = st.segmented_control(
+        "View", names, default=names[given.pop("index")], required=True,
+        label_visibility="collapsed", **given,
+    )  # fmt: skip
+    return chosen or names[0]
+
+
+def show_tools(store: Store, frame: pd.DataFrame, asked: Filter) -> list[str]:
+    """Columns, saved views, disk and the command that lists the same; the chosen columns."""
+    with st.popover("Columns", icon=":material/view_column:", width="content"):
+        columns = table.ask_columns()
+        query.ask_sort()
+    saved.show()
+    disk.show(store, frame)
+    with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
+        st.caption("The same list without the browser, for programs with `--json`:")
+        st.code(query.command(asked), language="bash", wrap_lines=True)
+    return columns
+
+
+def show_experiments(store: Store, frame: pd.DataFrame, asked: Filter, columns: list[str]) -> None:
+    """The table of what the filter finds, and what can be done with the rows that are ticked."""
     found = chosen(frame, asked)
     actions = st.container()
     picked = show_table(frame, found, columns)
@@ -88,5 +139,11 @@ def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
         told.append(f"{pending:,} not compared yet; their numbers fill in by themselves")
     return told
 
+
+VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {
+    "Matrix": matrix.show,
+    "Trends": trends.show,
+}
+"""Views of the experiments that the filter finds."""
 
 main()

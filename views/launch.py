@@ -20,10 +20,14 @@ from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.parts import device_now
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
+from breakeven.views.suite_parts import start as suite_form
+
+EXPERIMENT, SUITE = "experiment", "suite"
 
 
 def main() -> None:
@@ -31,6 +35,14 @@ def main() -> None:
     if not permissions.may_act():
         st.info(permissions.viewing_only(), icon=":material/visibility:")
         return
+    if ask_kind() == SUITE:
+        suite_form.show()
+        return
+    launch_experiment(store)
+
+
+def launch_experiment(store: Store) -> None:
+    """The form of one experiment, once the hardware is known."""
     probe = look_at_machine(data_dir())
     if not probe.done():
         wait_for_probe()
@@ -73,6 +85,18 @@ def main() -> None:
             launch(spec, machine)
         except RunnerError as error:
             st.error(inert(error), icon=":material/error:")
+
+
+def ask_kind() -> str:
+    """Whether one experiment is launched, or a suite of models."""
+    kinds = [EXPERIMENT, SUITE]
+    given = bound("start", EXPERIMENT, kinds)
+    chosen = st.segmented_control(
+        "What to launch", kinds, default=kinds[given.pop("index")], required=True,
+        format_func={EXPERIMENT: "One experiment", SUITE: "A suite of models"}.__getitem__,
+        label_visibility="collapsed", **given,
+    )  # fmt: skip
+    return str(chosen)
 
 
 def ask_preset() -> str:

@@ -101,6 +101,8 @@ _RECORDED = (
               format_count),
     _recorded("expected_seconds", "Expected time", "An estimate from what is known so far.",
               format_seconds, "s"),
+    _recorded("planned_seconds", "Total", "Training time for the planned steps, with compiling.",
+              format_seconds),
     _recorded("elapsed_seconds", "Elapsed time", "Wall time since the first run started.",
               format_seconds, "s"),
     _recorded("loss_difference", "Difference in loss to the baseline",

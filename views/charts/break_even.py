@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from breakeven.storage.comparison.plan import TimeEstimate, estimate_time
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.numbers.metrics import METRICS
@@ -38,10 +39,8 @@ class Curve:
     look: Look
     steps: Any
     seconds: Any
-    start: float
-    """Seconds of compiling."""
-    slope: float | None
-    """Seconds per steady step; None where no steady step was measured."""
+    estimate: TimeEstimate | None
+    """None where no steady step was measured."""
     pays_off: float | None = None
     """Steps until break-even; None for never, unsure, and runs that have none."""
     note: str = ""
@@ -52,7 +51,7 @@ class Curve:
 
     def at(self, step: Any) -> Any:
         """Seconds at a step, or at several, as estimated."""
-        return self.start + (self.slope or 0.0) * step
+        return 0.0 if self.estimate is None else self.estimate.total_seconds(step)
 
 
 def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
@@ -76,9 +75,8 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     by_label = {result.label: result for result in results}
     baseline = of_role(results, "baseline")
-    usual = baseline.measured.step_seconds if baseline else None
     return [
-        _curve(label, role, look, run, by_label.get(label), usual)
+        _curve(label, role, look, run, by_label.get(label), baseline)
         for label, role, look, run in by_run(frame)
     ]
 
@@ -89,16 +87,13 @@ def _curve(
     look: Look,
     run: pd.DataFrame,
     result: Result | None,
-    baseline_seconds: float | None,
+    baseline: Result | None,
 ) -> Curve:
-    start, slope, pays_off, note = 0.0, None, None, ""
-    if result is not None:
-        start, slope = result.measured.compile_seconds or 0.0, result.measured.step_seconds
-        if result.speedup is not None and baseline_seconds is not None:
-            slope = baseline_seconds / result.speedup.median
+    pays_off, note = None, ""
+    estimate = None if result is None else estimate_time(result, baseline)
     found = None if result is None else result.break_even
-    if found is not None and baseline_seconds is not None:
-        start, slope, note = found.compile_seconds, baseline_seconds - found.gain, found.verdict
+    if found is not None and baseline is not None:
+        note = found.verdict
         if found.verdict == "reached" and found.steps is not None:
             chance = ", perhaps never" if found.high == math.inf else ""
             note = f"after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
@@ -109,8 +104,7 @@ def _curve(
         look=look,
         steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
         seconds=run["seconds"].to_numpy(float),
-        start=start,
-        slope=slope,
+        estimate=estimate,
         pays_off=pays_off,
         note=f": {note}" if note else "",
     )
@@ -130,7 +124,7 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None, *, is_saved: bool) ->
     steps = np.linspace(0.0, horizon, NUM_POINTS)
     zero = baseline if is_saved else None
     for curve in curves:
-        is_estimated = None not in (curve.slope, zero.slope if zero else 0.0)
+        is_estimated = curve.estimate is not None and (zero is None or zero.estimate is not None)
         _add(figure, curve, *_measured(curve, zero), named=not is_estimated, opacity=0.6,
              line={**MEASURED, "color": curve.look.color})  # fmt: skip
         if is_estimated:

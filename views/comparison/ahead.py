@@ -18,7 +18,7 @@ from breakeven.views.upkeep.memory import share_with_arrow
 IMPORTED = (
     "breakeven.storage.team.opening",
     "breakeven.storage.comparison.comparison",
-    "breakeven.views.comparison.charts",
+    "breakeven.views.comparison.tabs",
     "breakeven.views.comparison.behind_verdicts",
     "breakeven.views.comparison.ranks",
     "breakeven.views.comparison.why",
@@ -88,11 +88,8 @@ def _wait() -> None:
 
 
 def compare_newest() -> None:
-    """Draws the charts too; whoever comes first finds them kept. Who is there already, maybe for
-    another experiment, is not kept waiting by it."""
     from breakeven.storage import queries
     from breakeven.storage.comparison.comparison import compare
-    from breakeven.views.comparison.charts import draw
     from breakeven.views.shared.resources import data_dir, open_store, process_wide
     from breakeven.views.shared.selection import to_begin_with
 
@@ -105,5 +102,3 @@ def compare_newest() -> None:
     shown = experiments[~experiments["archived"]]
     for one in to_begin_with(shown if len(shown) else experiments):
         compare(store, one)
-        if folder not in read:
-            draw(store, one)

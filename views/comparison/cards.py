@@ -19,7 +19,7 @@ from breakeven.views.charts import speed as speed_charts
 from breakeven.views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import device_panel
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
-from breakeven.views.parts.cards import Card, Charts, Draw
+from breakeven.views.parts.cards import Card, Draw
 
 OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """What may stand below losses instead of steps, and how a choice calls it."""
@@ -33,28 +33,52 @@ THROUGHPUT = {
 """What is counted per second, and how a choice calls it."""
 
 
-def cards(
-    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
-) -> Charts:
-    """Every chart of some runs; `steps`: what `storage.queries.step_times` says of all of them."""
-    experiment_id, spec = comparison.experiment_id, comparison.spec
-    steps = _of(steps, results)
-    if steps.empty:
-        return Charts()
-    events = _of(queries.compiler_events(store, experiment_id), results)
-    above = [_break_even(store, experiment_id, results)]
-    if spec.kind.ends_by_width:
-        above = [*_speedups(store, comparison, results), *above]
-    if not spec.is_inference:
-        above.append(_losses(store, comparison, results, steps))
-    left = [_step_times(steps, events), _metric(results, "compile_seconds")]
-    right = [*_throughput(results), _memory(results)]
-    if spec.kind.trains_fully:
+def verdict_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    """Which backend pays off, and when."""
+    if not _has_steps(results):
+        return []
+    found = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
+    return [*found, _break_even(store, comparison.experiment_id, results)]
+
+
+def learning_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    """Whether the runs learn the same thing."""
+    if not _has_steps(results) or comparison.spec.is_inference:
+        return []
+    steps = _of(queries.step_times(store, comparison.experiment_id), results)
+    found = [_losses(store, comparison, results, steps)]
+    if comparison.spec.kind.trains_fully:
         scores = _evaluations(store, comparison, results, steps)
-        left.append(_scores(store, experiment_id, scores, results, task_scores(results)))
-        right.append(_scores(store, experiment_id, scores, results, ["loss"]))
-    device = device_panel.card(_of(queries.device_samples(store, experiment_id), results), "device")
-    return Charts(above, left, right, [device] if device else [])
+        for names in (task_scores(results), ["loss"]):
+            found.append(_scores(store, comparison.experiment_id, scores, results, names))
+    return found
+
+
+def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    """What a step, compiling and memory come to."""
+    if not _has_steps(results):
+        return []
+    steps = _of(queries.step_times(store, comparison.experiment_id), results)
+    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
+    return [_step_times(steps, events), *_throughput(results),
+            _metric(results, "compile_seconds"), _memory(results)]  # fmt: skip
+
+
+def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    """What the device did meanwhile."""
+    samples = _of(queries.device_samples(store, comparison.experiment_id), results)
+    found = device_panel.card(samples, "device") if _has_steps(results) else None
+    return [found] if found else []
+
+
+def all_cards(store: Store, comparison: Comparison) -> list[Card]:
+    """Every chart of all runs, in the order of the page."""
+    kinds = (verdict_cards, learning_cards, speed_cards, device_cards)
+    return [card for kind in kinds for card in kind(store, comparison, comparison.results)]
+
+
+def _has_steps(results: Sequence[Result]) -> bool:
+    return any(result.measured.num_steps for result in results)
 
 
 def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:

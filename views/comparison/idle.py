@@ -37,24 +37,19 @@ def compare_rest() -> None:
 
 
 def compare_next(store: Store, tried: Tried) -> bool:
-    """Compares and draws the newest experiment that is over, of which that is not kept and was not
-    `tried`; False without one. Charts only where they are kept: in a team's store they are not."""
+    """Compares the newest experiment that is over, of which that is not cached and was not `tried`;
+    False without one."""
     from breakeven.storage.compiling.ladder import find_ladder
     from breakeven.storage.library.ahead import next_to_compare, state_of
     from breakeven.storage.library.catalog import compute
-    from breakeven.views.comparison.charts import draw
-    from breakeven.views.comparison.kept_charts import all_kept
 
-    draws = store.results is not None and not store.results.is_shared
-    one = next_to_compare(store, tried, all_kept(store) if draws else None)
+    one = next_to_compare(store, tried, None)
     if one is None:
         return False
     tried.add(state_of(one))
     compute(store, 0.0, only=[one.experiment_id])
     with suppress(Exception):  # Whatever one experiment holds, its page tells of it.
         find_ladder(store, one.experiment_id)
-        if draws:
-            draw(store, one.experiment_id)
     return True
 
 

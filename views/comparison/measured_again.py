@@ -92,13 +92,13 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
         if beside := remarks(found):
             st.caption(" ".join(map(sentence, beside)))
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link("views/compare.py", label=f"What was recorded, "
+            st.page_link("views/experiment.py", label=f"What was recorded, "
                          f"{words.moment(found.recorded.submitted)}", icon=":material/history:",
                          query_params={"experiment": found.recorded.experiment_id})  # fmt: skip
             sides = [found.recorded.experiment_id, experiment_id]
-            st.page_link("views/difference.py", label="Side by side, with what differs",
+            st.page_link("views/experiments.py", label="Side by side, with what differs",
                          icon=":material/compare_arrows:",
-                         query_params={"side": sides})  # fmt: skip
+                         query_params={"view": "Side by side", "side": sides})  # fmt: skip
 
 
 def html(found: Replay) -> Html:
@@ -128,6 +128,6 @@ def _show_links(store: Store, found: list[str]) -> None:
             row: pd.Series = listed.loc[experiment_id]
             spec = queries.experiment_spec(store, experiment_id)
             of = printable(", ".join(spec.backends) or "baseline")
-            st.page_link("views/compare.py", label=f"{inert(of)}, {words.moment(row['submitted'])}",
-                         icon=":material/replay:",
+            label = f"{inert(of)}, {words.moment(row['submitted'])}"
+            st.page_link("views/experiment.py", label=label, icon=":material/replay:",
                          query_params={"experiment": experiment_id})  # fmt: skip

@@ -12,7 +12,6 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.labels import MAX_NAME, MAX_TAG, Labels
-from breakeven.runner.folders.states import ExperimentState
 from breakeven.storage import queries
 from breakeven.storage.difference.sides import MAX_SIDES
 from breakeven.storage.index.store import Store
@@ -70,13 +69,8 @@ def _show_links(rows: pd.DataFrame) -> None:
         _show_links_of_several(rows)
         return
     one = {"experiment": rows["experiment_id"].iloc[0]}
-    active = ExperimentState(rows["state"].iloc[0]).is_active
-    st.page_link("views/compare.py", label="Compare", icon=":material/leaderboard:",
+    st.page_link("views/experiment.py", label="Open", icon=":material/leaderboard:",
                  query_params=one)  # fmt: skip
-    if active:
-        st.page_link("views/live.py", label="Live", icon=":material/monitor_heart:",
-                     query_params=one)  # fmt: skip
-    st.page_link("views/run.py", label="Runs", icon=":material/troubleshoot:", query_params=one)
     report_menu.links(one["experiment"])
 
 
@@ -87,9 +81,10 @@ def _show_links_of_several(rows: pd.DataFrame) -> None:
                     width="content")  # fmt: skip
     else:
         st.page_link(
-            "views/difference.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
+            "views/experiments.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
             icon=":material/compare_arrows:",
-            query_params=[("side", one) for one in rows["experiment_id"]],
+            query_params=[("view", "Side by side"),
+                          *(("side", one) for one in rows["experiment_id"])],
         )  # fmt: skip
     report_menu.links(*rows["experiment_id"].dropna())
 

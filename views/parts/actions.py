@@ -28,7 +28,7 @@ from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir, look_at_machine
 
-LIVE = "views/live.py"
+EXPERIMENT = "views/experiment.py"
 
 
 def quick_race_button() -> bool:
@@ -64,7 +64,7 @@ def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
     folder = data_dir()
     experiment_id = submit(folder, spec)
     ensure_supervisor(folder)
-    st.switch_page(LIVE, query_params={"experiment": experiment_id})
+    st.switch_page(EXPERIMENT, query_params={"experiment": experiment_id})
 
 
 def work_off_the_queue() -> None:
@@ -118,7 +118,7 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
         with errors_said():
             resume(find_experiment(folder, experiment_id))
             ensure_supervisor(folder)
-            st.switch_page(LIVE, query_params={"experiment": experiment_id})
+            st.switch_page(EXPERIMENT, query_params={"experiment": experiment_id})
 
 
 def again_link(

@@ -85,19 +85,3 @@ class Card:
     def table(self) -> pd.DataFrame:
         """All that was measured."""
         return self.data() if callable(self.data) else self.data
-
-
-@dataclass(frozen=True)
-class Charts:
-    """What there is to chart of some runs, by where it stands: over the whole width, side by side,
-    and at the end."""
-
-    above: Sequence[Card] = ()
-    left: Sequence[Card] = ()
-    right: Sequence[Card] = ()
-    below: Sequence[Card] = ()
-
-    @property
-    def all(self) -> list[Card]:
-        """In the order of the page."""
-        return [*self.above, *self.left, *self.right, *self.below]

@@ -110,7 +110,7 @@ def _say(one: Came) -> None:
         return
     st.success(f"**{inert(one.name)}**: {_told(one)}", icon=":material/check_circle:")
     for experiment_id in one.brought.runs.experiments[:5]:
-        st.page_link("views/compare.py", label=f"Compare {inert(experiment_id)}",
+        st.page_link("views/experiment.py", label=f"Open {inert(experiment_id)}",
                      icon=":material/leaderboard:",
                      query_params={"experiment": experiment_id})  # fmt: skip
     if one.data_file is not None:

@@ -22,19 +22,15 @@ from breakeven.views.shared.selection import titles
 MAX_NAMED = 2
 """Of what somebody waits for."""
 SHOWN = 20
-"""Of what waits, at first and with each "Show more": a row has six buttons, and Live draws all anew
+"""Of what waits, at first and with each "Show more": a row has six buttons, and all are drawn again
 every few seconds, beside the run that is being timed."""
 RELEASE_PIXELS = 64
 """Width of the two buttons that stand in one place, so that the others line up."""
 
 
-def show_queue(active: pd.DataFrame, shown: str) -> None:
-    """What else is active, first to last, and what may be done with it on the right, where the
-    buttons of all stand below each other; `active` has the rows of `storage.queries.
-    list_experiments` that are not over, `shown` is the one that the page is about. Where one alone
-    runs, no folder is looked at."""
-    if len(active) < 2 and not (active["state"] == ExperimentState.QUEUED).any():
-        return
+def show_queue(active: pd.DataFrame) -> None:
+    """What runs and what waits, in order, with the buttons for each on the right; `active` has the
+    rows of `storage.queries.list_experiments` that are not over."""
     folder, names = data_dir(), titles(active.set_index("experiment_id"))
     at_work = queue_order.at_work(folder, names)
     # One that is at work has runs, too, that wait for others to have loaded.
@@ -53,7 +49,7 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
         if permissions.may_act():
             _show_pause(order.paused)
     waiting = [one.experiment_id for one in found]
-    running = [key for key in names if key not in waiting and key != shown]
+    running = [key for key in names if key not in waiting]
     num_shown = st.session_state.get("queue-shown", SHOWN)
     for key in [*running, *waiting[:num_shown]]:
         place = waiting.index(key) if key in waiting else None
@@ -69,8 +65,7 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
             with st.container(horizontal=True, width="content", gap="small"):
                 if permissions.may_act() and place is not None:
                     _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
-                if key != shown:  # which has its button above
-                    actions.stop_button(key)
+                actions.stop_button(key)
     if len(waiting) > num_shown:
         _show_more(len(waiting) - num_shown, num_shown)
 
@@ -104,7 +99,7 @@ def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
     else:
         words.state_badge(ExperimentState.RUNNING if place is None else ExperimentState.QUEUED)
     number = "" if place is None else f"{place + 1}. "
-    st.page_link("views/live.py", label=f"{number}{inert(name)}",
+    st.page_link("views/experiment.py", label=f"{number}{inert(name)}",
                  query_params={"experiment": key})  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from breakeven.views.comparison import (
     verdicts,
     why,
 )
-from breakeven.views.comparison.cards import cards
+from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.exports import Origin, experiment_origin
 from breakeven.views.shared import reproduce
@@ -108,7 +108,6 @@ def content(store: Store, experiment_id: str) -> Content:
 
 
 def _of_runs(store: Store, comparison: Comparison) -> Told:
-    steps = queries.step_times(store, comparison.experiment_id)
     notes = [sentence(caution_words(note)) for note in comparison.notes]
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     behind = behind_verdicts.table(comparison)
@@ -116,7 +115,6 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     climbed = find_ladder(store, comparison.experiment_id)
     down = [] if climbed is None else [f"Down the ladder: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip
-    drawn = cards(store, comparison, comparison.results, steps)
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
     explained = explain(store, comparison.experiment_id)
@@ -128,7 +126,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
         captions=[verdicts.noise_text(comparison), *notes, *down],
         doubts=[*warnings, *verdicts.doubts(comparison.results)],
         tables=[] if behind.empty else [sure],
-        cards=[*ladder.cards(climbed), *reasons, *drawn.all],
+        cards=[*ladder.cards(climbed), *reasons, *all_cards(store, comparison)],
     )
 
 

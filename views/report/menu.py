@@ -48,7 +48,7 @@ def links(*asked: str) -> None:
 def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> None:
     """A menu that is made once somebody opens it, without the rest of the page; `asked`: the id of
     an experiment or of a suite run."""
-    menu = st.popover("Take away", key="take-away", icon=":material/download:", on_change="rerun")
+    menu = st.popover("Export", key="export", icon=":material/download:", on_change="rerun")
     if not menu.open:
         return
     with menu, files_of(about):

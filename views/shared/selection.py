@@ -1,8 +1,7 @@
 """Which experiment and run a page shows. The address says it, so a link or a reload shows it again.
 
-A page that is opened without saying (from the navigation bar) shows what was chosen last on any
-page, and else what the page itself thinks best. What a page picks by itself is no choice: Live
-shows what runs, and Compare afterwards what it showed before.
+A page that is opened without an experiment in the address (from the navigation bar) shows the one
+that was chosen last, and else what the page itself thinks best, which is no choice.
 """
 
 from collections import Counter
@@ -24,54 +23,37 @@ NO_RUN = "no other run"
 """What stands for no suite run to compare with."""
 
 
-def choose_experiment(
-    page: str,
-    experiments: pd.DataFrame,
-    *,
-    before: Sequence[str] = (),
-    otherwise: Sequence[str] = (),
-) -> pd.Series | None:
+def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = ()) -> pd.Series:
     """The experiment to show, as a row of `storage.queries.list_experiments`, and its selector.
 
-    `before`: ids that come before the one chosen last, unless that is among them; `otherwise`:
-    those that come after it. None if there is no experiment.
+    `experiments` has a row at least. `otherwise`: ids that come after the one chosen last.
     """
-    if experiments.empty:
-        return None
-    # What was put away is shown to whoever asks for it by its address.
+    # An archived experiment is shown where the address names it.
     asked = experiments["experiment_id"] == st.query_params.get("experiment")
     shown = ~experiments["archived"] | asked
     rows = experiments[shown if shown.any() else slice(None)].set_index("experiment_id", drop=False)
     named = titles(rows)
-    chosen = _choose(page, "experiment", list(named), named.__getitem__, before, otherwise)
-    return rows.loc[chosen]
+    return rows.loc[_choose("experiment", list(named), named.__getitem__, otherwise)]
 
 
 def to_begin_with(ended: pd.DataFrame) -> list[str]:
-    """What Compare shows of its own accord: the latest experiment that is over, of this machine
+    """What the page shows without a choice: the latest experiment that is over, of this machine
     if there is one, else of the examples."""
     mine = ended[ended["origin"] == "local"]
     first = (mine if len(mine) else ended)[:1]
     return [str(one) for one in first["experiment_id"]]
 
 
-def choose_run(page: str, runs: pd.DataFrame) -> pd.Series:
-    """The run to show, as a row of `storage.queries.list_runs`, and its selector."""
-    rows = runs.set_index("run_id", drop=False)
-    chosen = _choose(page, "run", list(rows.index), lambda key: str(rows.loc[key, "label"]))
-    return rows.loc[chosen]
-
-
 def choose_suite_run(runs: pd.DataFrame) -> pd.Series:
     """The suite run to show, as a row of `storage.queries.list_suite_runs`, and its selector."""
     rows = runs.set_index("suite_run", drop=False)
-    return rows.loc[_choose("suites", "suite_run", list(rows.index), str)]
+    return rows.loc[_choose("suite_run", list(rows.index), str)]
 
 
 def choose_earlier(runs: pd.DataFrame, suite_run: str) -> str:
     """The id of the suite run to compare with, and its selector; empty for none."""
     others = runs.loc[runs["suite_run"] != suite_run, "suite_run"]
-    chosen = _choose("suites", "against", [NO_RUN, *others], "against {}".format, (NO_RUN,))
+    chosen = _choose("against", [NO_RUN, *others], "against {}".format, (NO_RUN,))
     return "" if chosen == NO_RUN else chosen
 
 
@@ -111,14 +93,9 @@ def told_apart(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _choose(
-    page: str,
-    what: str,
-    options: list[str],
-    text: Callable[[str], str],
-    before: Sequence[str] = (),
-    otherwise: Sequence[str] = (),
+    what: str, options: list[str], text: Callable[[str], str], otherwise: Sequence[str] = ()
 ) -> str:
-    key, picked = f"{page}_{what}", f"{page}_{what}_picked"
+    key, picked = f"chosen_{what}", f"chosen_{what}_picked"
     asked = st.query_params.get(what)
     st.session_state[SILENT] = asked is None
     if asked is not None and asked not in options:
@@ -126,8 +103,7 @@ def _choose(
     if asked is not None and asked != st.session_state.get(picked):
         st.session_state[what] = asked
     last = st.session_state.get(what)
-    candidates = [asked, *(one for one in before if one == last), *before, last, *otherwise,
-                  options[0]]  # fmt: skip
+    candidates = [asked, last, *otherwise, options[0]]
     chosen = next(option for option in candidates if option in options)
     st.session_state[key] = chosen
     label = what.replace("_", " ").capitalize()

@@ -34,20 +34,17 @@ MANY = 200
 """Experiments from which on somebody ought to think twice."""
 
 
-def show_start(*, expanded: bool) -> None:
-    """The form, for those who may start something; it says why it cannot be filled in."""
-    if not permissions.may_act():
+def show() -> None:
+    """The form, once the hardware is known."""
+    machine = capabilities()
+    if machine is None:
+        st.caption("Detecting the hardware of this machine: the form opens within 10 seconds.")
+        if st.button("Try again", key="suite-look"):
+            st.rerun()
         return
-    with st.expander("Start a suite", icon=":material/playlist_play:", expanded=expanded):
-        machine = capabilities()
-        if machine is None:
-            st.caption("This machine is being looked at; the form is here in some seconds.")
-            if st.button("Look again", key="suite-look"):
-                st.rerun()
-            return
-        with errors_said():
-            cells, command = _ask(machine)
-            _offer(cells, command, machine)
+    with errors_said():
+        cells, command = _ask(machine)
+        _offer(cells, command, machine)
 
 
 def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
@@ -102,7 +99,9 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
 def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> None:
     """How much it is, the command that does the same, and the button."""
     count = words.plural(len(cells), "experiment")
-    warned = " Stop whatever you do not want to wait for on Live." if len(cells) > MANY else ""
+    warned = (
+        " Machine can stop those that you do not want to wait for." if len(cells) > MANY else ""
+    )
     st.caption(f"{count}, each of every backend beside a baseline and a control.{warned}")
     with st.container(horizontal=True, vertical_alignment="center"):
         clicked = st.button(f"Queue {count}", type="primary", icon=":material/rocket_launch:",
@@ -124,8 +123,8 @@ def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
     except RunnerError as error:
         st.error(inert(error), icon=":material/error:")
         return
-    st.query_params["suite_run"] = str(cells[0].suite_run)
-    st.rerun()
+    query = {"view": "Suites", "suite_run": str(cells[0].suite_run)}
+    st.switch_page("views/experiments.py", query_params=query)
 
 
 def _usual_backends(machine: Capabilities) -> list[str]:

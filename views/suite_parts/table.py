@@ -113,7 +113,7 @@ def _to_experiment(one: Outcome, scenario: str, text: Html) -> Html:
     """The text, leading to the experiment on Compare, which is the page at the root."""
     key = one.experiments.get(scenario)
     return (
-        f'<a class="quiet" target="_self" href="./?experiment={quote(key)}">{text}</a>'
+        f'<a class="quiet" target="_self" href="./experiment?experiment={quote(key)}">{text}</a>'
         if key
         else text
     )

@@ -1,4 +1,4 @@
-"""Trends: how the same training fared over days and versions, and which changes came to stay."""
+"""The same training over days and versions, and which changes of its numbers lasted."""
 
 import shlex
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.filters import filter_arguments
+from breakeven.runner.commands.filters import Filter, filter_arguments
+from breakeven.storage.index.store import Store
 from breakeven.storage.library.backend_rows import backend_rows
 from breakeven.storage.library.filters import chosen
 from breakeven.storage.library.trends import QUANTITIES, Point, Series, trends
@@ -15,7 +16,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
 from breakeven.views.charts.trend import trend
-from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
+from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, link_to
 from breakeven.views.library.filling import tell_pending, watch
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.exports import Origin, files_of
@@ -23,14 +24,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked
-from breakeven.views.shared.resources import get_store
 
-EMPTY = """\
-#### Nothing to follow yet
-
-Run the same training again, on another day or with another version of torch, and its numbers line
-up here. A change that came to stay is marked, with what else changed just then.
-"""
 ICONS = {
     True: ":red[:material/trending_down:] worse,",
     False: ":green[:material/trending_up:] better,",
@@ -40,21 +34,13 @@ MAX_LISTED = 5
 """Trainings whose changes are listed at once."""
 
 
-def main() -> None:
-    store = get_store()
-    frame, asked = ask_which(store, EMPTY)
+def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
+    """The trends of the experiments that the filter finds in the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: exit status 5 once something came to a worse level.")
-            parts = [
-                "python",
-                "-m",
-                "breakeven.storage",
-                "trend",
-                f"--of={quantity}",
-                "--fail-if=worse>2%",
-            ]
+            parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
             st.code(shlex.join([*parts, *filter_arguments(asked)]), language="bash",
                     wrap_lines=True)  # fmt: skip
     found = chosen(frame, asked)
@@ -149,7 +135,9 @@ def _changes(title: str, group: Sequence[Series]) -> Markdown:
 
 
 def _linked_day(point: Point) -> Markdown:
-    return f"[{inert(when_text(point))}](./?experiment={inert(quote(point.experiment_id))})"
+    return (
+        f"[{inert(when_text(point))}](./experiment?experiment={inert(quote(point.experiment_id))})"
+    )
 
 
 def _group_title(group: Sequence[Series]) -> str:
@@ -186,6 +174,3 @@ def linked_table(shown: Sequence[Series]) -> pd.DataFrame:
         for one in shown
         for point in reversed(one.points)
     ])  # fmt: skip
-
-
-main()

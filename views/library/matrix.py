@@ -1,35 +1,29 @@
-"""Matrix: every backend against models, batch sizes, devices, versions, in one heat map."""
+"""Every backend against models, batch sizes, devices, versions, in one heat map."""
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.commands.filters import Filter
+from breakeven.storage.index.store import Store
 from breakeven.storage.library.backend_rows import backend_rows
 from breakeven.storage.library.filters import chosen
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.library import query
-from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
+from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, link_to
 from breakeven.views.library.filling import tell_pending, watch
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.exports import Origin, files_of
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.resources import get_store
 
-EMPTY = """\
-#### Nothing to compare yet
-
-Each experiment that is over fills a row of cells here: its backends, by its model, batch size,
-precision, device or version. Launch one, or a whole suite, and come back.
-"""
 SHOWN = 8
 """Values that a sentence names."""
 
 
-def main() -> None:
-    store = get_store()
-    frame, asked = ask_which(store, EMPTY)
+def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
+    """The matrix of the experiments that the filter finds in the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         across = st.selectbox(
             "Across", ACROSS, **bound("across", "model", ACROSS), format_func=query.title,
@@ -105,6 +99,3 @@ def linked_table(found: Matrix) -> pd.DataFrame:
     shown["Speed"], shown["Parity"] = frame["speed_verdict"], frame["parity"]
     shown["experiment"] = [link_to(key) for key in frame["experiment_id"]]
     return shown
-
-
-main()

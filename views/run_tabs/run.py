@@ -1,4 +1,4 @@
-"""Run: everything recorded about one run, down to the log and the command that repeats it."""
+"""One run of an experiment: everything that it recorded, down to its log."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
 from breakeven.views.comparison import device_panel, measured_again
-from breakeven.views.parts.actions import again_link, resume_button
-from breakeven.views.parts.damaged import show_damaged
-from breakeven.views.parts.expected import expect_parts
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.parts.tables import of_run
 from breakeven.views.run_tabs import compiling as run_compiling
@@ -23,11 +20,12 @@ from breakeven.views.run_tabs import records as run_records
 from breakeven.views.run_tabs import scores as run_scores
 from breakeven.views.run_tabs import steps as run_steps
 from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked
-from breakeven.views.shared.resources import get_store
-from breakeven.views.shared.selection import choose_experiment, choose_run
 
+PARAMETER = "run"
+ALL_RUNS = "all"
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (
     "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "peak_memory_bytes",
@@ -35,7 +33,7 @@ NUMBERS = (
     "distinct_graph_breaks", "recompiles", "guards",
     "inference_gap",
 )  # fmt: skip
-TABS = {
+PARTS = {
     "Steps": run_steps.show_steps,
     "Scores": run_scores.show_scores,
     "Gradients": run_steps.show_gradients,
@@ -49,34 +47,31 @@ TABS = {
 }
 
 
-def main() -> None:
-    expect_parts()
-    store = get_store()
-    experiments = queries.list_experiments(store)
-    show_damaged(store)
-    if experiments.empty:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**No runs yet.** Start an experiment; each of its runs can be inspected "
-                        "here.", width="content")  # fmt: skip
-            st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
-        return
-    with st.container(horizontal=True):
-        experiment = choose_experiment("run", experiments)
-        assert experiment is not None
-        runs = queries.list_runs(store, experiment["experiment_id"])
-        run = choose_run("run", runs)
-        resume_button(experiment, runs)
-        if ExperimentState(experiment["state"]).is_final:
-            measured_again.button(store, str(experiment["experiment_id"]), str(run["label"]))
-            again_link(str(experiment["experiment_id"]))
+def choose(runs: pd.DataFrame, *, all_runs: bool = True) -> pd.Series | None:
+    """The run to show, a row of `storage.queries.list_runs`, and its selector; None: all runs."""
+    rows = runs.set_index("run_id", drop=False)
+    names = ([ALL_RUNS] if all_runs else []) + list(rows.index)
+    given = bound(PARAMETER, names[0], names)
+    default = names[given.pop("index")]
+    chosen = st.segmented_control(
+        "Run", names, default=default, required=True, label_visibility="collapsed", **given,
+        format_func=lambda key: "All runs" if key == ALL_RUNS else inert(rows.loc[key, "label"]),
+    )  # fmt: skip
+    return None if chosen == ALL_RUNS else rows.loc[str(chosen)]
+
+
+def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
+    """Everything that one run recorded."""
     record = queries.run_record(store, run["run_id"])
     show_summary(store, run, record)
-    tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+    if ExperimentState(experiment["state"]).is_final:
+        measured_again.button(store, str(experiment["experiment_id"]), str(run["label"]))
+    parts = st.tabs(list(PARTS), key="part", on_change="rerun", bind="query-params")
     about = of_one_run(experiment_origin(store, experiment), str(run["label"]))
-    for tab, show in zip(tabs, TABS.values(), strict=True):
-        if tab.open:
-            with tab, files_of(about):
-                show(store, run, record)
+    for part, show_part in zip(parts, PARTS.values(), strict=True):
+        if part.open:
+            with part, files_of(about):
+                show_part(store, run, record)
 
 
 def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -128,6 +123,3 @@ def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
         for name, value in values.items()
         if value is not None
     ]
-
-
-main()

@@ -1,4 +1,4 @@
-"""Devices: who is there, busy with what, and which of them became noisy or slow."""
+"""The devices: what runs on each, and which of them became noisy or slow."""
 
 import socket
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
+from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
 from breakeven.storage.library.devices import QUANTITIES, Device, Quantity, devices
 from breakeven.storage.numbers.formats import DASH
@@ -25,7 +26,7 @@ from breakeven.views.parts.exports import Origin, files_of
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert, plain
 from breakeven.views.shared.links import linked, sentence
-from breakeven.views.shared.resources import capabilities, data_dir, get_store
+from breakeven.views.shared.resources import capabilities, data_dir
 
 ANY = "cuda"
 """What a specification calls any device that is free."""
@@ -46,9 +47,7 @@ class Use:
     waits: list[str] = field(default_factory=list)
 
 
-def main() -> None:
-    store = get_store()
-    st.header("Devices", anchor=False)
+def show(store: Store) -> None:
     frame = catalog(store)
     found, pending = devices(store), tell_pending(frame)
     rows = table(found, uses(frame))
@@ -176,7 +175,7 @@ def show_table(rows: pd.DataFrame, title: str) -> None:
         },
     )  # fmt: skip
     st.caption(", ".join(linked(one, NUMBERS[one].title) for one in QUANTITIES)
-               + ": as of the newest experiment that tells.")  # fmt: skip
+               + ": from the latest experiment with data.")  # fmt: skip
 
 
 def show_history(found: Sequence[Device]) -> None:
@@ -216,6 +215,3 @@ def history(device: Device) -> pd.DataFrame:
          **{quantity: one.value(quantity) for quantity in QUANTITIES}}
         for one in device.moments
     ])  # fmt: skip
-
-
-main()

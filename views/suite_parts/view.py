@@ -1,4 +1,4 @@
-"""Suites: what many models come to under each backend, and what changed since an earlier run."""
+"""Suite runs: many models under each backend, and what changed since an earlier run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,29 +24,25 @@ from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked, sentence
-from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import choose_earlier, choose_suite_run
 from breakeven.views.suite_parts import table as suite_table
 from breakeven.views.suite_parts import words as suite_words
-from breakeven.views.suite_parts.start import show_start
 
 EMPTY = """\
 #### No suite was run here yet
 
 A suite runs many models of PyTorch's benchmarks under every backend, checks what they compute and
-times them. The form begins with two models, made smaller where there is no GPU; without any it runs
-all of the suite. `breakeven suite` does the same.
+times them. `breakeven suite` does the same.
 """
 
 
-def main() -> None:
-    store = get_store()
+def show(store: Store) -> None:
     runs = queries.list_suite_runs(store)
     if runs.empty:
         st.markdown(EMPTY)
-        show_start(expanded=True)
+        st.page_link("views/launch.py", label="Launch a suite", icon=":material/rocket_launch:",
+                     query_params={"start": "suite"})  # fmt: skip
         return
-    show_start(expanded=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         run = choose_suite_run(runs)
         earlier = choose_earlier(runs, run["suite_run"])
@@ -166,6 +162,3 @@ def show_cells(found: Sequence[Outcome]) -> None:
             st.markdown("**Every cell**", width="stretch")
             table_downloads(suite_table.frame(found), "suite-cells")
         st.html(suite_table.html(found))
-
-
-main()

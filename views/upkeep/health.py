@@ -1,4 +1,4 @@
-"""System: whether machine, installation and data folder are well, who did what, and the logs."""
+"""The health of machine, installation and data folder, and the logs."""
 
 import json
 import subprocess
@@ -15,7 +15,6 @@ from breakeven.runner.texts import printable
 from breakeven.views.access import permissions
 from breakeven.views.shared import words
 from breakeven.views.shared.resources import data_dir
-from breakeven.views.upkeep.history import show_history
 from breakeven.views.upkeep.strip import show_findings
 
 LEVELS = ("info", "warning", "error")
@@ -26,12 +25,8 @@ LIMIT_SECONDS = 300.0
 KEY = "system.findings"
 
 
-def main() -> None:
-    st.header("System", anchor=False)
-    if not permissions.may_act():
-        st.markdown(permissions.viewing_only())
-        return
-    st.markdown("#### Health")
+def show_health() -> None:
+    """What the doctor sees, and where notifications go."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
             with st.spinner("Torch starts, and compiles a function on each device"):
@@ -39,10 +34,6 @@ def main() -> None:
         st.caption("The same on a terminal: `breakeven doctor`; `--repair` mends what is "
                    "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
     show_findings(st.session_state.get(KEY) or look(data_dir()))
-    st.markdown("#### Who did what")
-    show_history()
-    st.markdown("#### Logs")
-    show_logs()
 
 
 def examine() -> list[Finding]:
@@ -93,6 +84,3 @@ def _is_asked(entry: dict[str, Any], least: str) -> bool:
     levels = ("debug", *LEVELS, "critical")
     level = entry.get("level")
     return level in levels and levels.index(str(level)) >= levels.index(least)
-
-
-main()

@@ -1,5 +1,4 @@
-"""Side by side: any experiments held against each other, with what differs and what may not be
-compared."""
+"""Experiments side by side: what differs between them, and what may not be compared."""
 
 from collections.abc import Sequence
 
@@ -23,7 +22,6 @@ from breakeven.views.parts.exports import Origin, files_of, slug
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import inert
-from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import titles
 from breakeven.views.sides import tables
 from breakeven.views.sides.scaling import show_scaling
@@ -32,9 +30,8 @@ PARAMETER = "side"
 MAX_LINKS = 8
 
 
-def main() -> None:
+def show(store: Store) -> None:
     expect_parts()
-    store = get_store()
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     names = titles(listed)
     given = bound(PARAMETER, [], list(names), most=MAX_SIDES)
@@ -44,10 +41,9 @@ def main() -> None:
         help="The first one is what the others are compared with.",
     )  # fmt: skip
     if len(chosen) < 2:
-        st.info("**Choose two experiments or more** above, or tick them on Experiments: of two "
+        st.info("**Choose two experiments or more** above, or tick them in the table: of two "
                 "days, machines, versions, batch sizes or precisions.",
                 icon=":material/compare_arrows:")  # fmt: skip
-        st.page_link("views/experiments.py", label="Experiments", icon=":material/table_rows:")
         return
     sides = load_sides(store, chosen)
     show_who(sides)
@@ -55,7 +51,7 @@ def main() -> None:
         st.warning(inert(said), icon=":material/block:")
     facts = tuple(f"{side.letter}: {side.name} · {side.experiment_id}" for side in sides)
     with files_of(Origin(name=slug("-".join(side.name for side in sides)), facts=facts)):
-        show(store, sides)
+        show_all(store, sides)
 
 
 def show_who(sides: Sequence[Side]) -> None:
@@ -66,15 +62,15 @@ def show_who(sides: Sequence[Side]) -> None:
         mark = run_mark(side.letter, side_charts.LOOKS[side.letter])
         with column.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.html(f"<h3>{mark}</h3>", width="content")
-            st.page_link("views/compare.py", label=inert(side.name),
+            st.page_link("views/experiment.py", label=inert(side.name),
                          query_params={"experiment": side.experiment_id})  # fmt: skip
         version = f", torch {inert(torch)}" if torch else ""
         count = len(side.comparison.warnings)
-        doubts = f", {words.plural(count, 'warning')} on Compare" if count else ""
+        doubts = f", {words.plural(count, 'warning')} in its verdict" if count else ""
         column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}{doubts}")
 
 
-def show(store: Store, sides: Sequence[Side]) -> None:
+def show_all(store: Store, sides: Sequence[Side]) -> None:
     found = differences(sides)
     if labels(sides):
         tables.show_speedups(sides, found)
@@ -110,9 +106,9 @@ def show_compilers(sides: Sequence[Side]) -> None:
         for label in both[:MAX_LINKS]:
             run = one.spec.repeats_by_label[label][0]
             query = {"experiment": one.experiment_id,
-                     "run": f"{one.experiment_id}.{run}", "tab": "Compiling",
+                     "run": f"{one.experiment_id}.{run}", "tab": "Runs", "part": "Compiling",
                      "with": other.experiment_id}  # fmt: skip
-            st.page_link("views/run.py", label=inert(label), query_params=query,
+            st.page_link("views/experiment.py", label=inert(label), query_params=query,
                          icon=":material/difference:")  # fmt: skip
 
 
@@ -147,6 +143,3 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
     title = f"{METRICS['loss'].title} of {inert(label)}"
     chart_card(title, lambda: side_charts.losses(frame), frame, name="side-losses",
                numbers=["loss"])  # fmt: skip
-
-
-main()

@@ -1,0 +1,75 @@
+"""How long a training of a given number of steps takes under each run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.standing import standings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEstimate:
+    """A run's training time as a line over steps; setting up and evaluating are left out."""
+
+    compile_seconds: float
+    step_seconds: float
+    """Of a steady step."""
+
+    def total_seconds(self, num_steps: float) -> float:
+        """Compiling included."""
+        return self.compile_seconds + self.step_seconds * num_steps
+
+
+def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | None:
+    """The line through the numbers that break-even rests on; None without a steady step.
+
+    Against the baseline the paired rounds count: a backend's step takes the baseline's step less
+    what a step saves. The two lines therefore cross at `break_even_steps`.
+    """
+    base = baseline.measured.step_seconds if baseline else None
+    compiling, step = result.measured.compile_seconds or 0.0, result.measured.step_seconds
+    found = result.break_even
+    if found is not None and base is not None:
+        compiling, step = found.compile_seconds, base - found.gain
+    elif result.speedup is not None and base is not None:
+        step = base / result.speedup.median
+    return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to train with, for a training of so many steps."""
+
+    num_steps: int
+    totals: dict[str, float]
+    """Seconds by label, compiling included."""
+    best: Result | None
+    """The backend that is surely faster and takes the least time; None for no compiler."""
+    baseline_seconds: float | None
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """What the best backend saves against the baseline; None without either."""
+        if self.best is None or self.baseline_seconds is None:
+            return None
+        return self.baseline_seconds - self.totals[self.best.label]
+
+
+def plan(comparison: Comparison, num_steps: int) -> Plan:
+    """The best is a backend that is faster beyond noise and does not break parity; below its
+    break-even no compiler is."""
+    baseline = of_role(comparison.results, "baseline")
+    totals = _totals(comparison.results, baseline, num_steps)
+    base = None if baseline is None else totals.get(baseline.label)
+    faster = [one for one in standings(comparison).counted
+              if one.speed_verdict == "faster" and one.label in totals]  # fmt: skip
+    best = min(faster, key=lambda one: totals[one.label], default=None)
+    if best is not None and (base is None or totals[best.label] >= base):
+        best = None
+    return Plan(num_steps=num_steps, totals=totals, best=best, baseline_seconds=base)
+
+
+def _totals(results: Sequence[Result], baseline: Result | None, num_steps: int) -> dict[str, float]:
+    estimates = {one.label: estimate_time(one, baseline) for one in results}
+    return {label: one.total_seconds(num_steps) for label, one in estimates.items() if one}

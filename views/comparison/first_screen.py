@@ -1,0 +1,110 @@
+"""The first screen of a verdict: the plan, the break-even chart, and a card for each backend."""
+
+import streamlit as st
+
+from breakeven.storage.comparison.plan import Plan, plan
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.views.charts.palette import Look, run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison import leaderboard
+from breakeven.views.comparison.cards import verdict_cards
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import anchor_html, linked
+
+MAX_STEPS = 1_000_000_000
+CHART_SHARE, CARDS_SHARE = 3, 2
+"""The chart takes 60 % of the width."""
+
+
+def show(store: Store, comparison: Comparison) -> None:
+    """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        planned = plan(comparison, ask_steps(comparison))
+        st.markdown(plan_text(planned), width="stretch")
+    found = verdict_cards(store, comparison, comparison.results)
+    if not found:
+        st.html(cards_html(comparison, planned))
+        return
+    with st.container(key="first-screen"):
+        chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
+    with chart:
+        for card in found:
+            show_card(card)
+    with cards:
+        st.html(cards_html(comparison, planned))
+
+
+def ask_steps(comparison: Comparison) -> int:
+    """For how many steps the reader means to train; the experiment's own number unless changed."""
+    own = max((result.measured.num_steps for result in comparison.results), default=0)
+    given = bound("plan", str(own or comparison.spec.num_steps or 1))
+    st.markdown("I mean to train", width="content")
+    text = st.text_input("Steps of the training", label_visibility="collapsed", width=120, **given)
+    st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
+    digits = text.replace(",", "").replace(" ", "")
+    if digits.isdecimal() and 0 < int(digits) <= MAX_STEPS:
+        return int(digits)
+    st.warning(f"“{inert(text)}” is no number of steps: write a whole number from 1 to "
+               f"{MAX_STEPS:,}. The plan takes the experiment's own {own:,}.")  # fmt: skip
+    return max(own, 1)
+
+
+def plan_text(planned: Plan) -> Markdown:
+    """What to take for so many steps, and what that saves; nothing without a measured baseline."""
+    base = planned.baseline_seconds
+    if base is None or len(planned.totals) == 1:
+        return ""
+    if planned.best is None:
+        time = linked("planned_seconds", words.duration(base))
+        return f"**Do not compile**: training takes {time}, and no backend surely takes less."
+    total = linked("planned_seconds", words.duration(planned.totals[planned.best.label]))
+    return (
+        f"**Take {inert(planned.best.label)}**: {total} instead of {words.duration(base)}, "
+        "compiling included."
+    )
+
+
+def cards_html(comparison: Comparison, planned: Plan) -> Html:
+    """A card for each backend, the best first, then the baseline."""
+    looks = run_looks(result.label for result in comparison.results)
+    backends = [one for one in comparison.results if one.role == "backend"]
+    shown = sorted(backends, key=lambda one: planned.totals.get(one.label, float("inf")))
+    base = of_role(comparison.results, "baseline")
+    cards = [_card(one, planned, looks[one.label]) for one in [*shown, *([base] if base else [])]]
+    return f'<div class="backend-cards" role="list">{"".join(cards)}</div>'
+
+
+def _card(result: Result, planned: Plan, look: Look) -> Html:
+    is_best = planned.best is not None and planned.best.label == result.label
+    verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
+    speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""
+    facts = [
+        _fact("planned_seconds", words.duration(planned.totals.get(result.label))),
+        _fact("break_even_steps", leaderboard.cell("break_even_steps")(result)),
+        _fact("peak_memory_bytes", leaderboard.cell("peak_memory_bytes")(result)),
+        _fact("compile_seconds", leaderboard.cell("compile_seconds")(result)),
+    ]
+    parity = ""
+    if result.role == "backend":
+        parity = f'<span class="parity">{leaderboard.cell("parity")(result)}</span>'
+    else:
+        facts = [facts[0], facts[2]]
+    best = " best" if is_best else ""
+    return (
+        f'<div class="backend-card{best}" role="listitem"><div>'
+        f"<b>{run_mark(result.label, look)}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
+        f"<dl>{''.join(facts)}</dl></div>"
+    )
+
+
+def _fact(name: str, value: Html) -> Html:
+    title = METRICS[name].title if name in METRICS else NUMBERS[name].title
+    return f"<div><dt>{anchor_html(name, title)}</dt><dd>{value}</dd></div>"

@@ -1,0 +1,113 @@
+"""The head of an experiment's page: its state, how far it is, and what can be done with it."""
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import ACTIVE_RUNS, ExperimentState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_share
+from breakeven.storage.queries.timeline import elapsed
+from breakeven.views.comparison import verdicts
+from breakeven.views.parts.actions import again_link, resume_button, stop_button
+from breakeven.views.parts.exports import origin
+from breakeven.views.parts.notice import offer_notice
+from breakeven.views.parts.progress import progress
+from breakeven.views.report import menu as report_menu
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.pace import among_readers
+
+STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
+"""How often the state of an active experiment is read, and with many readers at least so often."""
+
+
+def show_actions(store: Store, experiment: pd.Series) -> None:
+    """Stop while it goes on; resume, change and run again, report and files once it is over."""
+    experiment_id = str(experiment["experiment_id"])
+    if ExperimentState(experiment["state"]).is_active:
+        runs = queries.list_runs(store, experiment_id)
+        if is_stopping(runs):
+            st.caption("stopping …", width="content")
+        else:
+            stop_button(experiment_id)
+        return
+    resume_button(experiment, queries.list_runs(store, experiment_id))
+    again_link(experiment_id)
+    report_menu.links(experiment_id)
+    with st.container(width="content"):
+        report_menu.show(store, experiment_id, origin())
+
+
+def show(store: Store, experiment: pd.Series) -> None:
+    """State and origin; the progress of an active experiment is drawn again by itself."""
+    experiment_id = str(experiment["experiment_id"])
+    if ExperimentState(experiment["state"]).is_active:
+        again = among_readers(STATE_SECONDS, STATE_AT_MOST)
+        st.fragment(_show_active, run_every=again)(store, experiment_id)
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words.state_badge(experiment["state"])
+        facts = [verdicts.provenance(experiment), *_took(store, experiment_id)]
+        st.caption(" · ".join(facts), width="stretch")
+        _offer_notice(experiment)
+
+
+def is_stopping(runs: pd.DataFrame) -> bool:
+    """Whether a run has a request to stop and still runs: while it compiles that takes a while."""
+    active = runs[runs["state"].isin(ACTIVE_RUNS)]
+    return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
+
+
+def _show_active(store: Store, experiment_id: str) -> None:
+    listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
+    experiment = listed.loc[experiment_id]
+    if not ExperimentState(experiment["state"]).is_active:
+        st.rerun()  # The experiment has ended: the whole page is drawn again, with the verdict.
+    runs = queries.list_runs(store, experiment_id)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words.state_badge(experiment["state"])
+        st.caption(verdicts.provenance(experiment), width="stretch")
+        _offer_notice(experiment)
+    lack = lacks_room(store.data_dir.runs)
+    if lack:
+        st.warning(f"Waits for disk space: {inert(lack)}", icon=":material/hard_drive:")
+    done = progress(store, experiment_id, runs)
+    if done is None:
+        st.progress(0.0, text="waiting in the queue")
+    else:
+        so_far = words.spent(done.elapsed, done.phases, " so far")
+        st.progress(done.share, text=words.outlook(runs, so_far, done.left))
+    _show_ending(queries.experiment_spec(store, experiment_id))
+
+
+def _show_ending(spec: ExperimentSpec) -> None:
+    """That steps and time left are an upper limit, where measuring ends by itself."""
+    if spec.kind.ends_by_width:
+        exact = format_share(spec.speed.target_width)
+        st.caption(
+            f"The experiment ends once every speedup is known to within {exact}: steps and time "
+            "shown here are upper limits."
+        )
+
+
+def _offer_notice(experiment: pd.Series) -> None:
+    state = ExperimentState(experiment["state"])
+    offer_notice(str(experiment["experiment_id"]), experiment["name"], words.STATES[state][0],
+                 over=not state.is_active)  # fmt: skip
+
+
+def _took(store: Store, experiment_id: str) -> list[str]:
+    """What the experiment's time went to; nothing where no run started."""
+    runs = queries.list_runs(store, experiment_id)
+    ended = runs["ended"].max()
+    if pd.isna(ended) or runs["started"].isna().all():
+        return []
+    took = max(0.0, (ended - runs["started"].min()).total_seconds())
+    phases, _ = elapsed(store, experiment_id)
+    return [words.spent(took, phases)]

@@ -1,0 +1,168 @@
+"""The runs of an active experiment: their steps, losses and compilations as they come."""
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from breakeven.runner.folders.states import FAILED_RUNS, ExperimentState
+from breakeven.storage import queries
+from breakeven.storage.estimates.phases import phase_times
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import run as run_charts
+from breakeven.views.charts.marks import mark_resumptions
+from breakeven.views.parts import compiling, device_now, run_rows
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.exports import experiment_origin, files_of
+from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.pace import among_readers, keeping_up
+
+RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
+"""How often the runs of an active experiment are read, and with many readers at least so often."""
+REST_SECONDS, REST_AT_MOST = 4.0, 12.0
+"""The same for what takes longer to draw, the losses above all, for each reader anew; that changes
+as often as `keeping_up` allows."""
+MAX_RACES = 4
+"""Charts of losses that the process caches for the next reader."""
+
+
+def show(store: Store, experiment: pd.Series) -> None:
+    """Two parts that draw themselves again while the experiment is active."""
+    experiment_id = str(experiment["experiment_id"])
+    is_active = ExperimentState(experiment["state"]).is_active
+    for part, seconds, at_most in (
+        (show_progress, RUNS_SECONDS, RUNS_AT_MOST),
+        (show_rest, REST_SECONDS, REST_AT_MOST),
+    ):
+        again = among_readers(seconds, at_most) if is_active else None
+        st.fragment(part, run_every=again)(store, experiment_id)
+
+
+def show_progress(store: Store, experiment_id: str) -> None:
+    runs, needs_tick = queries.latest_runs(store, experiment_id)
+    if needs_tick:
+        with keeping_up(store, at_once=True):
+            runs, _ = queries.latest_runs(store, experiment_id)
+    show_runs(store, experiment_id, runs)
+
+
+def show_rest(store: Store, experiment_id: str) -> None:
+    with keeping_up(store):
+        experiments = queries.list_experiments(store)
+        experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
+        is_active = ExperimentState(experiment["state"]).is_active
+        show_compiling(store, experiment_id)
+        show_device(store, experiment_id, is_active)
+        show_failures(store, experiment_id)
+        show_stops(store, experiment_id)
+        with files_of(experiment_origin(store, experiment)):
+            show_race(store, experiment_id, is_active)
+
+
+def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
+    """One line per run: what it does, how far it is, its loss and speed."""
+    usual = usual_compile_seconds(store, experiment_id, runs)
+    with st.container(border=True):
+        st.html(run_rows.html(runs, usual, pd.Timestamp.now(tz="UTC")))
+
+
+def show_compiling(store: Store, experiment_id: str) -> None:
+    """What each phase of compiling takes, beside what it took last time."""
+    runs = queries.list_runs(store, experiment_id)
+    found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
+    if found:
+        with st.container(border=True):
+            st.html(compiling.html(found, pd.Timestamp.now(tz="UTC")))
+
+
+def show_device(store: Store, experiment_id: str, active: bool) -> None:
+    """How the device is and who else uses it, while there is time to do something about it."""
+    said = device_now.while_running(
+        queries.latest_device_samples(store, experiment_id, device_now.LATEST),
+        on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
+    )
+    if active and said:
+        st.caption(f":material/memory: {said}")
+
+
+def show_failures(store: Store, experiment_id: str) -> None:
+    """Why runs did not finish, once for several that failed alike, with a link to the first."""
+    runs = queries.list_runs(store, experiment_id)
+    failed = runs[runs["state"].isin(FAILED_RUNS)]
+    records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
+    reasons = [words.why_ended(record.reason, record.error) for record in records]
+    for reason, group in failed.groupby(pd.Series(reasons, index=failed.index), sort=False):
+        st.error(
+            f"**{inert(', '.join(group['label']))}**: {inert(reason)}", icon=":material/error:"
+        )
+        st.page_link(
+            "views/experiment.py", label="What happened", icon=":material/troubleshoot:",
+            query_params={"experiment": experiment_id, "tab": "Runs",
+                          "run": group["run_id"].iloc[0]},
+        )  # fmt: skip
+
+
+def show_stops(store: Store, experiment_id: str) -> None:
+    """Which runs ended by rules of their own before their last step, and why."""
+    stops = queries.stops(store, experiment_id)
+    for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
+        who = inert(", ".join(group["label"]))
+        steps = linked("num_steps", words.plural(step, "step"))
+        st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {inert(reason)}")
+
+
+def show_race(store: Store, experiment_id: str, active: bool) -> None:
+    """The losses so far; of forward passes, which have none, the times of the steps."""
+    card = race(store, experiment_id, active)
+    if card is not None:
+        show_card(card)
+    elif active:
+        st.caption("The losses appear here as soon as the first block of steps is done.")
+
+
+def race(store: Store, experiment_id: str, active: bool) -> Card | None:
+    """The chart, which is drawn once for all readers until something new arrives; None without a
+    step."""
+    key = (queries.revision(store, experiment_id), active)
+    known = _races.get((store, experiment_id))
+    if known is None or known[0] != key:
+        known = _races[store, experiment_id] = (key, _race(store, experiment_id, active))
+        for oldest in list(_races)[:-MAX_RACES]:
+            _races.pop(oldest, None)
+    return known[1]
+
+
+_races: dict[tuple[Store, str], tuple[object, Card | None]] = {}
+
+
+def _race(store: Store, experiment_id: str, active: bool) -> Card | None:
+    losses = queries.losses(store, experiment_id)
+    steps = queries.step_times(store, experiment_id) if losses.empty else losses
+    if steps.empty:
+        return None
+    resumptions = queries.resumptions(store, experiment_id)
+    name = "step_seconds" if losses.empty else "loss"
+
+    def draw() -> go.Figure:
+        figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
+        return mark_resumptions(figure, resumptions)
+
+    def by_time() -> go.Figure:
+        timed = every_step()
+        timed["cumulative_seconds"] = timed.groupby("label")["seconds"].cumsum()
+        times = timed[["label", "step", "cumulative_seconds"]]
+        over = "cumulative_seconds"
+        return charts.losses(losses.merge(times, on=["label", "step"]), None, timed, over)
+
+    def every_step() -> pd.DataFrame:
+        return queries.step_times(store, experiment_id)
+
+    figures = draw if losses.empty else {"By step": draw, "By time": by_time}
+    title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
+    numbers = [name, "cumulative_seconds"]
+    return Card(inert(title), figures, every_step, name="race", numbers=numbers)

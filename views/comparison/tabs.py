@@ -1,0 +1,148 @@
+"""The tabs of an experiment's page, by what the experiment compares."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import pandas as pd
+import streamlit as st
+
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.views.comparison import (
+    accuracy,
+    answers,
+    behind_verdicts,
+    cache,
+    cards,
+    charts,
+    first_screen,
+    ladder,
+    leaderboard,
+    measured_again,
+    predictions,
+    ranks,
+    running,
+    verdicts,
+    why,
+)
+from breakeven.views.parts import exchange
+from breakeven.views.parts.downloads import table_downloads
+from breakeven.views.run_tabs import records, run
+from breakeven.views.shared.links import sentence
+from breakeven.views.shared.own_code import show_command
+
+Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
+NO_STEP = "No step was recorded, so there is nothing to chart."
+
+
+def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The race while it goes on; then the answer, the plan, break-even and a card per backend."""
+    if ExperimentState(experiment["state"]).is_active:
+        running.show(store, experiment)
+        return
+    st.markdown(f"### {answers.headline(comparison)}")
+    first_screen.show(store, comparison)
+    show_doubts(comparison)
+    measured_again.show(store, comparison)
+    running.show_stops(store, comparison.experiment_id)
+    running.show_failures(store, comparison.experiment_id)
+
+
+def show_doubts(comparison: Comparison) -> None:
+    """Noise, and everything that a reader must know before believing the verdicts."""
+    notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
+    st.caption("  \n".join(filter(None, [verdicts.noise_text(comparison), notes])))
+    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
+    doubts = [*warnings, *verdicts.doubts(comparison.results)]
+    if doubts:
+        listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
+        st.warning("\n".join(listed), icon=":material/info:")
+
+
+def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """Where the time of a step goes, and what each stage of the compiler adds."""
+    why.show(store, comparison.experiment_id)
+    ladder.show(store, comparison.experiment_id)
+
+
+def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """Whether the runs learn the same thing: losses, evaluations, predictions."""
+    results = charts.pick(comparison)
+    charts.show(cards.learning_cards(store, comparison, results), NO_STEP)
+    if comparison.spec.kind.trains_fully and results:
+        predictions.show(store, comparison, results)
+
+
+def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """All runs in numbers and charts, or one of them with everything that was recorded."""
+    runs = queries.list_runs(store, comparison.experiment_id)
+    chosen = run.choose(runs)
+    if chosen is not None:
+        run.show(store, experiment, chosen)
+        return
+    with st.container(border=True):
+        st.html(leaderboard.html(comparison.results, comparison.spec.kind))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            measured_again.menu(comparison)
+            table_downloads(comparison.table(), "comparison")
+        behind_verdicts.show(comparison)
+    ranks.show(store, comparison)
+    results = charts.pick(comparison)
+    charts.show(cards.speed_cards(store, comparison, results), NO_STEP, side_by_side=True)
+    charts.show(cards.device_cards(store, comparison, results))
+
+
+def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The same for scenarios whose verdict already has the table of all runs."""
+    chosen = run.choose(queries.list_runs(store, comparison.experiment_id), all_runs=False)
+    assert chosen is not None
+    run.show(store, experiment, chosen)
+
+
+def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """How to run the experiment again, what it was asked, and PyTorch's own formats."""
+    st.markdown("**The same experiment without the browser**")
+    show_command(comparison.spec)
+    if comparison.spec.kind.compares == "runs":
+        exchange.buttons(store, comparison.experiment_id)
+        exchange.show_imported(store, comparison.experiment_id)
+    baseline = queries.list_runs(store, comparison.experiment_id).iloc[0]
+    records.show_environment(store, baseline, queries.run_record(store, baseline["run_id"]))
+    with st.expander("Specification of the experiment", icon=":material/data_object:"):
+        st.code(comparison.spec.to_json(), language="json", wrap_lines=True)
+
+
+def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    accuracy.show(store, comparison.experiment_id, comparison.spec)
+    running.show_failures(store, comparison.experiment_id)
+
+
+def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    ladder.show(store, comparison.experiment_id)
+
+
+def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    cache.show(store, comparison)
+    running.show_failures(store, comparison.experiment_id)
+
+
+TABS: dict[Compared, Mapping[str, Show]] = {
+    "runs": {
+        "Verdict": show_verdict,
+        "Why": show_why,
+        "Learning": show_learning,
+        "Runs": show_runs,
+        "Settings": show_settings,
+    },
+    "tensors": {
+        "Verdict": show_tensors,
+        "Why": show_stages,
+        "Runs": show_one_run,
+        "Settings": show_settings,
+    },
+    "caches": {"Verdict": show_caches, "Runs": show_one_run, "Settings": show_settings},
+}

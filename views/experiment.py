@@ -1,0 +1,67 @@
+"""Experiment: one comparison while it runs and after, in tabs."""
+
+import pandas as pd
+import streamlit as st
+
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.views.access import permissions
+from breakeven.views.comparison import head, tabs
+from breakeven.views.parts.actions import quick_race, quick_race_button
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.exports import experiment_origin, files_of
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import choose_experiment, to_begin_with
+
+
+def main() -> None:
+    expect_parts()
+    store = get_store()
+    experiments = queries.list_experiments(store)
+    show_damaged(store)
+    show_start(experiments)
+    if experiments.empty:
+        return
+    ended = experiments[~experiments["state"].isin(ACTIVE_EXPERIMENTS)]
+    running = experiments[experiments["state"] == ExperimentState.RUNNING]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        experiment = choose_experiment(
+            experiments, otherwise=[*running["experiment_id"], *to_begin_with(ended)]
+        )
+        with files_of(experiment_origin(store, experiment)):
+            head.show_actions(store, experiment)
+    experiment_id = str(experiment["experiment_id"])
+    with files_of(experiment_origin(store, experiment)):
+        head.show(store, experiment)
+        comparison = compare(store, experiment_id)
+        shown = tabs.TABS[comparison.spec.kind.compares]
+        opened = st.tabs(list(shown), key="tab", on_change="rerun", bind="query-params")
+        for tab, show in zip(opened, shown.values(), strict=True):
+            if tab.open:
+                with tab:
+                    show(store, experiment, comparison)
+
+
+def show_start(experiments: pd.DataFrame) -> None:
+    """What this is and the one button, as long as nothing was run on this machine."""
+    if (experiments["origin"] == "local").any():
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        with st.container():
+            st.markdown("#### Which `torch.compile` backend pays off for your training?")
+            below = "Below is a recorded example. " if not experiments.empty else ""
+            if not permissions.may_act():
+                st.markdown(f"{below}{permissions.viewing_only()}")
+                return
+            st.markdown(
+                f"{below}One click trains a tiny BERT under several backends on this machine, "
+                "side by side, and compares them. It takes a minute or two."
+            )
+        clicked = permissions.may_act() and quick_race_button()
+    if clicked:
+        quick_race()
+
+
+main()

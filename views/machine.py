@@ -1,0 +1,78 @@
+"""Machine: its devices, the queue, health, log and audit log; and the wall for a large screen."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.views.access import permissions
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.queue import show_queue
+from breakeven.views.shared.pace import among_readers, keeping_up
+from breakeven.views.shared.resources import get_store
+from breakeven.views.upkeep import devices, health
+from breakeven.views.upkeep.history import show_history
+from breakeven.views.wall import page as wall
+
+QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
+"""How often the queue is read while something runs, and with many readers at least so often."""
+
+
+def main() -> None:
+    store = get_store()
+    if wall.is_asked():
+        wall.show(store)
+        return
+    show_damaged(store)
+    st.page_link("views/machine.py", label="Wall", icon=":material/desktop_windows:",
+                 query_params={wall.PARAMETER: "1"},
+                 help="All devices, large, for a screen that others watch.")  # fmt: skip
+    tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+    for tab, show in zip(tabs, TABS.values(), strict=True):
+        if tab.open:
+            with tab:
+                show(store)
+
+
+def show_running(store: Store) -> None:
+    """What runs and what waits; polls only while something is active."""
+    active = queries.list_experiments(store)["state"].isin(ACTIVE_EXPERIMENTS)
+    again = among_readers(QUEUE_SECONDS, QUEUE_AT_MOST) if active.any() else None
+    st.fragment(_show_queue, run_every=again)(store)
+
+
+def _show_queue(store: Store) -> None:
+    with keeping_up(store):
+        experiments = queries.list_experiments(store)
+        active = experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)]
+    if active.empty:
+        st.markdown("**Nothing is running.**")
+        if permissions.may_act():
+            st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
+        return
+    show_queue(active)
+
+
+def only_for_operators(show: Callable[[], None]) -> Callable[[Store], None]:
+    """Others read why they may not see it."""
+
+    def shown(store: Store) -> None:
+        if permissions.may_act():
+            show()
+        else:
+            st.markdown(permissions.viewing_only())
+
+    return shown
+
+
+TABS: dict[str, Callable[[Store], None]] = {
+    "Devices": devices.show,
+    "Queue": show_running,
+    "Health": only_for_operators(health.show_health),
+    "Log": only_for_operators(health.show_logs),
+    "Audit log": only_for_operators(show_history),
+}
+
+main()
