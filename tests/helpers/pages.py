@@ -18,6 +18,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.options import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
+from breakeven.views.comparison.tabs import TABS
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
 
@@ -41,16 +42,23 @@ def compare_all(folder: DataDir) -> None:
         compute(store, 1000.0)
 
 
-def opened(page: str = "compare", **query: str) -> AppTest:
+def opened(page: str = "experiment", **query: str) -> AppTest:
     """A page at its address, in a session of its own; raises what the page does."""
     app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    if page != "compare":  # which has the address of the dashboard itself
+    if page == "experiments":  # which has the address of the dashboard itself
+        query = {"view": "Table", **query}
+    else:
         app.switch_page(f"views/{page}.py")
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
     assert not app.exception, [one.value for one in app.exception]
     return app
+
+
+def every_tab(**query: str) -> list[AppTest]:
+    """The page of an experiment, once for each of its tabs."""
+    return [opened(tab=tab, **query) for tab in TABS["runs"]]
 
 
 def text(app: AppTest) -> str:

@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
 def opened(page: str, **query: str) -> str:
     """What a page says; the test fails if it raises."""
     app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    if page in ("live", "run"):
+    if page != "experiments":
         app.switch_page(f"views/{page}.py")
     for name, value in query.items():
         app.query_params[name] = value
@@ -91,16 +91,25 @@ def with_extremes(folder: DataDir) -> RunDir:
 
 
 @pytest.mark.parametrize(
-    "page", ["experiments", "compare", "live", "run", "suites", "matrix", "trends"]
+    ("page", "query"),
+    [
+        *(("experiments", {"view": view}) for view in ("Table", "Matrix", "Trends", "Suites")),
+        *(("experiment", {"tab": tab}) for tab in ("Verdict", "Why", "Learning", "Runs")),
+        ("experiment", {"tab": "Settings"}),
+        ("machine", {"tab": "Devices"}),
+    ],
 )
-def test_a_journal_of_extremes_breaks_no_page(folder: DataDir, page: str) -> None:
-    run = with_extremes(folder)
+def test_a_journal_of_extremes_breaks_no_page(
+    folder: DataDir, page: str, query: dict[str, str]
+) -> None:
+    with_extremes(folder)
     compare_all(folder)
-    opened(page, experiment=BAD, run=run.run_id)
-    assert "Traceback" not in opened(page, experiment=GOOD)
+    named = page == "experiment"
+    opened(page, **query, **({"experiment": BAD} if named else {}))
+    assert "Traceback" not in opened(page, **query, **({"experiment": GOOD} if named else {}))
 
 
-@pytest.mark.parametrize("page", ["experiments", "compare", "live", "run"])
+@pytest.mark.parametrize("page", ["experiments", "experiment", "machine"])
 def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
     folder: DataDir, page: str
 ) -> None:
@@ -112,17 +121,17 @@ def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
     break_file(folder.runs / f"{BAD}.baseline", "spec.json", "100,000 brackets", outside)
     break_file(folder.runs / f"{BAD}.control", "exit.json", "cut off", outside)
     break_file(folder.runs / f"{BAD}.inductor", "output.log", "a link outside", outside)
-    shown = opened(page, experiment=GOOD)
+    named = page == "experiment"
+    shown = opened(page, **({"experiment": GOOD} if named else {"view": "Table"}))
     assert f"{BAD}.baseline: " in shown and "nested too deeply" in shown
     assert "loop: " in shown and "a\\nb.baseline: " in shown
-    bad = opened(page, experiment=BAD, run=f"{BAD}.control", tab="Log")
-    assert "secret" not in bad
-    if page != "compare":
-        assert "exit.json cannot be read" in bad
+    if named:
+        bad = opened(page, experiment=BAD, tab="Runs", run=f"{BAD}.control", part="Log")
+        assert "secret" not in bad and "exit.json cannot be read" in bad
 
 
 @pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
                                  "Settings", "Environment", "Log"])  # fmt: skip
 def test_a_journal_of_extremes_breaks_no_tab_of_a_run(folder: DataDir, tab: str) -> None:
     run = with_extremes(folder)
-    opened("run", experiment=BAD, run=run.run_id, tab=tab)
+    opened("experiment", tab="Runs", experiment=BAD, run=run.run_id, part=tab)

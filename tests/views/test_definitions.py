@@ -15,6 +15,7 @@ from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
 from breakeven.views.charts import layers as charts
+from breakeven.views.comparison.tabs import TABS as EXPERIMENT_TABS
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
 from breakeven.views.shared import resources, words
@@ -23,7 +24,7 @@ from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
-from tests.helpers.pages import opened
+from tests.helpers.pages import every_tab, opened
 from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
@@ -107,6 +108,9 @@ def unexplained_cells(app: AppTest) -> list[str]:
             missing += [f"cell {cell}" for header, cell in zip(headers, cells, strict=True)
                         if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell))
                         and not LINK.search(header)]  # fmt: skip
+        # The cards of the backends: a name and a number each.
+        missing += [f"fact {fact}" for name, fact in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
+                    if not LINK.search(name)]  # fmt: skip
     return missing
 
 
@@ -215,27 +219,42 @@ def everything(folder: DataDir) -> DataDir:
     return folder
 
 
-def test_every_number_of_a_comparison_leads_to_its_definition(everything: DataDir):
-    check(opened(experiment=EXPERIMENT_ID))
+@pytest.mark.parametrize("tab", EXPERIMENT_TABS["runs"])
+def test_every_number_of_a_comparison_leads_to_its_definition(everything: DataDir, tab: str):
+    check(opened(experiment=EXPERIMENT_ID, tab=tab))
 
 
 @pytest.mark.parametrize(
-    "choice", ["break-even=Time saved", "loss=Difference", "step-times=Every step"]
+    ("tab", "choice"),
+    [
+        ("Verdict", {"break-even": "Time saved"}),
+        ("Learning", {"loss": "Difference"}),
+        ("Runs", {"step-times": "Every step"}),
+    ],
 )
-def test_so_does_every_number_of_a_chart_that_was_chosen(everything: DataDir, choice: str):
-    name, _, title = choice.partition("=")
-    check(opened(experiment=EXPERIMENT_ID, **{name: title}))
+def test_so_does_every_number_of_a_chart_that_was_chosen(
+    everything: DataDir, tab: str, choice: dict[str, str]
+):
+    check(opened(experiment=EXPERIMENT_ID, tab=tab, **choice))
 
 
 def test_rows_that_were_imported_lead_to_definitions_too(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80))
     bring(folder, HARNESS)
-    check(opened(experiment=EXPERIMENT_ID))
+    check(opened(experiment=EXPERIMENT_ID, tab="Settings"))
 
 
 @pytest.mark.parametrize("tab", TABS)
 def test_every_number_of_a_run_leads_to_its_definition(everything: DataDir, tab: str):
-    check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab))
+    check(
+        opened(
+            "experiment",
+            tab="Runs",
+            experiment=EXPERIMENT_ID,
+            run=f"{EXPERIMENT_ID}.inductor",
+            part=tab,
+        )
+    )
 
 
 def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
@@ -259,7 +278,7 @@ def test_every_number_of_a_running_experiment_leads_to_its_definition(
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)
-    check(opened("live", experiment=EXPERIMENT_ID))
+    check(opened("experiment", experiment=EXPERIMENT_ID))
 
 
 def test_what_a_launch_is_expected_to_take_leads_to_its_definition(folder: DataDir):
@@ -291,13 +310,21 @@ def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):
     suite.speed("Model", 0.1, suite_run="before", memory=50)
     suite.speed("Model", 0.2, memory=50)
     suite.accuracy("Model", "pass")
-    check(opened("suites", suite_run="now", against="before"))
+    check(opened("experiments", view="Suites", suite_run="now", against="before"))
 
 
 def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):
     on_device(folder, throttle_reasons=["power cap"], processes=[OTHER])
-    check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Device"))
-    check(opened(experiment=EXPERIMENT_ID))
+    check(
+        opened(
+            "experiment",
+            tab="Runs",
+            experiment=EXPERIMENT_ID,
+            run=f"{EXPERIMENT_ID}.inductor",
+            part="Device",
+        )
+    )
+    check(opened(experiment=EXPERIMENT_ID, tab="Runs"))
 
 
 @pytest.mark.parametrize("part", ["training", "inference"])
@@ -307,13 +334,14 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(
 ):
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
         record_speed(folder, label, speed_spec(part), seconds, compile_seconds=3.0, num_rounds=20)
-    check(opened(experiment=EXPERIMENT_ID))
+    for page in every_tab(experiment=EXPERIMENT_ID):
+        check(page)
 
 
 def test_every_number_of_experiments_side_by_side_leads_to_its_definition(folder: DataDir):
     for experiment_id in (EXPERIMENT_ID, "other"):
         record_experiment(folder.runs, experiment_spec(num_steps=80), experiment_id)
-    check(opened("difference", side=[EXPERIMENT_ID, "other"]))
+    check(opened("experiments", view="Side by side", side=[EXPERIMENT_ID, "other"]))
 
 
 def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):

@@ -20,7 +20,7 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
     folder: DataDir,
 ) -> None:
     record(folder, throttle_reasons=["power cap"], processes=[OTHER])
-    app = opened("run", run=INDUCTOR, tab="Device")
+    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
     said = text(app)
     assert "The device held its clocks back: in 3 of 3 steady blocks (power cap)." in said
     assert "8 CPU threads: half of 16." in said
@@ -32,28 +32,31 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
 
 def test_a_calm_device_is_shown_without_a_warning(folder: DataDir) -> None:
     record(folder)
-    app = opened("run", run=INDUCTOR, tab="Device")
+    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
     assert not app.warning
     assert "held back" not in charts(app)
 
 
 def test_without_samples_the_tab_says_so(folder: DataDir) -> None:
     recording(folder, "inductor").block([0.1] * 10, LOSSES[:10])
-    assert "Nothing is recorded yet" in text(opened("run", run=INDUCTOR, tab="Device"))
+    assert "Nothing is recorded yet" in text(
+        opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
+    )
 
 
 def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(
     folder: DataDir,
 ) -> None:
     record(folder, throttle_reasons=["power cap"])
-    app = opened(experiment=EXPERIMENT_ID)
+    app = opened(experiment=EXPERIMENT_ID, tab="Runs")
     bodies = [entry.proto.body for entry in app.get("html")]
     (board,) = [body for body in bodies if body.startswith('<div class="leaderboard"')]
     rows = {name: board.split(name)[1].split("</tr>")[0] for name in ("baseline", "inductor")}
     assert rows["baseline"].count('class="doubt"') == 0
     assert rows["inductor"].count('class="doubt"') == 2, "beside speedup and step time"
     assert "in 3 of 3 steady blocks (power cap)" in rows["inductor"]
-    assert "The device held its clocks back: inductor in 3 of 3" in app.warning[0].value
+    warning = opened(experiment=EXPERIMENT_ID).warning[0].value
+    assert "The device held its clocks back: inductor in 3 of 3" in warning
     assert "Device" in cards(app)
 
 
@@ -86,7 +89,7 @@ def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
     for _ in range(6):  # blocks without the time for a look at other processes
         run.block([0.1] * 10, LOSSES[:10])
         run.device(**clocks_alone, wall_seconds=1.0, throttle_reasons=["power cap"])
-    said = without_links(text(opened("live", experiment=EXPERIMENT_ID)))
+    said = without_links(text(opened("experiment", experiment=EXPERIMENT_ID)))
     assert "1,980 MHz, 50 \N{DEGREE SIGN}C; held back: power cap" in said
     assert "other processes on the device: make (pid 4711)" in said
 
@@ -111,8 +114,8 @@ def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(
     said = "The device held its clocks back: "
     compared = opened(experiment=EXPERIMENT_ID)
     assert f"{said}inductor in 14 of 14 steady blocks" in compared.warning[0].value
-    drawn = charts(compared)
+    drawn = charts(opened(experiment=EXPERIMENT_ID, tab="Runs"))
     assert '"name":"inductor"' in drawn and '"name":"inductor-' not in drawn, "one of them"
     for label in ("inductor-1", "inductor-2"):
-        app = opened("run", run=f"{EXPERIMENT_ID}.{label}", tab="Device")
+        app = opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.{label}", part="Device")
         assert any(said in warning.value for warning in app.warning)

@@ -258,12 +258,12 @@ def test_others_see_everything_and_are_offered_nothing_that_changes_it(
     others: pytest.MonkeyPatch,
 ) -> None:
     record(folder)
-    assert "Stop it" not in buttons(opened("live", experiment=EXPERIMENT_ID))
+    assert "Stop it" not in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     launch = opened("launch")
     assert "Viewing only." in text(launch) and "BREAKEVEN_OTHERS=launch" in text(launch)
     assert not launch.button and not launch.text_input and not launch.selectbox
     others.setenv(permissions.OTHERS_VARIABLE, "launch")
-    assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
+    assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
 
 
@@ -273,10 +273,10 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     record_experiment(folder.runs)
     everything = "Tick rows to open, compare, run again, label, put away or delete them."
     assert everything in text(opened("experiments"))
-    assert "Start an experiment and watch" in text(opened("live"))
+    assert "Start an experiment and watch" in text(opened("experiment"))
     monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
     assert "Tick rows to open or compare them." in text(opened("experiments"))
-    assert "Start an experiment and watch" not in text(opened("live"))
+    assert "Start an experiment and watch" not in text(opened("experiment"))
     assert "is served to others" in text(opened("launch"))
     monkeypatch.setattr(doors, "are_anothers", lambda headers: True)
     assert "another account of this machine" in text(opened("launch"))
@@ -289,7 +289,7 @@ def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> N
 
 def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:
     record(folder)
-    assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
+    assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
 
 

@@ -22,7 +22,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.pages import ROOT, opened, text
+from tests.helpers.pages import ROOT, every_tab, opened, text
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""
@@ -49,10 +49,12 @@ def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["loss", "break-even", "step-times"])
-def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name: str):
+@pytest.mark.parametrize(
+    ("tab", "name"), [("Learning", "loss"), ("Verdict", "break-even"), ("Runs", "step-times")]
+)
+def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, tab: str, name: str):
     record_long(folder)
-    opened(experiment=EXPERIMENT_ID)
+    opened(experiment=EXPERIMENT_ID, tab=tab)
     every = list(range(NUM_STEPS))
     expected = {"baseline": every, "control": every, "inductor": every}
     assert steps_by_run(rows_of(files, name)) == expected
@@ -61,7 +63,7 @@ def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name:
 @pytest.mark.parametrize("name", ["run-loss", "run-steps"])
 def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):
     record_long(folder)
-    opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
     assert steps_by_run(rows_of(files, name)) == {"inductor": list(range(NUM_STEPS))}
 
 
@@ -75,7 +77,7 @@ def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):
         return real(frame)
 
     monkeypatch.setattr(downloads, "to_csv", counting)
-    opened(experiment=EXPERIMENT_ID)
+    every_tab(experiment=EXPERIMENT_ID)
     assert asked == [], "a page that is only looked at writes no file"
     rows_of(files, "loss")
     assert asked == [3 * NUM_STEPS]
@@ -83,7 +85,7 @@ def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):
 
 def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):
     record_long(folder)
-    opened(experiment=EXPERIMENT_ID)
+    every_tab(experiment=EXPERIMENT_ID)
     assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
     assert {row["epoch"] for row in rows_of(files, "accuracy")} == {"2"}
     assert min(int(row["round"]) for row in rows_of(files, "step-times")) == 1
@@ -127,9 +129,15 @@ def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_emp
             run.evaluation(0.2, math.nan).end()
         else:
             run.blocks([0.2] * 8, falling_losses(80)).evaluation(0.8).end()
-    opened(experiment=EXPERIMENT_ID)
+    every_tab(experiment=EXPERIMENT_ID)
     for tab in ("Steps", "Scores"):
-        opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+        opened(
+            "experiment",
+            tab="Runs",
+            experiment=EXPERIMENT_ID,
+            run=f"{EXPERIMENT_ID}.inductor",
+            part=tab,
+        )
     diverged = {"comparison": "final_loss", "loss": "loss", "run-loss": "loss",
                 "score-loss": "value", "evaluations": "eval_loss",
                 "eval_loss": "value"}  # fmt: skip
@@ -165,11 +173,23 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
         compiles = {"cold": 8.0, "warm": 2.0}.get(variant.label.split("-")[1:2][0]
                                                   if "-" in variant.label else "", 0.0)  # fmt: skip
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).checkpoint().end()
-    opened(experiment=EXPERIMENT_ID)
+    every_tab(experiment=EXPERIMENT_ID)
     opened(experiment=cache)
     for tab in ("Scores", "Compiling", "Checkpoints", "Device"):
-        opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab)
-    opened("run", experiment=cache, run=f"{cache}.inductor-cold-1", tab="Checkpoints")
+        opened(
+            "experiment",
+            tab="Runs",
+            experiment=EXPERIMENT_ID,
+            run=f"{EXPERIMENT_ID}.inductor",
+            part=tab,
+        )
+    opened(
+        "experiment",
+        tab="Runs",
+        experiment=cache,
+        run=f"{cache}.inductor-cold-1",
+        part="Checkpoints",
+    )
     names = [name for name in files if name.endswith(".csv") and "harness" not in name]
     assert {"download-cold-warm.csv", "download-checkpoints.csv",
             "download-behind-verdicts.csv", "download-evaluations.csv"} <= set(names)  # fmt: skip
@@ -185,8 +205,14 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
 
 def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80))
-    assert "<td>80.0 %</td>" in text(opened(experiment=EXPERIMENT_ID))
-    app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Scores")
+    assert "<td>80.0 %</td>" in text(opened(tab="Runs"))
+    app = opened(
+        "experiment",
+        tab="Runs",
+        experiment=EXPERIMENT_ID,
+        run=f"{EXPERIMENT_ID}.inductor",
+        part="Scores",
+    )
     (evaluations,) = app.dataframe
     shown = pa.ipc.open_stream(evaluations.proto.arrow_data.styler.display_values).read_pandas()
     assert "80.0 %" in shown.to_numpy().ravel().tolist()

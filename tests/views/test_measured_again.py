@@ -37,7 +37,7 @@ def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recor
 
 
 def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded: DataDir):
-    app = opened("run", run=f"{EXPERIMENT_ID}.inductor")
+    app = opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor")
     app.button(key=f"measure-again-{EXPERIMENT_ID}-inductor").click().run()
     assert not app.error, text(app)
     (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
@@ -45,7 +45,7 @@ def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded
 
 
 def test_beside_a_whole_experiments_numbers_one_chooses_whose(recorded: DataDir):
-    app = opened(experiment=EXPERIMENT_ID)
+    app = opened(experiment=EXPERIMENT_ID, tab="Runs")
     assert app.selectbox(key="measure-again-label").options == ["eager", "inductor"]
     app.button(key=f"measure-again-{EXPERIMENT_ID}-eager").click().run()
     (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
@@ -59,7 +59,10 @@ def test_a_replay_of_what_is_gone_says_so(folder: DataDir):
 
 def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(permissions, "may_act", lambda: False)
-    for page in (opened(experiment=EXPERIMENT_ID), opened("run", run=f"{EXPERIMENT_ID}.inductor")):
+    for page in (
+        opened(experiment=EXPERIMENT_ID, tab="Runs"),
+        opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor"),
+    ):
         assert not [one for one in page.button if str(one.key).startswith("measure-again")]
     with pytest.raises(NotAllowed):
         measured_again.measure_again(EXPERIMENT_ID, "inductor")

@@ -31,56 +31,68 @@ from tests.helpers.pages import ROOT, cards, opened, text, without_links
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "query", "said"),
     [
-        ("compare", ("One click trains a tiny BERT",)),
-        ("experiments", ("No experiment yet",)),
-        ("difference", ("Choose two experiments or more",)),
-        ("live", ("Nothing is running.",)),
-        ("launch", ("What will run", "breakeven compare")),
-        ("run", ("No runs yet.",)),
-        ("suites", ("No suite was run here yet", "breakeven suite")),
-        ("definitions", ("One definition for every number",)),
+        ("experiment", {}, ("One click trains a tiny BERT",)),
+        ("experiments", {}, ("No experiment yet",)),
+        ("experiments", {"view": "Matrix"}, ("No experiment yet",)),
+        ("experiments", {"view": "Side by side"}, ("Choose two experiments or more",)),
+        ("experiments", {"view": "Suites"}, ("No suite was run here yet", "breakeven suite")),
+        ("machine", {"tab": "Queue"}, ("Nothing is running.",)),
+        ("launch", {}, ("What will run", "breakeven compare")),
+        ("definitions", {}, ("One definition for every number",)),
     ],
 )
 def test_an_empty_data_folder_leads_every_page_to_something_to_do(
-    folder: DataDir, page: str, said: tuple[str, ...]
+    folder: DataDir, page: str, query: dict[str, str], said: tuple[str, ...]
 ):
-    shown = text(opened(page))
+    shown = text(opened(page, **query))
     assert [one for one in said if one not in shown] == []
 
 
 @pytest.mark.parametrize(
-    ("page", "titles", "said"),
+    ("page", "query", "titles", "said"),
     [
         (
-            "compare",
-            ("Break-even", "Training loss", "Step time", "Compile latency", "Accuracy",
-             "Throughput", "Memory needed", "Evaluation loss"),
+            "experiment",
+            {},
+            ("Break-even",),
             # The two equal runs are equally fast.
             ("**inductor** trains at 2.00x", "bert-tiny on reviews", "Noise floor 0.0 %"),
         ),
+        ("experiment", {"tab": "Learning"}, ("Training loss", "Accuracy", "Evaluation loss"), ()),
         (
-            "live",
-            ("Loss",),
-            ("Nothing is running.", "finished", "loss 1.000 · 200 ms / step",
-             "loss 1.000 · 100 ms / step"),
+            "experiment",
+            {"tab": "Runs"},
+            ("Step time", "Compile latency", "Throughput", "Memory needed"),
+            ("200 ms", "100 ms"),
         ),
-        ("launch", (), ("120 steps", "going by “test” with the same model on this machine")),
         (
-            "run",
+            "experiment",
+            {"tab": "Settings"},
+            (),
+            ("breakeven compare", "Specification of the experiment"),
+        ),
+        ("launch", {}, (), ("120 steps", "going by “test” with the same model on this machine")),
+        (
+            "experiment",
+            {"tab": "Runs", "run": f"{EXPERIMENT_ID}.baseline"},
             ("Time of every step", "Training loss"),
             ("finished", "80 of 80 steps", "Step time 200 ms"),
         ),
     ],
-)  # fmt: skip
+)
 def test_every_page_says_what_was_recorded(
-    folder: DataDir, page: str, titles: tuple[str, ...], said: tuple[str, ...]
+    folder: DataDir,
+    page: str,
+    query: dict[str, str],
+    titles: tuple[str, ...],
+    said: tuple[str, ...],
 ):
     """Of 80 steps of 0.2 s, or 0.1 s under a backend, whose losses fall from 2 to 1."""
     record_experiment(folder.runs, experiment_spec(num_steps=80))
-    app = opened(page)
-    shown = text(app)
+    app = opened(page, **query)
+    shown = text(app) + "\n".join(entry.label for entry in app.expander)
     assert [one for one in said if one not in shown] == []
     assert set(titles) <= set(cards(app))
 
@@ -119,8 +131,8 @@ def test_the_address_decides_which_experiment_is_shown(folder: DataDir):
     first = record_experiment(folder.runs, experiment_spec(name="first"))
     later = "20261122-101010-000000-aaaa"
     record_experiment(folder.runs, experiment_spec(name="second"), experiment_id=later)
-    assert opened().selectbox(key="compare_experiment").value == later
-    assert opened(experiment=first).selectbox(key="compare_experiment").value == first
+    assert opened().selectbox(key="chosen_experiment").value == later
+    assert opened(experiment=first).selectbox(key="chosen_experiment").value == first
 
 
 def test_experiments_of_the_same_name_and_minute_are_told_apart(folder: DataDir):
@@ -129,7 +141,7 @@ def test_experiments_of_the_same_name_and_minute_are_told_apart(folder: DataDir)
         record_experiment(folder.runs, experiment_id=experiment_id)
     app = opened()
     for experiment_id in ids:
-        app.selectbox(key="compare_experiment").set_value(experiment_id).run()
+        app.selectbox(key="chosen_experiment").set_value(experiment_id).run()
         assert app.query_params["experiment"] == experiment_id
 
 
@@ -137,7 +149,7 @@ def test_choosing_an_experiment_changes_the_address(folder: DataDir):
     first = record_experiment(folder.runs)
     record_experiment(folder.runs, experiment_id="20261122-101010-000000-aaaa")
     app = opened()
-    app.selectbox(key="compare_experiment").set_value(first).run()
+    app.selectbox(key="chosen_experiment").set_value(first).run()
     assert app.query_params["experiment"] == first
     assert not app.warning or "There is no" not in app.warning[0].value
 
@@ -158,12 +170,14 @@ def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
     for label in ("baseline", "control"):
         Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa").claim().start().end()
     run_id = f"20261122-101010-000000-aaaa.{failed.run_id.rpartition('.')[2]}"
-    app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id)
+    app = opened("experiment", tab="Runs", experiment="20261122-101010-000000-aaaa", run=run_id)
     assert "RuntimeError: boom" in app.error[0].value
     assert "in line 7" in text(app)
-    app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id, tab="Log")
+    app = opened(
+        "experiment", tab="Runs", experiment="20261122-101010-000000-aaaa", run=run_id, part="Log"
+    )
     assert "a last word" in text(app)
-    live = opened("live", experiment="20261122-101010-000000-aaaa")
+    live = opened("experiment", experiment="20261122-101010-000000-aaaa")
     assert "**inductor**: RuntimeError: boom" in text(live)
 
 
@@ -186,10 +200,10 @@ def test_all_lines_are_shown_but_of_a_compilers_error_and_the_class_of_no_error_
     failed = Recording(folder.runs, "inductor", spec).claim().start()
     failed.log.append("error", error=name, message=message, traceback=trace)
     failed.end(RunState.FAILED, "exit status 1")
-    app = opened("run", experiment=EXPERIMENT_ID, run=failed.run_id)
+    app = opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=failed.run_id)
     assert app.error[0].value == shown
     assert app.expander[0].proto.expanded == (name != "CodeNotAllowed")
-    assert f"**inductor**: {shown}" in text(opened("live", experiment=EXPERIMENT_ID))
+    assert f"**inductor**: {shown}" in text(opened("experiment", experiment=EXPERIMENT_ID))
 
 
 def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: DataDir):
@@ -197,13 +211,13 @@ def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: Da
         Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")
     shown = text(opened())
     assert "There is nothing sure to compare with: the baseline did not finish (failed)." in shown
-    assert "No step was recorded" in shown
+    assert "No step was recorded" in text(opened(tab="Learning"))
 
 
 @pytest.mark.parametrize("tab", ["Steps", "Compiling", "Settings", "Environment", "Log"])
 def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
     record_experiment(folder.runs)
-    opened("run", run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+    opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor", part=tab)
 
 
 def charted(app: AppTest) -> list[str]:
@@ -228,7 +242,9 @@ def test_a_run_charts_its_learning_rate_if_it_changes_and_its_gradient_norm_if_r
                                  gradient_norm=norm)  # fmt: skip
         recording.end()
         expected[experiment_id] = titles
-    assert {one: charted(opened("run", experiment=one)) for one in expected} == expected
+    assert {
+        one: charted(opened(tab="Runs", experiment=one, run=f"{one}.baseline")) for one in expected
+    } == expected
 
 
 def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: DataDir):
@@ -237,17 +253,17 @@ def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: Da
         recording.block([0.2] * 10, [1.0] * 10, peak_memory_bytes=2**29,
                         reserved_memory_bytes=3 * 2**30)  # fmt: skip
     recording.end()
-    shown = text(opened("run"))
+    shown = text(opened(tab="Runs", run=f"{EXPERIMENT_ID}.baseline"))
     assert "Step time 200 ms · Memory needed 3.00 GiB · Allocated memory 512.0 MiB" in shown
 
 
-def test_live_shows_progress_and_a_stop_button_that_asks_once(folder: DataDir):
+def test_an_active_experiment_shows_progress_and_a_stop_button_that_asks_once(folder: DataDir):
     spec = experiment_spec(num_steps=40)
     me = ProcessIdentity.of(os.getpid())  # any living process makes a claim look alive
     for label in ("baseline", "control", "inductor"):
         recording = Recording(folder.runs, label, spec).claim(me).start()
         recording.blocks([0.1, 0.1], [1.0] * 20)
-    app = opened("live")
+    app = opened("experiment")
     assert "loss 1" in text(app)
     # 3 runs have 20 of 40 steps left at 0.1 s: 6 s. Four evaluations are to come, one of them under
     # inductor, of 200 samples: 25 batches at 0.35 of a step, 0.875 s each. Three runs profile 3
@@ -262,13 +278,12 @@ def progress_texts(app: AppTest) -> str:
     return without_links("\n".join(bar.proto.text for bar in app.get("progress")))
 
 
-def test_live_lists_what_waits_in_the_queue(folder: DataDir):
+def test_the_machine_lists_what_waits_in_the_queue(folder: DataDir):
     for experiment_id in (EXPERIMENT_ID, "20261122-101010-000000-aaaa"):
         for label in ("baseline", "control", "inductor"):
             Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
-    app = opened("live")
-    assert app.selectbox(key="live_experiment").value == EXPERIMENT_ID, "the next one to run"
-    assert "waiting in the queue" in progress_texts(app)
+    assert "waiting in the queue" in progress_texts(opened())
+    app = opened("machine", tab="Queue")
     assert "Queue: 2 experiments" in text(app)
     named = [
         unescape(link.proto.label) for link in app.get("page_link") if "mine" in link.proto.label
@@ -276,7 +291,7 @@ def test_live_lists_what_waits_in_the_queue(folder: DataDir):
     assert named == ["1. mine · 21 Nov 2026, 09:30", "2. mine · 22 Nov 2026, 10:10"]
 
 
-def test_the_queue_is_moved_held_and_paused_on_live(folder: DataDir):
+def test_the_queue_is_moved_held_and_paused(folder: DataDir):
     ids = [f"2026112{day}-101010-000000-aaaa" for day in (1, 2, 3)]
     for experiment_id in ids:
         for label in ("baseline", "control", "inductor"):
@@ -285,7 +300,7 @@ def test_the_queue_is_moved_held_and_paused_on_live(folder: DataDir):
     def waiting() -> list[int]:
         return [ids.index(one.experiment_id) for one in queue_order.startable(folder)]
 
-    app = opened("live")
+    app = opened("machine", tab="Queue")
     for button, order in ((f"next-{ids[2]}", [2, 0, 1]), (f"down-{ids[2]}", [0, 2, 1]),
                           (f"up-{ids[1]}", [0, 1, 2]), (f"hold-{ids[0]}", [1, 2]),
                           (f"release-{ids[0]}", [0, 1, 2]), ("pause", [])):  # fmt: skip
@@ -306,7 +321,7 @@ def test_of_a_long_queue_the_first_are_shown_and_more_on_request(folder: DataDir
     def shown() -> int:
         return len([link for link in app.get("page_link") if "mine" in link.proto.label])
 
-    app = opened("live")
+    app = opened("machine", tab="Queue")
     assert "Queue: 22 experiments" in text(app) and shown() == 20
     app.button(key="queue-more").click().run()
     assert not app.exception and shown() == 22
@@ -468,12 +483,21 @@ def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(
     assert shares == pytest.approx([0.25, 0.25, 0.75, 0.99])
 
 
-def test_where_the_race_was_watched_its_verdict_appears_and_what_the_time_went_on(folder: DataDir):
-    record_experiment(folder.runs)
-    shown = text(opened("live", experiment=EXPERIMENT_ID))
-    answer = text(opened("compare", experiment=EXPERIMENT_ID)).partition("### ")[2].partition("\n")
-    assert answer[0] and f"### {answer[0]}" in shown
-    assert "It took **" in shown
+def test_the_page_of_a_race_turns_into_its_verdict_and_says_what_the_time_went_to(
+    folder: DataDir,
+):
+    spec, me = experiment_spec(num_steps=40), ProcessIdentity.of(os.getpid())
+    runs = [
+        Recording(folder.runs, label, spec).claim(me).start().blocks([0.1] * 4, [1.0] * 40)
+        for label in ("baseline", "control", "inductor")
+    ]
+    app = opened()
+    assert "###" not in text(app)
+    for run in runs:
+        run.end()
+    shown = text(app.run())
+    assert "### **inductor** at 1.00x" in shown
+    assert "training steps" in shown
 
 
 @pytest.mark.parametrize(

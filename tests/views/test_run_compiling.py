@@ -42,8 +42,8 @@ def compiled(folder: DataDir, label: str, breaks: tuple[int, ...], spans: bool =
 def test_the_tab_has_the_timeline_and_says_what_another_run_compiled_otherwise(folder: DataDir):
     compiled(folder, "inductor", (12,)).end()
     compiled(folder, "eager", (12, 17)).end()
-    address = {"run": INDUCTOR, "tab": "Compiling", "with": EXPERIMENT_ID}
-    app = opened("run", **address)
+    address = {"run": INDUCTOR, "part": "Compiling", "with": EXPERIMENT_ID}
+    app = opened("experiment", tab="Runs", **address)
     drawn = charts(app)
     assert "net.py:10, step 0" in drawn and "Time spent compiling" in drawn
     assert "2.00 s not compiling" in drawn
@@ -52,7 +52,7 @@ def test_the_tab_has_the_timeline_and_says_what_another_run_compiled_otherwise(f
     assert "net.py:17: print" in said and "net.py:12: print" not in said
     assert "distinct graph breaks" in said and "backend" in said
     assert "Time by phase, each measured once" in "".join(cards(app))
-    same = opened("run", **{**address, "with": "nothing that is here"})
+    same = opened("experiment", tab="Runs", **{**address, "with": "nothing that is here"})
     assert "What the compiler did otherwise" not in text(same)
 
 
@@ -62,7 +62,7 @@ def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
                    reason="DDPOptimizer intentional graph-break",
                    stopped_at="torch/_dynamo/backends/distributed.py:0")  # fmt: skip
     run.end()
-    app = opened("run", run=INDUCTOR, tab="Compiling")
+    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling")
     frames = [one.value.to_csv() for one in app.dataframe]
     (of_ranks,) = [frame for frame in frames if "DDPOptimizer" in frame]
     assert "Breaks that several devices cause" in "".join(cards(app))
@@ -79,11 +79,13 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
                        ("trace", "artifacts/trace/dedicated.log")):  # fmt: skip
         run.log.append("kept_file", what=what, compile_id="0/0", file=file, bytes=23)
     run.end()
-    app = opened("run", run=INDUCTOR, tab="Compiling")
+    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling")
     assert "class GraphModule: pass" in text(app)
     assert "is not recorded: the run is older" in text(app)
     assert "structured trace" in text(app)
-    outside = opened("run", run=INDUCTOR, tab="Compiling", kept="../../../../etc/passwd")
+    outside = opened(
+        "experiment", tab="Runs", run=INDUCTOR, part="Compiling", kept="../../../../etc/passwd"
+    )
     assert "root:" not in text(outside)
     assert outside.error, "it says that there is no such file in the folder"
 
@@ -91,7 +93,7 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
 def test_a_run_that_kept_nothing_says_how_to_ask(folder: DataDir):
     run = Recording(folder.runs, "inductor").claim().start()
     run.blocks([0.1] * 4, LOSSES).end()
-    assert "--keep-code" in text(opened("run", run=INDUCTOR, tab="Compiling"))
+    assert "--keep-code" in text(opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling"))
 
 
 def test_a_frame_of_which_torch_names_no_file_has_none() -> None:

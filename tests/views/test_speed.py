@@ -15,7 +15,7 @@ from breakeven.views.charts import palette
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.comparison import leaderboard
 from tests.helpers.journals import EXPERIMENT_ID, Recording
-from tests.helpers.pages import opened, set_field, text
+from tests.helpers.pages import every_tab, opened, set_field, text
 from tests.helpers.speed_journals import ENOUGH, record_repeats, record_speed, speed_spec
 
 
@@ -29,8 +29,7 @@ def record(folder: DataDir, part: str) -> None:
 @pytest.mark.parametrize("part", ["training", "inference"])
 def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):
     record(folder, part)
-    app = opened(experiment=EXPERIMENT_ID)
-    said = text(app)
+    said = "\n".join(map(text, every_tab(experiment=EXPERIMENT_ID)))
     does = "trains" if part == "training" else "answers"
     assert f"**eager** {does} at 2.00x (2.00 to 2.00) the speed of no compile" in said
     assert "pays for its compiling after 31 steps" in said
@@ -52,10 +51,9 @@ def compared(folder: DataDir):
 
 def test_repeats_are_one_row_and_charts_show_their_processes(folder: DataDir):
     record_repeats(folder, (2.0, 2.2, 1.8))
-    app = opened(experiment=EXPERIMENT_ID)
-    runs = app.session_state["runs"]
+    runs = opened(tab="Runs").session_state["runs"]
     assert list(runs) == ["baseline", "control", "eager"]
-    assert "eager 64.7 %; processes of the same run differ" in text(app)
+    assert "eager 64.7 %; processes of the same run differ" in text(opened())
     with Store.in_memory(folder) as store:
         results = compare(store, EXPERIMENT_ID).results
         ratios = round_speedups(store, EXPERIMENT_ID)
@@ -85,10 +83,10 @@ def test_rounds_so_far_are_charted_process_by_process():
 
 def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):
     record(folder, "inference")
-    live = text(opened("live", experiment=EXPERIMENT_ID))
-    assert "100 ms / step" in live and "loss" not in live
+    live = text(opened(experiment=EXPERIMENT_ID))
+    assert "loss 1" not in live
     assert f"**baseline, control, eager** stopped early after 42 steps: {ENOUGH}" in live
-    run = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.eager")
+    run = opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.eager")
     assert "**Training loss**" not in text(run) and "**Time of every step**" in text(run)
     assert f"after 42 steps: {ENOUGH}" in text(run)
 
@@ -96,8 +94,8 @@ def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):
 def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):
     spec = speed_spec()
     Recording(folder.runs, "baseline", spec).claim(ProcessIdentity.of(os.getpid())).start()
-    said = text(opened("live", experiment=EXPERIMENT_ID))
-    assert "Ends by itself once every speedup is known to within 2.0 %" in said
+    said = text(opened("experiment", experiment=EXPERIMENT_ID))
+    assert "The experiment ends once every speedup is known to within 2.0 %" in said
 
 
 def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(

@@ -34,7 +34,7 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
 
 def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> None:
     """One model in both parts, for both measurements that the suite has by default."""
-    app = opened("suites")
+    app = opened("experiments", view="Suites")
     assert "No suite was run here yet" in text(app)
     assert app.multiselect(key="suite-models-huggingface").value == [
         "BertForMaskedLM",
@@ -57,7 +57,7 @@ def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> Non
 
 
 def test_what_a_suite_cannot_be_made_of_is_said_and_nothing_is_queued(folder: DataDir) -> None:
-    app = opened("suites")
+    app = opened("experiments", view="Suites")
     app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
     app.multiselect(key="suite-backends").set_value(["indcutor"]).run()
     next(button for button in app.button if button.label.startswith("Queue")).click().run()
@@ -71,7 +71,7 @@ def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None
     record.accuracy("Fast", "pass")
     record.accuracy("Wrong", "fail_accuracy")
     record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
-    app = opened("suites", suite_run="now")
+    app = opened("experiments", view="Suites", suite_run="now")
     said = text(app)
     assert (
         "**inductor** in training (float32, 1 of 3 models) at 2.00x is not shown to be faster or "
@@ -89,7 +89,7 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     record.speed("Model", 0.1, suite_run="before")
     record.speed("Gone", 0.1, suite_run="before")
     record.speed("Model", 0.2)
-    app = opened("suites", suite_run="now", against="before")
+    app = opened("experiments", view="Suites", suite_run="now", against="before")
     shown = tables(app)
     assert (shown["What"], shown["Change"]) == (["speed"], ["worse"])
     assert shown["Before"] == ["2.00x (2.00 to 2.00)"]
@@ -105,7 +105,7 @@ def test_another_suite_run_is_not_compared_with_what_the_one_before_was(
 ) -> None:
     for suite_run in ("now", "before"):
         record.speed("Model", 0.1, suite_run=suite_run)
-    app = opened("suites", suite_run="now", against="before")
+    app = opened("experiments", view="Suites", suite_run="now", against="before")
     app.selectbox(key="suites_suite_run").set_value("before").run()
     assert not app.exception and not app.warning
     assert "before" in app.query_params["suite_run"]
@@ -130,7 +130,9 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
 def test_a_suite_run_that_goes_on_says_how_far_it_is(record: SuiteRecorder) -> None:
     record.speed("Model", 0.1)
     record.queued("Model")
-    assert "1 of 2 experiments are still to come" in text(opened("suites", suite_run="now"))
+    assert "1 of 2 experiments are still to come" in text(
+        opened("experiments", view="Suites", suite_run="now")
+    )
 
 
 def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:

@@ -62,7 +62,7 @@ def test_the_wall_has_every_device_of_the_machine_and_no_controls(folder: DataDi
         run = Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa")
         run.claim(ProcessIdentity.of(os.getpid())).start()
         run.blocks([0.1] * 4, falling_losses(80))
-    app = opened("live", wall="1")
+    app = opened("experiment", wall="1")
     (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
     assert wall.count("<section") == 2
     cpu, gpu = wall.split("</section>")[:2]
@@ -82,7 +82,7 @@ def test_experiments_that_share_the_cpus_have_a_tile_each(folder: DataDir):
             run = Recording(folder.runs, label, spec, key)
             if name != "Waiting":
                 run.claim(ProcessIdentity.of(os.getpid())).start()
-    app = opened("live", wall="1")
+    app = opened("experiment", wall="1")
     (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
     first, second, gpu = wall.split("</section>")[:3]
     assert "One" in first and "1 more in the queue" in first

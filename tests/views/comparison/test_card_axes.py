@@ -3,10 +3,9 @@
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.views.comparison.cards import cards
+from breakeven.views.comparison.cards import all_cards
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 
@@ -19,8 +18,7 @@ def test_losses_are_drawn_over_samples_only_if_steps_of_all_runs_are_of_one_size
         run.blocks([0.1] * 4, [2.0] * 40).end()
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-        steps = queries.step_times(store, EXPERIMENT_ID)
-        found = cards(store, comparison, comparison.results, steps).all
+        found = all_cards(store, comparison)
     (card,) = (one for one in found if one.title == "Training loss")
     assert ("By samples" in card.figures) is is_there
     assert "By time" in card.figures

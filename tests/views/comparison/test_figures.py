@@ -9,7 +9,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.views.comparison.cards import cards
+from breakeven.views.comparison.cards import all_cards
 from breakeven.views.shared.figure import Figure
 from breakeven.views.shared.resources import EXAMPLES
 
@@ -21,8 +21,7 @@ def test_every_figure_of_the_examples_is_one_that_plotly_accepts(data_dir: DataD
             comparison = compare(store, one)
             if comparison.spec.kind.compares != "runs":
                 continue
-            steps = queries.step_times(store, one)
-            for card in cards(store, comparison, comparison.results, steps).all:
+            for card in all_cards(store, comparison):
                 for name in card.figures:
                     written = card.written(name, "group")
                     again = go.Figure(json.loads(written))

@@ -41,7 +41,7 @@ def record(data_dir: DataDir, *, profiled: bool = True) -> None:
 @pytest.mark.heavy
 def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> None:
     record(folder)
-    app = opened(experiment=EXPERIMENT_ID)
+    app = opened(experiment=EXPERIMENT_ID, tab="Why")
     said = text(app)
     assert "**inductor**: 80.0 ms a step, 20.0 ms less than the baseline." in said
     assert "matrix products run in float32, without tensor cores, though bf16 was asked for" in said
@@ -54,15 +54,19 @@ def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> Non
 @pytest.mark.heavy
 def test_a_page_without_profiles_says_so_and_stays_whole(folder: DataDir) -> None:
     record(folder, profiled=False)
-    said = text(opened(experiment=EXPERIMENT_ID))
-    assert "No run was profiled" in said
-    assert "**Step time**" in said
+    assert "No run was profiled" in text(opened(experiment=EXPERIMENT_ID, tab="Why"))
 
 
 @pytest.mark.heavy
 def test_the_tab_of_a_run_has_every_kernel(folder: DataDir) -> None:
     record(folder)
-    app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Profile")
+    app = opened(
+        "experiment",
+        tab="Runs",
+        experiment=EXPERIMENT_ID,
+        run=f"{EXPERIMENT_ID}.inductor",
+        part="Profile",
+    )
     (frame,) = [one.value for one in app.dataframe if "Name" in one.value.columns]
     assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
     assert "matrix products in float32, no tensor cores" in set(frame["Class"])

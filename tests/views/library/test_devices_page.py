@@ -41,7 +41,7 @@ def test_a_device_that_became_slow_is_told_first_and_what_is_here_stands_apart(
     for day in range(1, 13):
         record(folder, day, 0.1 + 0.0001 * (day % 3) + (0.02 if day > 8 else 0.0))
     compare_all(folder)
-    app = opened("devices")
+    app = opened("machine", tab="Devices")
     said = text(app)
     assert "No device is noisy, 1 device became worse" in said
     assert "slower since 2026-11-09" in said and "over its last 4 experiments" in said
@@ -58,7 +58,7 @@ def test_a_noisy_device_is_called_so_and_a_single_experiment_has_a_day_of_its_ow
 ) -> None:
     record(folder, 1, 0.1, control=0.1 / 1.346)
     compare_all(folder)
-    app = opened("devices")
+    app = opened("machine", tab="Devices")
     said = text(app)
     assert "1 device is noisy" in said and "No device" not in said
     assert "two equal runs differ by up to 34.6 %" in said
@@ -74,7 +74,7 @@ def test_over_time_only_what_is_known_is_offered(folder: DataDir) -> None:
     record(folder, 1, 0.1, host="node-2", num_blocks=1)
     record(folder, 2, 0.1)
     compare_all(folder)
-    app = opened("devices")
+    app = opened("machine", tab="Devices")
     (chosen,) = app.selectbox
     assert [one.rpartition(", ")[2] for one in chosen.options] == ["cuda:1 of node-1"]
     (quantities,) = app.button_group
@@ -84,5 +84,5 @@ def test_over_time_only_what_is_known_is_offered(folder: DataDir) -> None:
 def test_where_nothing_is_known_over_time_it_says_when_it_will_be(folder: DataDir) -> None:
     record(folder, 1, 0.1, host="node-2", num_blocks=1)
     compare_all(folder)
-    app = opened("devices")
+    app = opened("machine", tab="Devices")
     assert "is told once an experiment on it was compared" in text(app) and not app.selectbox

@@ -14,34 +14,36 @@ from tests.helpers.pages import close_store, compare_all, opened, text
 pytestmark = pytest.mark.heavy
 
 
-def test_without_an_experiment_both_pages_say_what_they_are_for(folder: DataDir) -> None:
-    assert "Nothing to compare yet" in text(opened("matrix"))
-    assert "Nothing to follow yet" in text(opened("trends"))
+def test_without_an_experiment_both_views_say_how_to_get_one(folder: DataDir) -> None:
+    for view in ("Matrix", "Trends"):
+        assert "No experiment yet" in text(opened("experiments", view=view))
 
 
 def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
     record_slower_torch(folder)
     compare_all(folder)
-    said = text(opened("trends"))
+    said = text(opened("experiments", view="Trends"))
     assert "1 step to a worse level" in said
     assert (
         "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
     )
     # Eight nights, of which no step can be told.
-    assert "Not enough experiments to tell a step yet" in text(opened("trends", torch="2.12.0"))
+    assert "Not enough experiments to tell a step yet" in text(
+        opened("experiments", view="Trends", torch="2.12.0")
+    )
 
 
 def test_nothing_is_called_well_above_a_backend_that_failed_last(folder: DataDir) -> None:
     for day in range(1, 12):
         record_night(folder, day, 0.1 * NOISE[day % 6])
     compare_all(folder)
-    assert "Nothing came to a worse level" in text(opened("trends"))
+    assert "Nothing came to a worse level" in text(opened("experiments", view="Trends"))
     crashed = folder.run_dir(f"{record_night(folder, 12, 0.1)}.inductor")
     crashed.exit_file.unlink()
     crashed.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
     close_store(folder)
     compare_all(folder)
-    said = text(opened("trends"))
+    said = text(opened("experiments", view="Trends"))
     assert "1 backend failed last" in said and "Nothing came to a worse level" not in said
 
 
@@ -54,8 +56,10 @@ def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> N
     )
     record_experiment(folder.runs, bigger, "20261122-093015-123456-7f3a")
     compare_all(folder)
-    app = opened("matrix", across="batch")
+    app = opened("experiments", view="Matrix", across="batch")
     assert "These experiments also differ in precision (bf16, float32)" in text(app)
     (cells,) = (frame.value for frame in app.dataframe)
     assert list(cells["Batch size"]) == ["8", "16"]
-    assert "also differ" not in text(opened("matrix", across="batch", precision="bf16"))
+    assert "also differ" not in text(
+        opened("experiments", view="Matrix", across="batch", precision="bf16")
+    )

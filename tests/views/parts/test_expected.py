@@ -25,7 +25,7 @@ def test_they_take_no_part_in_the_page() -> None:
     assert rule.partition("}")[0].split() == [".st-key-loading-charts", "{", "display:", "none;"]
 
 
-@pytest.mark.parametrize("page", ["compare", "run", "difference"])
+@pytest.mark.parametrize("page", ["experiment"])
 def test_pages_with_charts_have_them_before_anything_else(page: str) -> None:
     """Later the server is done by the time that they are there."""
     source = (STYLE.parents[1] / f"{page}.py").read_text()

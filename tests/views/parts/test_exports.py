@@ -44,20 +44,28 @@ def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "begins"),
-    [("compare", "my-first-race-20261121-7f3a-"), ("live", "my-first-race-20261121-7f3a-"),
-     ("run", "my-first-race-20261121-7f3a-inductor-")],
-)  # fmt: skip
-def test_file_names_begin_with_the_experiment(folder: DataDir, named, page: str, begins: str):
+    ("query", "begins"),
+    [
+        ({}, "my-first-race-20261121-7f3a-"),
+        ({"tab": "Runs"}, "my-first-race-20261121-7f3a-"),
+        (
+            {"tab": "Runs", "run": f"{EXPERIMENT_ID}.inductor"},
+            "my-first-race-20261121-7f3a-inductor-",
+        ),
+    ],
+)
+def test_file_names_begin_with_the_experiment(
+    folder: DataDir, named, query: dict[str, str], begins: str
+):
     record_experiment(folder.runs, experiment_spec(name="My <b>first</b> race!".replace("b>", "")))
-    opened(page, experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    opened(experiment=EXPERIMENT_ID, **query)
     assert any(name.startswith(begins) for name in named.values())
     assert all(name.startswith("my-first-race-20261121-7f3a-") for name in named.values())
 
 
 def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):
     record_experiment(folder.runs, experiment_spec(name="Race <1>"))
-    opened(experiment=EXPERIMENT_ID)
+    opened(experiment=EXPERIMENT_ID, tab="Learning")
     said = unescape(files["download-loss.html"]().decode())
     header = re.search(r"<header.*?</header>", said, re.DOTALL)[0]
     for fact in ("Training loss", "Race <1>", EXPERIMENT_ID, "builtin:bert-tiny", "builtin:reviews",

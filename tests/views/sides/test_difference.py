@@ -26,7 +26,7 @@ def recorded(folder: DataDir) -> DataDir:
 
 
 def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
-    app = opened("difference", side=IDS[:2])
+    app = opened("experiments", view="Side by side", side=IDS[:2])
     said = text(app)
     assert "1.00x" in said and "same" in said
     assert "1.00 x" not in said, "written as speedups are"
@@ -37,7 +37,7 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
 
 
 def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
-    app = opened("difference", side=[IDS[0], IDS[2]])
+    app = opened("experiments", view="Side by side", side=[IDS[0], IDS[2]])
     said = text(app)
     assert "A and B: neither speeds nor losses are compared, because the model is another." in said
     assert "Losses are not drawn together: the model is another." in said
@@ -46,23 +46,29 @@ def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
 
 
 def test_losses_of_a_backend_can_be_chosen(recorded: DataDir):
-    assert "Loss of baseline" in text(opened("difference", side=IDS[:2]))
-    assert "Loss of inductor" in text(opened("difference", side=IDS[:2], losses_of="inductor"))
-    assert "Loss of baseline" in text(opened("difference", side=IDS[:2], losses_of="nonsense"))
+    assert "Loss of baseline" in text(opened("experiments", view="Side by side", side=IDS[:2]))
+    assert "Loss of inductor" in text(
+        opened("experiments", view="Side by side", side=IDS[:2], losses_of="inductor")
+    )
+    assert "Loss of baseline" in text(
+        opened("experiments", view="Side by side", side=IDS[:2], losses_of="nonsense")
+    )
 
 
 def test_fewer_than_two_or_more_than_eight_break_nothing(recorded: DataDir):
     for of in ([], [IDS[0]], ["nonsense", IDS[0]]):
-        assert "Choose two experiments or more" in text(opened("difference", side=of))
+        assert "Choose two experiments or more" in text(
+            opened("experiments", view="Side by side", side=of)
+        )
     for experiment_id in IDS[3:]:
         record_experiment(recorded.runs, experiment_spec(), experiment_id)
-    app = opened("difference", side=IDS)
+    app = opened("experiments", view="Side by side", side=IDS)
     assert len(app.multiselect(key="address.side").value) == 8
 
 
 def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
     library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
-    assert "same" in text(opened("difference", side=IDS[:2]))
+    assert "same" in text(opened("experiments", view="Side by side", side=IDS[:2]))
 
 
 def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
@@ -72,8 +78,10 @@ def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
         spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{one}" for one in devices))
         environment = on_gpu if experiment_id != IDS[2] else {"device_name": "Another GPU"}
         record_experiment(folder.runs, spec, experiment_id, environment=environment)
-    said = text(opened("difference", side=IDS[:3]))
+    said = text(opened("experiments", view="Side by side", side=IDS[:3]))
     assert "Scaling over devices" in said and "50.0 %" in said
     assert "B on 2 devices beside A on one, strong scaling" in said
     assert "C is not held against one device (A): the devices are of different models." in said
-    assert "Scaling over devices" not in text(opened("difference", side=[IDS[1], IDS[2]]))
+    assert "Scaling over devices" not in text(
+        opened("experiments", view="Side by side", side=[IDS[1], IDS[2]])
+    )

@@ -33,7 +33,7 @@ def test_operators_see_health_and_logs_without_secrets(
         raise ValueError("canary-0123456789 broke")
     except ValueError:
         log.exception("a page failed")
-    app = opened("system")
+    app = opened("machine", tab="Health")
     said = text(app)
     assert "Data folder" in said and "can be written" in said
     assert "info begins with [masked]" in said and "ValueError: [masked] broke" in said
@@ -47,7 +47,7 @@ def test_viewers_see_neither_evidence_nor_logs(
 ) -> None:
     log.info("for operators only")
     monkeypatch.setenv("BREAKEVEN_HOSTNAMES", "bench.example.org")
-    said = text(opened("system"))
+    said = text(opened("machine", tab="Health"))
     assert "Viewing only." in said
     assert "for operators only" not in said and "can be written" not in said
 
