@@ -109,8 +109,8 @@ def unexplained_cells(app: AppTest) -> list[str]:
                         if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell))
                         and not LINK.search(header)]  # fmt: skip
         # The cards of the backends: a name and a number each.
-        missing += [f"fact {fact}" for name, fact in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
-                    if not LINK.search(name)]  # fmt: skip
+        facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
+        missing += [f"fact {fact}" for name, fact in facts if not LINK.search(name)]
     return missing
 
 

@@ -33,7 +33,6 @@ def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: Data
     assert charts(app).count('"text":"resumed"') == 2, "in step times and losses"
     assert '"x0":19.5' in charts(app)
     assert '"text":"inductor resumed"' in charts(opened(experiment=EXPERIMENT_ID, tab="Learning"))
-    assert '"text":"inductor resumed"' in charts(opened("experiment", experiment=EXPERIMENT_ID))
 
 
 def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):

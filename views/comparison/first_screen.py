@@ -65,9 +65,12 @@ def plan_text(planned: Plan) -> Markdown:
     if planned.best is None:
         time = linked("planned_seconds", words.duration(base))
         return f"**Do not compile**: training takes {time}, and no backend surely takes less."
-    total = linked("planned_seconds", words.duration(planned.totals[planned.best.label]))
+    total, uncompiled = (
+        linked("planned_seconds", words.duration(seconds))
+        for seconds in (planned.totals[planned.best.label], base)
+    )
     return (
-        f"**Take {inert(planned.best.label)}**: {total} instead of {words.duration(base)}, "
+        f"**Take {inert(planned.best.label)}**: {total} instead of {uncompiled}, "
         "compiling included."
     )
 
