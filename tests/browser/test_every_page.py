@@ -27,27 +27,28 @@ from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser
 TRAIN, FAILED = EXPERIMENTS["train"], EXPERIMENTS["failed"]
-RUN = f"run?experiment={TRAIN}&run={quote(f'{TRAIN}.{BACKEND}')}"
-TABS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
+RUN = f"experiment?experiment={TRAIN}&tab=Runs&run={quote(f'{TRAIN}.{BACKEND}')}"
+TABS = ("Why", "Learning", "Runs", "Settings")
+PARTS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
         "Environment", "Log")  # fmt: skip
+MACHINE_TABS = ("Devices", "Queue", "Health", "Log", "Audit log")
 PAGES = {
-    **{f"Compare, {name}": f"?experiment={key}" for name, key in EXPERIMENTS.items()},
-    **{f"Live, {name}": f"live?experiment={key}" for name, key in EXPERIMENTS.items()},
-    "Experiments": f"experiments?q={HOST}",
-    "Side by side": "difference?side=" + "&side=".join(EXPERIMENTS.values()),
+    **{f"Verdict, {name}": f"experiment?experiment={key}" for name, key in EXPERIMENTS.items()},
+    **{tab: f"experiment?experiment={TRAIN}&tab={tab}" for tab in TABS},
+    "Experiments": f"?q={HOST}",
+    "Side by side": "?view=Side+by+side&side=" + "&side=".join(EXPERIMENTS.values()),
     "Launch": "launch",
     "Launch, again": f"launch?again={FAILED}",
-    **{f"Run, {tab}": f"{RUN}&tab={tab}" for tab in TABS},
-    "Run, failed": f"run?experiment={FAILED}&run={FAILED}.inductor",
-    "Suites": f"suites?suite_run={quote(short('suite_run'))}",
-    "Matrix": "matrix",
-    "Trends": "trends",
-    "Devices": "devices",
-    "System": "system",
+    **{f"Run, {part}": f"{RUN}&part={part}" for part in PARTS},
+    "Run, failed": f"experiment?experiment={FAILED}&tab=Runs&run={FAILED}.inductor",
+    "Suites": f"?view=Suites&suite_run={quote(short('suite_run'))}",
+    "Matrix": "?view=Matrix",
+    "Trends": "?view=Trends",
+    **{f"Machine, {tab}": f"machine?tab={quote(tab)}" for tab in MACHINE_TABS},
     "Definitions": "definitions",
 }
 """Address of each page, over all kinds of records."""
-NOT_FOR_AXE = {"Live, accuracy", "Live, suite", "Launch, again"}
+NOT_FOR_AXE = {"Launch, again"}
 """Pages that are made of nothing but what others show as well."""
 TOLD = {"name", "model", "error-message", "error-traceback", "stopped-reason", "suite_run",
         "workload-notes", "environment-host", "environment-versions-torch", "output-log",
@@ -235,13 +236,15 @@ def test_no_text_of_a_stranger_acts_in_a_report(walk: Walk) -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("experiments", ("q", "model", "columns", "sort", "tag", "archived")),
-        ("", ("experiment", "runs", "loss", "break-even", "step-times", "speedup", "predictions")),
+        ("", ("q", "model", "columns", "sort", "tag", "archived", "view")),
+        ("experiment", ("experiment", "runs", "loss", "break-even", "plan", "speedup", "tab")),
+        ("compare", ("experiment", "runs", "loss")),
         ("live", ("experiment",)),
         ("run", ("experiment", "run", "tab", "values", "gradients")),
         ("suites", ("suite_run", "against", "suite-speedups")),
         ("matrix", ("across", "cells", "q", "model", "sort")),
         ("trends", ("of", "training", "q", "device")),
+        ("machine", ("tab", "device")),
         ("launch", ("preset", "again", "quick.name",
                     "quick.backends", "quick.text_column", "quick.data",
                     "own.data", "quick.model", "quick.optimizer_options", "quick.task",

@@ -54,7 +54,7 @@ def new_page(reader: BrowserContext, screen: ViewportSize) -> Page:
 @pytest.fixture
 def listed(page: Page, address: str) -> Page:
     """The list of all experiments."""
-    page.goto(f"{address}/experiments")
+    page.goto(f"{address}/?view=Table")
     expect(table(page)).to_be_visible()
     return page
 
@@ -131,7 +131,7 @@ def test_one_of_many_is_found_and_opened_by_keyboard_alone(listed: Page):
 
 
 def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):
-    page.goto(f"{address}/experiments?model=bert-tiny&columns=name&columns=batch")
+    page.goto(f"{address}/?model=bert-tiny&columns=name&columns=batch")
     expect(page.get_by_role("button", name="Filters (1)")).to_be_visible()
     page.wait_for_timeout(1500)  # numbers fill in meanwhile, which draws the page anew
     page.get_by_role("button", name="Filters").click()
@@ -186,7 +186,7 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
     tick(listed, 0)
     tick(listed, 1)
     listed.get_by_role("link", name="2 experiments side by side").click()
-    listed.wait_for_url("**/difference?side=*&side=*")
+    listed.wait_for_url("**/?view=Side+by+side&side=*&side=*")
     expect(listed.get_by_text("By how much")).to_be_visible()
     expect(listed.locator(".leaderboard").first).to_contain_text("lower")
     differs = listed.locator(".leaderboard").last
@@ -198,14 +198,14 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
 
 
 def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: Page, address: str):
-    page.goto(f"{address}/trends?q=night")
+    page.goto(f"{address}/?view=Trends&q=night")
     expect(page.get_by_text("1 step to a worse level")).to_be_visible()
     expect(page.get_by_text("torch 2.12.0 to 2.13.0")).to_be_visible()
     mark = page.locator(".st-key-chart-trend .annotation-text").filter(has_text="inductor")
     expect(mark).to_be_visible()
     with page.expect_popup() as first:
         page.get_by_role("link", name="2026-11-09").click()
-    expect(first.value.locator(".leaderboard table")).to_be_visible()
+    expect(first.value.locator(".backend-cards")).to_be_visible()
     assert "experiment=20261109-093015-123456-7f3a" in first.value.url
     first.value.close()
 
@@ -213,7 +213,7 @@ def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: P
 def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a_dark_phone(
     reader: BrowserContext, page: Page, address: str
 ):
-    page.goto(f"{address}/matrix?q=night")
+    page.goto(f"{address}/?view=Matrix&q=night")
     expect(page.get_by_text("Speedup by backend and model")).to_be_visible()
     page.get_by_role("combobox", name="Across").focus()
     page.keyboard.type("torch")
@@ -249,10 +249,10 @@ def test_one_runs_again_with_a_change(listed: Page, folder: DataDir):
 def test_on_a_phone_nothing_is_wider_than_the_screen(reader: BrowserContext, address: str):
     page = new_page(reader, PHONE)
     page.emulate_media(color_scheme="dark")
-    for path in ("experiments", f"difference?side={PAIR[0]}&side={PAIR[1]}"):
+    pair = f"?view=Side+by+side&side={PAIR[0]}&side={PAIR[1]}"
+    for path, said in (("?view=Table", "experiments"), (pair, "By how much")):
         page.goto(f"{address}/{path}")
-        expect(page.get_by_text("experiments" if path == "experiments" else "By how much").last
-               ).to_be_visible()  # fmt: skip
+        expect(page.get_by_text(said).last).to_be_visible()
         settle(page)
         main = page.locator("[data-testid=stMain]")
         assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, path

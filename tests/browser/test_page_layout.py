@@ -52,7 +52,7 @@ def compare(reader: BrowserContext, address: str, request: pytest.FixtureRequest
     width, height = SCREENS[request.param]
     page = reader.new_page()
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(address)
+    page.goto(f"{address}/experiment?tab=Runs")
     page.locator(".leaderboard td.namesake").first.wait_for()
     page.wait_for_timeout(500)
     yield page
@@ -87,23 +87,17 @@ def test_the_page_itself_is_never_wider_than_the_screen(compare: Page):
     assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
 
 
-def test_on_a_phone_sections_below_the_verdict_are_folded_until_somebody_asks(compare: Page):
-    is_phone = compare.viewport_size["width"] == 390
-    folded = compare.locator("[class*=st-key-phone-folded-charts]")
-    switch = compare.locator("[class*=st-key-phone-show-charts]")
-    assert switch.is_visible() == is_phone
-    height = folded.evaluate("box => box.getBoundingClientRect().height")
-    assert (height == 0) == is_phone, height
-    if is_phone:
-        main = compare.locator("[data-testid=stMain]")
-        assert main.evaluate("box => box.scrollHeight") < 4_000
-        switch.locator("label").click()
-        wait_until(lambda: folded.evaluate("box => box.getBoundingClientRect().height") > 800)
-        widths = folded.locator(".js-plotly-plot").evaluate_all(
-            "all => all.map(one => one.clientWidth)"
-        )
-        assert widths and min(widths) > 200
-        switch.locator("label").click()
+def test_on_a_phone_the_cards_of_the_backends_come_before_the_chart(
+    reader: BrowserContext, address: str
+):
+    page = reader.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address}/experiment")
+    chart = page.locator(".st-key-chart-break-even")
+    chart.wait_for()
+    cards = page.locator(".backend-cards").bounding_box()
+    assert cards and cards["y"] < chart.bounding_box()["y"]
+    page.close()
 
 
 COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
@@ -119,7 +113,9 @@ COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plo
 
 
 @pytest.mark.parametrize("screen", ["projector", "phone"])
-@pytest.mark.parametrize("path", ["", "matrix", "matrix?across=device"])
+@pytest.mark.parametrize(
+    "path", ["experiment?tab=Runs", "?view=Matrix", "?view=Matrix&across=device"]
+)
 def test_no_mode_bar_covers_what_a_chart_says(
     reader: BrowserContext, address: str, path: str, screen: str
 ):
@@ -127,11 +123,8 @@ def test_no_mode_bar_covers_what_a_chart_says(
     width, height = SCREENS[screen]
     page.set_viewport_size({"width": width, "height": height})
     page.goto(f"{address}/{path}")
-    chart = page.locator(".st-key-chart-matrix" if path else ".st-key-chart-peak-memory")
+    chart = page.locator(f".st-key-chart-{'matrix' if 'Matrix' in path else 'peak-memory'}")
     chart.locator(".modebar-group").first.wait_for(state="attached", timeout=60_000)
-    for switch in page.locator("[class*=st-key-phone-show-] label").all():
-        if switch.is_visible():
-            switch.click()
     page.wait_for_timeout(500)
     assert page.evaluate(COVERED) == []
     chart.scroll_into_view_if_needed()
@@ -148,7 +141,7 @@ def test_the_list_of_tags_leaves_the_button_that_saves_them_free(
     page.set_default_timeout(60_000)
     width, height = SCREENS[screen]
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(f"{address}/experiments?origin=local")
+    page.goto(f"{address}/?origin=local")
     table = page.locator("[data-testid=stDataFrame] canvas").first
     table.wait_for()
     label = page.get_by_role("button", name="Label", exact=True)
@@ -213,11 +206,12 @@ def test_a_script_that_is_uploaded_stands_in_the_form_without_another_click(
 
 
 def test_zooming_one_chart_zooms_the_others_over_the_same_steps(compare: Page):
-    paid, loss = (compare.locator(f".st-key-chart-{name}") for name in ("break-even", "loss"))
-    for chart in (paid, loss):
+    compare.get_by_role("radio", name="inductor", exact=True).click()
+    times, loss = (compare.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
+    for chart in (times, loss):
         chart.locator(".main-svg").first.wait_for()
     if compare.viewport_size["width"] == 390:
         return  # where a finger scrolls and does not zoom
-    shown = zoom(paid)
+    shown = zoom(times)
     assert shown[0] > 10
     wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))

@@ -64,47 +64,64 @@ def to(page: Page, title: str) -> None:
     page.get_by_role("link", name=title, exact=True).first.click()
 
 
-def chosen_experiment(page: Page, of: str) -> str:
-    return page.locator(f".st-key-{of}_experiment input").input_value()
+def chosen_experiment(page: Page) -> str:
+    return page.locator(".st-key-chosen_experiment input").input_value()
 
 
-def choose(page: Page, name: str, of: str = "compare") -> None:
+def choose(page: Page, name: str) -> None:
     """Opens the list again if a page that was still being drawn closed it, as a person would."""
     wanted = page.get_by_role("option", name=re.compile(f"^{name} "))
     for _ in range(3):
-        page.locator(f".st-key-{of}_experiment input").click()
+        page.locator(".st-key-chosen_experiment input").click()
         with suppress(TooLate):
             wanted.wait_for(timeout=10_000)
             break
     wanted.click()
 
 
-def test_compare_shows_the_experiment_chosen_last_whatever_live_showed_meanwhile(
-    page: Page, address: str
-):
-    page.goto(address)
-    page.locator(".leaderboard").first.wait_for()
+def test_the_experiment_chosen_last_is_shown_again_on_the_way_back(page: Page, address: str):
+    page.goto(f"{address}/experiment")
+    page.locator(".backend-cards").wait_for()
     choose(page, "older")
     page.wait_for_url(re.compile(OLDER))
-    to(page, "Live")
-    page.wait_for_url(re.compile(f"live.*{RUNNING}"))
-    to(page, "Compare")
-    page.wait_for_url(re.compile(f"8?/\\?.*{OLDER}"))
-    page.locator(".leaderboard").first.wait_for()
-    assert chosen_experiment(page, "compare").startswith("older")
+    to(page, "Machine")
+    page.wait_for_url(re.compile("machine"))
+    to(page, "Experiment")
+    page.wait_for_url(re.compile(f"experiment.*{OLDER}"))
+    page.locator(".backend-cards").wait_for()
+    assert chosen_experiment(page).startswith("older")
 
 
-@pytest.mark.parametrize("typed", ["compare", "compare/"])
-def test_compare_has_an_address_of_its_own_as_all_pages_have(page: Page, address: str, typed: str):
-    page.goto(f"{address}/{typed}?experiment={OLDER}")
-    page.locator(".leaderboard").first.wait_for()
-    assert page.url == f"{address}/?experiment={OLDER}"
-    assert chosen_experiment(page, "compare").startswith("older")
+@pytest.mark.parametrize(
+    ("typed", "leads"),
+    [
+        (f"compare?experiment={OLDER}", f"experiment?experiment={OLDER}"),
+        (f"?experiment={OLDER}", f"experiment?experiment={OLDER}"),
+        (f"live?experiment={OLDER}", f"experiment?experiment={OLDER}"),
+        (
+            f"run?experiment={OLDER}&run={OLDER}.inductor&tab=Log",
+            f"experiment?experiment={OLDER}&run={OLDER}.inductor&part=Log&tab=Runs",
+        ),
+        (f"difference?side={OLDER}&side={NEWER}",
+         f"?side={OLDER}&side={NEWER}&view=Side+by+side"),
+        ("matrix?across=device", "?across=device&view=Matrix"),
+        ("trends", "?view=Trends"),
+        ("suites", "?view=Suites"),
+        ("devices", "machine"),
+        ("system", "machine?tab=Health"),
+        ("experiments?q=older", "?q=older"),
+    ],
+)  # fmt: skip
+def test_addresses_of_the_version_before_lead_to_the_pages_of_today(
+    page: Page, address: str, typed: str, leads: str
+):
+    page.goto(f"{address}/{typed}")
+    page.wait_for_url(f"{address}/{leads}")
     expect(page.get_by_text("Page not found")).to_have_count(0)
 
 
 def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, address: str):
-    page.goto(f"{address}/?experiment={NEWER}")
+    page.goto(f"{address}/experiment?tab=Runs&experiment={NEWER}")
     pills = page.locator(".st-key-runs button")
     pills.filter(has_text="aot_eager").click()
     page.wait_for_url(re.compile("runs="))
@@ -115,30 +132,14 @@ def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, 
     expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
 
 
-def test_no_runs_of_the_experiment_before_are_in_the_address_of_one_that_live_led_to(
-    page: Page, address: str
-):
-    page.goto(f"{address}/?experiment={NEWER}")
-    expect(page.locator(".st-key-runs button")).to_have_count(4)
-    to(page, "Live")
-    page.wait_for_url(re.compile("live"))
-    choose(page, "older", of="live")
-    page.wait_for_url(re.compile(f"live.*{OLDER}"))
-    to(page, "Compare")
-    page.wait_for_url(re.compile(f"/\\?.*{OLDER}"))
-    expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
-    page.wait_for_timeout(500)
-    assert "runs=" not in page.url
-
-
 def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
-    page.goto(f"{address}/?experiment={OLDER}")
+    page.goto(f"{address}/experiment?experiment={OLDER}")
     choice = page.locator(".st-key-break-even")
     choice.get_by_text("Time saved").click()
     page.wait_for_url(re.compile("break-even=Time"))
-    to(page, "Definitions")
-    page.wait_for_url(re.compile("definitions"))
-    page.locator("#speedup").first.wait_for(state="attached")
+    to(page, "Machine")
+    page.wait_for_url(re.compile("machine"))
+    page.get_by_role("tab", name="Devices").wait_for()
     page.go_back()
     expect(choice.locator(CHOSEN)).to_have_text("Time saved")
 
@@ -147,7 +148,7 @@ def test_a_browser_loads_one_plotly_and_that_once(browser: Browser, address: str
     """Megabytes of JavaScript, which are there before the first chart is."""
     page = browser.new_context().new_page()  # of a reader who was never here
     for loads in ([True], [False]):
-        page.goto(f"{address}/?experiment={OLDER}")
+        page.goto(f"{address}/experiment?experiment={OLDER}")
         page.locator(".moving-chart .main-svg").first.wait_for()
         loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
         sizes = {name: size for name, size in page.evaluate(loaded) if "plotly" in name.lower()}
@@ -155,10 +156,10 @@ def test_a_browser_loads_one_plotly_and_that_once(browser: Browser, address: str
     page.close()
 
 
-def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(
+def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(
     page: Page, address: str, runs: dict[str, Recording], tmp_path: Path
 ):
-    page.goto(f"{address}/live?experiment={RUNNING}")
+    page.goto(f"{address}/experiment?experiment={RUNNING}")
     chart = page.locator(".st-key-chart-race .js-plotly-plot")
     chart.wait_for()
     page.locator(".legendtext", has_text="control").wait_for()

@@ -44,7 +44,7 @@ def page(reader: BrowserContext) -> Iterator[Page]:
 def test_compare_is_presented_taken_away_and_brought_in_again(
     page: Page, address: str, folder: DataDir, tmp_path: Path
 ) -> None:
-    page.goto(f"{address}/?experiment={EXPERIMENT_ID}")
+    page.goto(f"{address}/experiment?experiment={EXPERIMENT_ID}")
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Present").click()
     slides = opened.value
@@ -52,7 +52,7 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     assert slides.url.startswith(f"{address}/report/{EXPERIMENT_ID}")
     slides.close()
 
-    page.locator(".st-key-take-away button").click()
+    page.locator(".st-key-export button").click()
     with page.expect_download() as report:
         page.locator(".st-key-download-report-html button").click()
     page.keyboard.press("Escape")
@@ -71,7 +71,7 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     with zipfile.ZipFile(hostile, "w") as archive:
         archive.writestr("../../outside", "x")
     before = {path.name: path.stat().st_mtime_ns for path in folder.runs.iterdir()}
-    page.goto(f"{address}/experiments")
+    page.goto(f"{address}/?view=Table")
     page.locator(".st-key-import button").click()
     page.locator("input[type=file]").set_input_files([saved, hostile])
     expect(page.get_by_text("race.html: 3 runs there already")).to_be_visible()
@@ -124,7 +124,7 @@ def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_ru
              tmp_path / "tool.exe"]  # fmt: skip
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
-    page.goto(f"{address}/experiments")
+    page.goto(f"{address}/?view=Table")
     page.locator(".st-key-import button").focus()
     page.keyboard.press("Enter")
     page.locator("input[type=file]").set_input_files(files)
@@ -140,7 +140,7 @@ def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_ru
     assert {run.run_id for run in folder.run_dirs() if came in run.run_id} == {
         f"{came}.{label}" for label in ("baseline", "control", "inductor")
     }  # fmt: skip
-    page.get_by_role("link", name=f"Compare {came}").click()
-    expect(page.locator(".leaderboard").first).to_be_visible()
+    page.get_by_role("link", name=f"Open {came}").click()
+    expect(page.locator(".backend-cards")).to_be_visible()
     main = page.locator("[data-testid=stMain]")
     assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
