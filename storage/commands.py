@@ -8,8 +8,8 @@ from typing import TextIO
 
 from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.commands.filters import Filter, read_filter
+from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.storage import queries

@@ -24,12 +24,13 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
+from breakeven.runner import files as runner_files
 from breakeven.runner.folders import process as processes
-from breakeven.runner.folders import process_table, sizes
+from breakeven.runner.folders import process_table
 from breakeven.runner.folders import queue as folders_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
-from breakeven.runner.supervision import exit_records, orphans, scheduler, spreading, supervisor
+from breakeven.runner.supervision import exits, orphans, scheduler, supervisor
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
@@ -88,8 +89,7 @@ def _processes(system: System) -> Replaced:
         (supervisor, "threading", threads),
         (supervisor, "queue", queues),
         (scheduler, "threading", threads),
-        (spreading, "threading", threads),
-        (exit_records, "threading", threads),
+        (exits, "threading", threads),
     ]
 
 
@@ -106,13 +106,13 @@ def _others(system: System) -> Replaced:
         (secrets, "token_hex", lambda size: chance.randbytes(size).hex()),
         (scheduler, "selectors", pipes),
         (scheduler, "cpu_allowance", lambda: allowance),
-        (spreading, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
+        (supervisor, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
         (supervisor, "this_machine", lambda data_dir: MACHINE),
         (supervisor, "learn_devices", lambda data_dir, wishes, in_vain: None),
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
-        (exit_records, "print", lambda *words, **options: None),
-        (sizes, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
+        (exits, "print", lambda *words, **options: None),
+        (runner_files, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
         (folders_queue, "refuse_secrets", lambda text: None),
     ]
 

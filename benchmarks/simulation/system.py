@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.simulation.kernel import EPOCH, Kernel, Process, Task, Violation
 from breakeven.runner.folders import process_table
-from breakeven.runner.supervision.placing import DEVICES_VARIABLE
+from breakeven.runner.machine.placement import DEVICES_VARIABLE
 
 FIRST_FD = 1_000_000
 """Descriptors from here on are simulated."""

@@ -8,8 +8,7 @@ from breakeven.runner.checks.settings import check_settings
 from breakeven.runner.checks.user_code import allowed, check_script, locate
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
-from breakeven.runner.machine.topology import cores
+from breakeven.runner.machine.cpus import cores, cpu_allowance, memory_bytes
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.place import parse_cpus, write_cpus

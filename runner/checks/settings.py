@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
-from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.variants import parse_backend

@@ -21,11 +21,10 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
 from breakeven.runner.folders.records import Claim
-from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place
-from breakeven.runner.machine.topology import cores, numa_nodes, shares
-from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.spreading import work_at
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.supervisor import work_at
 
 WORKER = ("-m", "breakeven.runner.worker")
 LOOK_SECONDS = 1.0

@@ -20,8 +20,8 @@ from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import wish_of
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.specs.place import parse_cpus
-from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.spreading import work_at
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.supervisor import work_at
 
 LOOK_SECONDS = 1.0
 

@@ -35,6 +35,7 @@ from breakeven.runner.commands.stored import STORED
 from breakeven.runner.commands.suite import add_suite_options, read_cells
 from breakeven.runner.commands.waiting import run_through, with_storage
 from breakeven.runner.errors import NotWritable, RunnerError
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.runner.folders.moved import moved_spec
 from breakeven.runner.folders.queue import (
@@ -43,7 +44,6 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.locks import is_locked
 from breakeven.runner.machine.capabilities import probe, read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.suites.matrix import submit_missing

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import parse_size
 from breakeven.runner.folders import library, retention
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.labels import Labels
-from breakeven.runner.folders.sizes import parse_size
 from breakeven.runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from breakeven.runner.causes import cause_of
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import RunnerError, cause_of
 from breakeven.runner.folders.events import Order, read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState

@@ -11,6 +11,7 @@ from types import FrameType
 
 from breakeven.runner.checks.experiment import check_user_code
 from breakeven.runner.commands.terminal import watch
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     Experiment,
@@ -20,7 +21,6 @@ from breakeven.runner.folders.queue import (
     find_experiment,
     submit,
 )
-from breakeven.runner.locks import is_locked
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 

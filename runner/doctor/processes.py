@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterable, Iterator
 
 from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
-from breakeven.runner.folders.busy import STUCK_SECONDS, seconds_busy
+from breakeven.runner.files import FileLock, is_locked
 from breakeven.runner.folders.data_dir import DataDir, run_names
 from breakeven.runner.folders.process_table import holders, kill_members, members
 from breakeven.runner.folders.queue_order import read_order, waiting
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock, is_locked
-from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.heartbeat import feel
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, feel, seconds_busy
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.texts import duration, printable
 

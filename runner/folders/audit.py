@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.locks import FileLock
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
 from breakeven.runner.texts import printable, read_json

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders import audit, tree
 from breakeven.runner.folders.data_dir import DataDir, run_dirs
 from breakeven.runner.folders.labels import Change, Labels
 from breakeven.runner.folders.queue import find_experiment, folders_of, writing
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.locks import FileLock
 from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0

@@ -24,6 +24,7 @@ from breakeven.runner.errors import (
     RunnerError,
     UnknownExperiment,
 )
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import open_journal, require_known_format
@@ -31,7 +32,6 @@ from breakeven.runner.folders.moved import write_devices
 from breakeven.runner.folders.process import start_in_own_session
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import is_locked
 from breakeven.runner.masking import has_secret, mask
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec

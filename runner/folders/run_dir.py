@@ -36,12 +36,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
-from breakeven.runner.files import write_atomically
+from breakeven.runner.files import lacks_room, write_atomically
 from breakeven.runner.folders.events import open_journal
 from breakeven.runner.folders.inside import open_inside, read_document, require_plain_tree
 from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.records import Claim, Exit, Standing
-from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.folders.tree import remove, walk
 from breakeven.runner.masking import mask

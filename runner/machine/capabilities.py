@@ -3,31 +3,73 @@
 Only a subprocess that imports torch can know; it takes seconds, so its answer is kept in the data
 folder and serves until another torch is installed, there is another task, other devices are to be
 seen, or the answer is a day old.
+
+`seen` says in a millisecond, without torch, what can be seen of the devices. It names no device as
+torch does; where it changes, torch has to be asked again.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.machine.sight import Sight, seen
-from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.texts import read_json
+
+VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+             "ROCR_VISIBLE_DEVICES")  # fmt: skip
+"""Which of its GPUs a process is let see, and in which order."""
+PLACES = {
+    "gpu": "proc/driver/nvidia/gpus/*",
+    "part of a gpu": "proc/driver/nvidia/capabilities/gpu*/mig/gi*/ci*",
+    "device file": "dev/nvidia[0-9]*",
+    "amd": "sys/class/kfd/kfd/topology/nodes/*",
+}
+"""Where the system lists what is there: of containers the second and third alone may differ."""
+DRIVER = "proc/driver/nvidia/version"
+
+Sight = tuple[str, ...]
+"""One word for each thing seen, in order."""
+
+
+def seen(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
+    """Devices, their driver, and the variables that hide some of them; empty where none of it is
+    to be seen, as on a machine without a GPU and on macOS."""
+    found = [
+        f"{kind} {path.relative_to(root)}"
+        for kind, places in PLACES.items()
+        for path in sorted(root.glob(places))
+    ]
+    try:
+        version = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", (root / DRIVER).read_text())
+        found += [f"driver {version[0]}"] if version else []
+    except OSError:
+        pass
+    found += [f"{name}={environment[name]}" for name in VARIABLES if name in environment]
+    return tuple(found)
+
+
+def shows_gpu(sight: Sight) -> bool:
+    """Whether there is a GPU, whether or not torch can use it."""
+    return any(word.startswith(("gpu ", "device file ")) for word in sight)
+
 
 PROBE_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.probe")
 MAX_AGE_SECONDS = 86_400.0

@@ -1,9 +1,12 @@
-"""Which CPUs this process may use, how many threads a run gets by default, and the memory."""
+"""The CPUs of this machine: which this process may use, how they lie together, and what control
+groups grant of their time; and the memory."""
 
 import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from breakeven.runner.machine.cgroups import cpu_groups, cpu_quota
+from breakeven.runner.specs.place import parse_cpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +67,129 @@ def explain_threads(asked: int | None, allowance: CpuAllowance) -> str:
         f"half of the CPUs that the run may use, at least 1: {allowance.usable} "
         f"({', '.join(limits)})"
     )
+
+
+MOUNT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path, ...]:
+    """Folders of the groups that share out this process's CPU time, its own first.
+
+    Both versions of control groups, cgroups(7). Empty where there are none to read. Inside a
+    container the groups above its own are out of sight.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return ()
+    found: list[Path] = []
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if controllers == "":
+            hybrid = mount / "unified"
+            base = hybrid if hybrid.is_dir() else mount
+        elif "cpu" in controllers.split(","):
+            base = mount / "cpu"
+        else:
+            continue
+        inside = PurePosixPath(path)
+        found += [base / group.relative_to("/") for group in (inside, *inside.parents)]
+    return tuple(folder for folder in found if (folder / "cpu.stat").is_file())
+
+
+def cpu_quota(groups: Sequence[Path]) -> float | None:
+    """CPUs' worth of time that the strictest of the groups grants; None without a limit."""
+    quotas = [quota for group in groups if (quota := _quota(group)) is not None]
+    return min(quotas, default=None)
+
+
+def _quota(group: Path) -> float | None:
+    try:
+        limit, period = (group / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            limit = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    # No limit is written as "max", or as -1 in the older version.
+    return int(limit) / int(period) if limit.isdigit() else None
+
+
+def throttled_periods(groups: Sequence[Path]) -> int | None:
+    """How often so far a quota was used up before its period was over; None where nobody counts."""
+    counts = [count for group in groups if (count := _throttled(group)) is not None]
+    return sum(counts) if counts else None
+
+
+def _throttled(group: Path) -> int | None:
+    try:
+        for line in (group / "cpu.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "nr_throttled":
+                return int(value)
+    except OSError:
+        pass
+    return None
+
+
+SYSTEM = Path("/sys/devices/system")
+
+
+def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
+    """These CPUs by the core that they share, in order; each its own where the system does not
+    tell."""
+    siblings = {number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
+                for number in cpus}  # fmt: skip
+    found = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
+    return sorted(found, key=min)
+
+
+def numa_nodes(system: Path = SYSTEM) -> dict[int, frozenset[int]]:
+    """CPUs of each NUMA node; empty where the system does not tell."""
+    found = {}
+    for folder in system.glob("node/node*"):
+        cpus = _listed(folder / "cpulist")
+        if cpus:
+            found[int(folder.name.removeprefix("node"))] = cpus
+    return found
+
+
+def _listed(file: Path) -> frozenset[int]:
+    try:
+        return parse_cpus(file.read_text())
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def shares(
+    devices: Mapping[str, int | None],
+    cores: Sequence[frozenset[int]],
+    nodes: Mapping[int, frozenset[int]],
+) -> dict[str, frozenset[int]]:
+    """CPUs for each device, none for two: whole cores of the NUMA node that it sits at, in equal
+    parts.
+
+    `devices`: the node of each, None where unknown. All CPUs for a device that has no other beside
+    it; and for each of them where a node has fewer cores than devices.
+    """
+    every = frozenset[int]().union(*cores)
+    if len(devices) < 2:
+        return dict.fromkeys(devices, every)
+    cpus: dict[int | None, frozenset[int]] = {None: every}
+    cpus.update(nodes.items())
+    at = {name: node if cpus.get(node, frozenset()) & every else None
+          for name, node in devices.items()}  # fmt: skip
+    if None in at.values():  # Then nobody knows whose memory is near which.
+        at = dict.fromkeys(devices)
+    found = {}
+    for node in set(at.values()):
+        mine = [name for name in devices if at[name] == node]
+        near = [core for core in cores if core <= cpus[node]]
+        size = len(near) // len(mine)
+        if not size:
+            return dict.fromkeys(devices, every)
+        for place, name in enumerate(mine):
+            found[name] = frozenset[int]().union(*near[place * size : (place + 1) * size])
+    return found

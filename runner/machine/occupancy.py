@@ -8,11 +8,16 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.moved import devices_in_use
 from breakeven.runner.folders.queue import Experiment
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.machine.capabilities import known_devices, knows_devices, probe
-from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.capabilities import (
+    Sight,
+    known_devices,
+    knows_devices,
+    probe,
+    seen,
+    shows_gpu,
+)
+from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
-from breakeven.runner.machine.sight import Sight, seen, shows_gpu
-from breakeven.runner.machine.topology import cores, numa_nodes, shares
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 

@@ -3,12 +3,19 @@
 An experiment holds devices and CPUs, and no two hold anything in common. The queue is gone through
 in its order. What waits keeps free all that it could begin on, so that a later one begins only on
 what no earlier one could use: it fills gaps, and delays nobody who was there before it.
+
+`keep_to` and `placed` put an experiment at its place: processes keep to CPUs of their own and learn
+their devices.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.place import write_cpus
 
 CPU = "cpu"
 
@@ -207,3 +214,41 @@ def _could_use(wish: Wish, machine: Machine) -> frozenset[str]:
     if cpus is None:
         cpus = _cpus_of([*devices, *filter(_is_cpu, wish.devices)], machine)
     return _held(Place(devices=tuple(devices), cpus=cpus, exclusive=wish.exclusive), machine)
+
+
+DEVICES_VARIABLE = "BREAKEVEN_DEVICES"
+"""Environment variable that tells a run where it was placed, as "cuda:0,cuda:1"."""
+
+
+def keep_to(place: Place, machine: Machine) -> str | None:
+    """Keeps the calling thread, and every process that it starts from now on, to the CPUs of a
+    place, so that neighbours disturb each other less; why that cannot be, in a sentence.
+
+    Nothing is done where a place has all CPUs, or the system knows no such thing (macOS).
+    """
+    if place.cpus == machine.cpus or not hasattr(os, "sched_setaffinity"):
+        return None
+    if not place.cpus <= machine.cpus:
+        return (
+            f"cpus = {write_cpus(place.cpus)}: this machine has CPUs {write_cpus(machine.cpus)}; "
+            "name some of these"
+        )
+    os.sched_setaffinity(0, place.cpus)
+    return None
+
+
+def given_devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Where the supervisor placed this process; None for one that was started by hand."""
+    given = environment.get(DEVICES_VARIABLE)
+    return tuple(given.split(",")) if given else None
+
+
+def placed(spec: RunSpec, environment: Mapping[str, str]) -> RunSpec:
+    """The run on the devices that it was given; by hand, where any one will do, on the first."""
+    devices = given_devices(environment) or tuple(
+        f"{name}:{place}" if name == "cuda" else name
+        for place, name in enumerate(spec.experiment.devices)
+    )
+    if devices == spec.experiment.devices:
+        return spec
+    return replace(spec, experiment=replace(spec.experiment, devices=devices))

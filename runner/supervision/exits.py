@@ -1,10 +1,22 @@
-"""Exit statuses: how a run tells its supervisor, with its last breath, how it ended."""
+"""How runs end: exit statuses, what is written down of an end, now or as soon as the disk has room,
+and what a run printed, within bounds and without secrets."""
 
 import errno
+import os
 import signal
+import threading
+from contextlib import suppress
+from dataclasses import replace
 from enum import IntEnum
+from pathlib import Path
 
+from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log
+from breakeven.runner.masking import mask
+from breakeven.runner.notifications import Notifier
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system that mean a full disk."""
@@ -40,3 +52,118 @@ def explain(returncode: int) -> tuple[RunState, str]:
         hint = " (by hand, or by the system because memory ran out)" if name == "SIGKILL" else ""
         return RunState.FAILED, f"ended by signal {name}{hint}"
     return RunState.FAILED, f"exit status {returncode}; output.log says why"
+
+
+MAX_BYTES = 64_000_000
+KEPT_BYTES = 4_000_000
+"""Of the end, once there is more than the most."""
+
+
+def cut_output(file: Path) -> None:
+    """Cuts off all but the end of a file to which processes append, if it is too long.
+
+    What is written while it is cut may be lost.
+    """
+    with suppress(OSError):
+        if file.stat().st_size <= MAX_BYTES:
+            return
+        with file.open("r+b") as output:
+            output.seek(-KEPT_BYTES, os.SEEK_END)
+            kept = output.read()
+            output.seek(0)
+            output.write(b"[cut off: more than 64 MB were printed]\n" + kept)
+            output.truncate()
+
+
+def mask_output(file: Path) -> None:
+    """Masks secrets in a file to which nobody writes any more; one without any stays as it is.
+
+    Like everything here it stops nobody: pages mask what they read once more.
+    """
+    with suppress(OSError):
+        if file.is_symlink() or not file.is_file():
+            return
+        cut_output(file)  # A folder from elsewhere may have come with a terabyte of nothing.
+        text = file.read_text(errors="surrogateescape")
+        masked = mask(text)
+        if masked != text:
+            with file.open("r+b") as output:
+                output.write(masked.encode(errors="surrogateescape"))
+                output.truncate()
+
+
+class ExitRecords:
+    """The exit records of a supervisor's runs, for all experiments at work. Those that the disk has
+    no room for are kept here."""
+
+    def __init__(self, notifier: Notifier | None = None) -> None:
+        self._notifier = notifier
+        self._owed: dict[Path, tuple[RunDir, Exit]] = {}
+        """By the run's folder: there may be several `RunDir` of it."""
+        self._lock = threading.Lock()
+
+    @property
+    def is_owing(self) -> bool:
+        return bool(self._owed)
+
+    def owes(self, run: RunDir) -> bool:
+        """Whether the run has ended though its folder does not say so yet: it is not to be started
+        again."""
+        with self._lock:
+            return run.path in self._owed
+
+    def write(self, run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
+        """Writes exit.json and drops what is of no more use. Nothing that is wrong with one folder
+        may stop the supervisor."""
+        is_full = lacks_room(run.path) is not None
+        if state is RunState.FAILED and is_full and "disk" not in reason:
+            reason = f"{reason} (the disk was full then)"
+        ended = Exit.now(state, reason, returncode)
+        if is_full or returncode == WorkerExit.DISK_FULL:
+            ended = _as_asked(run, ended)
+        run.drop_leftovers()
+        say(f"{run.run_id}: {ended.state}, {ended.reason}")
+        with self._lock:
+            self._try(run, ended)
+        if self._notifier is not None:
+            self._notifier.run_ended(run.run_id, ended.state, ended.reason)
+
+    def write_owed(self) -> None:
+        """Tries again to write what there was no room for."""
+        with self._lock:
+            owed, self._owed = self._owed, {}
+            for run, ended in owed.values():
+                # Nobody else records an end, unless the folder was taken away or worked on by hand.
+                if not run.exit_file.exists():
+                    self._try(run, _as_asked(run, ended))
+
+    def _try(self, run: RunDir, ended: Exit) -> None:
+        try:
+            run.write_exit(ended)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                late = "(written late: the disk had no room for this record)"
+                reason = ended.reason if late in ended.reason else f"{ended.reason} {late}"
+                self._owed[run.path] = run, replace(ended, reason=reason)
+            else:
+                # The state is then derived from the dead process, and the next start of a
+                # supervisor tries again.
+                say(f"{run.run_id}: exit.json could not be written: {error}")
+
+
+def _as_asked(run: RunDir, ended: Exit) -> Exit:
+    """A run that was to be stopped while it waited for disk space was cancelled, however little of
+    it was left."""
+    if ended.state is not RunState.FAILED or not run.cancel_requested:
+        return ended
+    reason = f"stopped on request while it waited for disk space; before: {ended.reason}"
+    return replace(ended, state=RunState.CANCELLED, reason=reason)
+
+
+def say(text: str) -> None:
+    """Tells the supervisor's log and its terminal; both may lie on the same full disk."""
+    log.info(text)
+    try:
+        print(text, flush=True)  # noqa: T201
+    except OSError:
+        return

@@ -2,18 +2,23 @@
 
 It touches its lock file about once a second; the file's time tells the others. Threads that look
 after an experiment give signs to it, and which of them gave none for long is written to a file.
+
+`busy` says the same of a piece of work: a process whose work never comes to its end looks alive
+otherwise. The modification time of the process's lock file is when the work was last begun, its
+access time when it last came to an end; nobody reads the file.
 """
 
 import json
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from breakeven.runner.files import write_atomically
+from breakeven.runner.files import is_locked, write_atomically
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process_table import holders, state_of
-from breakeven.runner.locks import is_locked
 from breakeven.runner.texts import read_json
 
 BEAT_SECONDS = 1.0
@@ -114,3 +119,30 @@ def _read_stuck(data_dir: DataDir) -> dict[str, float]:
         return {str(name): float(since) for name, since in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+
+
+STUCK_SECONDS = 60.0
+"""What takes so long is not slow but stuck: a tick of the index reads some ten megabytes."""
+
+
+@contextmanager
+def busy(lock: Path) -> Iterator[None]:
+    """Says that work goes on within; costs two calls to the system."""
+    with suppress(OSError):  # A read-only folder has worse to tell.
+        ended = lock.stat().st_atime_ns
+        os.utime(lock, ns=(min(ended, time.time_ns() - 1), time.time_ns()))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.utime(lock)
+
+
+def seconds_busy(lock: Path) -> float:
+    """How long the work of whoever holds the lock has been going on; 0 while there is none."""
+    try:
+        found = lock.stat()
+        is_busy = found.st_mtime_ns > found.st_atime_ns and is_locked(lock)
+    except OSError:
+        return 0.0
+    return max(0.0, time.time() - found.st_mtime) if is_busy else 0.0

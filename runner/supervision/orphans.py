@@ -14,7 +14,7 @@ from breakeven.runner.folders.process_table import kill_members, members
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exit_records import ExitRecords, say
+from breakeven.runner.supervision.exits import ExitRecords, say
 
 MAX_ATTEMPTS = 5
 """Attempts at one run that begin by themselves; a run that ends its machine must not do so for

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from breakeven.runner.causes import cause_of
-from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError
+from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.process import (
     ProcessIdentity,
@@ -21,14 +20,17 @@ from breakeven.runner.folders.process_table import RUN_VARIABLE, kill_members
 from breakeven.runner.folders.records import Claim
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.machine.placement import Place
-from breakeven.runner.machine.variables import for_runs, hint, withheld
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
+from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.place import write_cpus
-from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.output import cut_output, mask_output
-from breakeven.runner.supervision.placing import DEVICES_VARIABLE
+from breakeven.runner.supervision.exits import (
+    ExitRecords,
+    WorkerExit,
+    cut_output,
+    explain,
+    mask_output,
+)
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 4.5

@@ -21,20 +21,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, add_control, check_membership, submit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.supervision.controls import why_another_control
-from breakeven.runner.supervision.ending import Ending
-from breakeven.runner.supervision.exit_records import ExitRecords, say
+from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.run_process import RunProcess
-from breakeven.runner.supervision.stopping_rule import JournalWatch
+from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
 

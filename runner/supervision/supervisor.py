@@ -1,6 +1,8 @@
 """The supervisor: one per data folder, works off the queue, outlives browser and dashboard.
 
 Experiments that hold no device and no CPU in common are worked at side by side, each by a thread.
+
+Where an experiment is spread over devices, the runs of each device have turns of their own.
 """
 
 import queue
@@ -8,26 +10,75 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import FileLock, lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock
 from breakeven.runner.logs import log, open_log
+from breakeven.runner.machine.capabilities import Sight
+from breakeven.runner.machine.cpus import cores
 from breakeven.runner.machine.occupancy import learn_devices, this_machine, wish_of
-from breakeven.runner.machine.placement import Machine, Place, is_full, plan
-from breakeven.runner.machine.sight import Sight
+from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan, split
 from breakeven.runner.notifications import Notifier
-from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.heartbeat import Heartbeat
 from breakeven.runner.supervision.orphans import close_orphans
-from breakeven.runner.supervision.spreading import work_at
+from breakeven.runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
+
+
+def work_at(
+    data_dir: DataDir,
+    experiment: Experiment,
+    command: Sequence[str],
+    exits: ExitRecords,
+    place: Place,
+    machine: Machine,
+    sign: Callable[[], None] = lambda: None,
+    takes_controls: bool = True,
+) -> None:
+    """Runs an experiment to its end. The calling thread, and what it starts, keep to the CPUs of
+    the place from then on. `sign` is called often while all goes on, on every device.
+    `takes_controls`: whether runs may be added to it."""
+    count = experiment.spec.num_places
+    if count == 1:
+        scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
+                              takes_controls=takes_controls)  # fmt: skip
+        _run_scheduler(scheduler, place, machine)
+        return
+    fallback, signed, threads = Fallback(), set[int](), {}
+    for number, part in enumerate(split(place, machine, cores(place.cpus), count), start=1):
+        note = partial(signed.add, number)
+        scheduler = Scheduler(data_dir, experiment, command, exits, part, note, number, fallback)
+        threads[number] = threading.Thread(
+            target=_run_scheduler,
+            args=(scheduler, part, machine),
+            name=f"{experiment.experiment_id} at {number}",
+            daemon=True,
+        )
+    for thread in threads.values():
+        thread.start()
+    while alive := {number for number, thread in threads.items() if thread.is_alive()}:
+        if alive <= signed:  # One that hangs must not pass for well because another goes on.
+            signed.clear()
+            sign()
+        time.sleep(TICK_SECONDS)
+
+
+def _run_scheduler(scheduler: Scheduler, place: Place, machine: Machine) -> None:
+    """Before all else: the scheduler's processes have the CPUs that the thread has."""
+    refused = keep_to(place, machine)
+    if refused is None:
+        scheduler.run()
+    else:
+        scheduler.give_up(refused)
+
 
 WORKER_COMMAND = (sys.executable, "-m", "breakeven.runner.worker")
 LINGER_SECONDS = 10.0

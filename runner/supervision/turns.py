@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.texts import read_json
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"

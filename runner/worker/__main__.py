@@ -10,9 +10,9 @@ from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
-from breakeven.runner.supervision.placing import placed
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.failures import is_disk_full

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from breakeven.runner.machine.temporary import keep_others_out
+from breakeven.runner.machine.run_environment import keep_others_out
 from breakeven.runner.worker.device.finding import devices
 
 TOLERANCE = 1e-4

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
-from breakeven.runner.machine.variables import WITHHELD_VARIABLE, named_variables
+from breakeven.runner.machine.placement import given_devices
+from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
 from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.specs.place import write_cpus
-from breakeven.runner.supervision.placing import given_devices
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.cpu import cpu_name
 

@@ -12,7 +12,7 @@ from typing import Any
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.temporary import keep_others_out
+from breakeven.runner.machine.run_environment import keep_others_out
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub

@@ -13,7 +13,7 @@ import pandas as pd
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage import queries
 from breakeven.storage.comparison.randomness import Randomness, load_randomness
 from breakeven.storage.errors import NotInStore

@@ -18,9 +18,9 @@ from typing import Any, Self, TypeVar
 import duckdb
 import pandas as pd
 
-from breakeven.runner.folders.busy import busy
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.locks import FileLock
+from breakeven.runner.supervision.heartbeat import busy
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
 from breakeven.storage.index.folders import BULK_TICKS, Progress

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from breakeven.runner.causes import cause_of
+from breakeven.runner.errors import cause_of
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import known_as
 from breakeven.storage.index.store import Store

@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.causes import OF_COMPILERS, cause_of
-from breakeven.runner.errors import OWN_ERRORS
+from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant

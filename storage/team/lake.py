@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from breakeven.runner.locks import FileLock
+from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK

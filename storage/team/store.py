@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.locks import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.results import Results
 from breakeven.storage.index.store import Store

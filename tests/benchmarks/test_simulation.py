@@ -9,26 +9,22 @@ import pytest
 
 from benchmarks.simulation.history import Result, play
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.turns import TurnPost
 
 pytestmark = pytest.mark.heavy
 
 NUM_HISTORIES = 60
 REAL = {
-    "output.py": {"os"},
-    "exit_records.py": {"shutil"},
-    "exits.py": {"signal"},  # names
+    "exits.py": {"os", "shutil", "signal"},  # names of signals
 }
 """What the supervisor asks the real system for in a history, by module: files are real."""
 SIMULATED = {
     "supervisor.py": {"threading", "queue", "time"},
     "scheduler.py": {"selectors", "threading"},
-    "spreading.py": {"threading", "time"},
     "turns.py": {"os", "threading", "queue"},  # the run's end is not played
     "run_process.py": {"os", "signal", "time"},
-    "exit_records.py": {"threading"},
-    "placing.py": {"os"},
+    "exits.py": {"threading"},
     "heartbeat.py": {"os", "time"},
 }
 SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",

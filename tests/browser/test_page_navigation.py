@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as TooLate
 
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.locks import FileLock
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.serving import served
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from breakeven.runner.errors import NotLoaded
 from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.placing import placed
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.turn_source import TurnSource, open_turns
 

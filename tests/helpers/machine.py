@@ -8,8 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.machine.capabilities import Capabilities, Device
-from breakeven.runner.machine.sight import seen
+from breakeven.runner.machine.capabilities import Capabilities, Device, seen
 from breakeven.runner.specs.workload import Task
 
 TASKS = {

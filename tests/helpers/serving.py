@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.locks import is_locked
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 

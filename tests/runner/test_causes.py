@@ -2,7 +2,7 @@
 
 import pytest
 
-from breakeven.runner.causes import cause_of
+from breakeven.runner.errors import cause_of
 
 ADVICE = (
     "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do this especially if "

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock
 from breakeven.runner.specs.experiment import CacheSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store

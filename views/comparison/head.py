@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import ACTIVE_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries

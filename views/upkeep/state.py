@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from breakeven.runner.folders.busy import STUCK_SECONDS, seconds_busy
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import MIN_FREE_BYTES
 from breakeven.runner.folders.queue_order import read_order
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.heartbeat import Pulse, feel
+from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, Pulse, feel, seconds_busy
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
 from breakeven.views.shared.resources import data_dir, open_store, process_wide

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breakeven.runner.machine.cgroups import cpu_groups, throttled_periods
-from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.machine.cpus import CpuAllowance, cpu_groups, throttled_periods
 from breakeven.runner.worker.device.processes import TICKS_PER_SECOND, cpu_seconds
 
 STAT = Path("/proc/stat")

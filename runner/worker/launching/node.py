@@ -17,8 +17,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import Meeting, Meetings
 from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
 from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.placing import DEVICES_VARIABLE, placed
 from breakeven.runner.worker.launching.elastic import run_ranks
 from breakeven.runner.worker.launching.switchboard import Switchboard
 from breakeven.runner.worker.process import prepare

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.placement import placed
 from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.supervision.placing import placed
 from breakeven.runner.supervision.turns import TurnTaker
 from breakeven.runner.worker.event_log import EventLog, SilentLog
 from breakeven.runner.worker.launching.lifeline import Lifeline

@@ -10,7 +10,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.training import MODEL_LOSS, SplitName
-from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.builtin_callbacks.checkpoints import Checkpointed, latest_checkpoint
 from breakeven.runner.worker.builtin_callbacks.setup import CallbackSetup

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.worker.data.reviews import generate_reviews
 from breakeven.storage.comparison.comparison import Comparison, compare

@@ -26,7 +26,7 @@ from breakeven.runner.folders.queue import can_resume, cancel, find_experiment, 
 from breakeven.runner.folders.records import Claim
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.storage.index.store import Store
 from tests.faults.mortal import Died, dying

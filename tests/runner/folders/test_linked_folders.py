@@ -15,7 +15,7 @@ from breakeven.runner.folders.records import Claim
 from breakeven.runner.folders.retention import plan
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

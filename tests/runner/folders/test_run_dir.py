@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
+from breakeven.runner.files import FileLock, is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, new_experiment_id, submit
 from breakeven.runner.folders.run_dir import Claim, Exit, RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock, is_locked
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 HERE = ProcessIdentity.of(os.getpid())
@@ -114,7 +114,7 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> No
     path = tmp_path / "lock"
     assert not is_locked(path)
     code = (
-        "import sys; from pathlib import Path; from breakeven.runner.locks import FileLock\n"
+        "import sys; from pathlib import Path; from breakeven.runner.files import FileLock\n"
         "assert FileLock(Path(sys.argv[1])).try_acquire(); print('held', flush=True); input()"
     )
     holder = subprocess.Popen(

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from breakeven.runner.machine.sight import seen, shows_gpu
+from breakeven.runner.machine.capabilities import seen, shows_gpu
 
 
 def test_what_is_seen_is_devices_their_driver_and_what_hides_some_of_them(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.machine.topology import cores, numa_nodes, shares
+from breakeven.runner.machine.cpus import cores, numa_nodes, shares
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import breakeven.runner.folders.queue
 from breakeven.runner.commands.cli import main
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import is_locked
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
@@ -26,8 +26,7 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.supervision.exit_records import ExitRecords
-from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.runner.supervision.exits import ExitRecords, WorkerExit, explain
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store

@@ -22,7 +22,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.machine.variables import for_runs, hint, withheld
+from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.storage import queries

@@ -79,7 +79,7 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
     keep(data_dir, replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
     keys = [submit(data_dir, experiment("slow", steps=10, devices=("cuda",))) for _ in range(4)]
     monkeypatch.setattr(
-        breakeven.runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None
+        breakeven.runner.machine.placement.os, "sched_setaffinity", lambda pid, cpus: None
     )
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
@@ -109,7 +109,7 @@ def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
         "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer)
     )
     monkeypatch.setattr(
-        breakeven.runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None
+        breakeven.runner.machine.placement.os, "sched_setaffinity", lambda pid, cpus: None
     )
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)

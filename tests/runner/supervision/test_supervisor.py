@@ -34,7 +34,7 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
-from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

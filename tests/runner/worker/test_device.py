@@ -15,8 +15,14 @@ import torch
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.machine.cgroups import cpu_groups, cpu_quota, throttled_periods
-from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
+from breakeven.runner.machine.cpus import (
+    CpuAllowance,
+    cpu_allowance,
+    cpu_groups,
+    cpu_quota,
+    explain_threads,
+    throttled_periods,
+)
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.device import monitor as device_monitor

@@ -11,7 +11,7 @@ from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.records import Exit
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage.commands import exit_status
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.heavy
 HOLDER = """
 import sys, time
 from pathlib import Path
-from breakeven.runner.locks import FileLock
+from breakeven.runner.files import FileLock
 assert FileLock(Path(sys.argv[1])).try_acquire()
 print("held", flush=True)
 time.sleep(600)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.data.batches import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
