@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.standing import ended_early
 from breakeven.storage.difference.comparable import Comparable, Obstacle, comparable
 from breakeven.storage.difference.scaling import Refusal, Scaling
 from breakeven.storage.difference.settings import differing
@@ -113,8 +114,10 @@ def beside(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
 
 
 def _speed(result: Result) -> str:
-    verdict = f", {result.speed_verdict}" if result.speed_verdict else ""
-    return ratio_text(result.speedup) + verdict
+    told = [ratio_text(result.speedup), result.speed_verdict]
+    if result.speedup is not None and ended_early(result):
+        told.append(result.state.replace("_", " "))
+    return ", ".join(filter(None, told))
 
 
 def may_stand_beside(reference: Side, side: Side, name: str) -> bool:

@@ -11,6 +11,7 @@ from playwright.sync_api import TimeoutError as TooLate
 
 from breakeven.runner.folders.data_dir import DataDir
 from tests.browser.zooming import x_range, zoom
+from tests.helpers.imports import HARNESS
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.pages import compare_all
 from tests.helpers.serving import ROOT, served
@@ -215,3 +216,17 @@ def test_zooming_one_chart_zooms_the_others_over_the_same_steps(compare: Page):
     shown = zoom(times)
     assert shown[0] > 10
     wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))
+
+
+def test_a_file_that_is_imported_is_taken_in_as_soon_as_it_is_chosen(
+    reader: BrowserContext, address: str
+):
+    page = reader.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{address}/experiments")
+    page.get_by_role("button", name="Import").click()
+    page.locator("input[type=file]").first.set_input_files(
+        {"name": "inductor.csv", "mimeType": "text/csv", "buffer": HARNESS.encode()}
+    )
+    page.get_by_text("2 rows beside own results").wait_for()
+    page.close()

@@ -102,9 +102,13 @@ def _header(name: str) -> Html:
 
 
 def _run(result: Result, look: Look) -> Html:
+    return run_mark(result.label, look) + state_mark(result)
+
+
+def state_mark(result: Result) -> Html:
+    """How a run stands, in small letters, unless it has finished."""
     ended = "" if result.state == RunState.FINISHED else words.STATES[result.state][0]
-    state = f" <small>{inert(ended)}</small>" if ended else ""
-    return run_mark(result.label, look) + state
+    return f" <small>{inert(ended)}</small>" if ended else ""
 
 
 def _plain(name: str) -> HtmlCell:

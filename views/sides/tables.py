@@ -15,7 +15,13 @@ from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.terminal.difference import SHOWN, beside, difference_text, number_rows
 from breakeven.views.charts.palette import run_looks
 from breakeven.views.charts.run_mark import run_mark
-from breakeven.views.comparison.leaderboard import cell, scrolled, verdict_word, with_interval
+from breakeven.views.comparison.leaderboard import (
+    cell,
+    scrolled,
+    state_mark,
+    verdict_word,
+    with_interval,
+)
 from breakeven.views.parts.downloads import csv_button
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import anchor_html, explained
@@ -129,10 +135,11 @@ def _title(side: Side) -> Html:
 
 
 def _speed(result: Result | None) -> Html:
-    """The speedup as Compare shows it: marked with its doubts, and with its verdict."""
+    """The speedup as Compare shows it: marked with its doubts, with its verdict, and with the state
+    of a run that has not finished."""
     if result is None or result.speedup is None:
         return DASH if result is None else cell("speed_verdict")(result)
-    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}"
+    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}"
 
 
 def _quotient(found: Difference | None) -> Html:

@@ -119,6 +119,8 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
         assert compute(store, 60.0) == 0
         row, listed = catalog(store).iloc[0], as_table(catalog(store))
         by_speed = matrix(backend_rows(store), "model", "speedup")
+        sides = load_sides(store, [EXPERIMENT_ID])
+        beside, said_beside = tables.speedup_html(sides, ()), difference_report(sides)
     verdicts = {one.label: one.speed_verdict for one in comparison.results if one.role == "backend"}
     assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
     headline = answers.headline(comparison)
@@ -133,6 +135,9 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
     assert said == {"aot_eager": "1.33x", "inductor": "4.00x<br>failed"}
     assert "before it ended: out of memory" in hover["inductor"]
     assert "ended" not in hover["aot_eager"]
+    assert beside.count("<small>out of memory</small>") == 1
+    assert line(said_beside, "inductor").endswith(", faster, out of memory")
+    assert line(said_beside, "aot_eager").endswith(", faster")
 
 
 def line(text: str, start: str) -> str:
