@@ -44,10 +44,20 @@ def bridge(baseline: Profile, run: Profile) -> Bridge | None:
     if baseline.step_seconds is None or run.step_seconds is None:
         return None
     parts = pd.DataFrame({"baseline": baseline.by_class, "run": run.by_class})
+    if hides_optimizer(baseline, run):  # Its arithmetic is among the others', and is set beside it.
+        parts.loc["elementwise"] += parts.loc["optimizer"]
+        parts.loc["optimizer"] = 0.0
     parts["difference"] = parts["run"] - parts["baseline"]
     is_there = (parts[["baseline", "run"]] != 0).any(axis=1) | (parts.index == IDLE)
     parts = parts[is_there].rename_axis("work_class").reset_index()
     return Bridge(baseline=baseline, run=run, parts=parts)
+
+
+def hides_optimizer(baseline: Profile, run: Profile) -> bool:
+    """Whether a run compiled its optimizer with the rest of the step, so that nothing tells what of
+    its work the optimizer's is."""
+    before, after = (float(one.by_class["optimizer"]) for one in (baseline, run))
+    return before > 0 and after == 0
 
 
 def own_speedup(baseline: Profile, run: Profile) -> OwnSpeedup | None:

@@ -6,8 +6,10 @@ are made where they are shown (`storage/terminal/finding_words.py`).
 
 from collections.abc import Callable, Iterator
 
+from breakeven.storage.profile.bridge import hides_optimizer
 from breakeven.storage.profile.case import Case, Finding, Remedy
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
+from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.profile.sanity import host_seconds
 
 MIN_SHARE = 0.02
@@ -131,11 +133,19 @@ def random_as_eager(case: Case) -> Iterator[Finding]:
 def padding(case: Case) -> Iterator[Finding]:
     """Tokens that mean nothing; at stake is their share of the work that grows with tokens."""
     share = case.workload.get("padding_share") or 0.0
-    kernels = case.profile.kernels
-    grows = (kernels["phase"] != "optimizer") & ~kernels["work_class"].isin(NOT_OF_TOKENS)
-    cost = share * float(kernels.loc[grows, "seconds"].sum())
+    seconds = _of_tokens(case.profile)
+    if case.baseline is not None and hides_optimizer(case.baseline, case.profile):
+        seconds = min(seconds, _of_tokens(case.baseline))
+    cost = share * seconds
     if share >= 0.2 and case.share(cost) >= MIN_SHARE:
         yield case.found("padding", cost, padding_share=share)
+
+
+def _of_tokens(profile: Profile) -> float:
+    """Seconds of work that grows with tokens."""
+    kernels = profile.kernels
+    grows = (kernels["phase"] != "optimizer") & ~kernels["work_class"].isin(NOT_OF_TOKENS)
+    return float(kernels.loc[grows, "seconds"].sum())
 
 
 def small_kernels(case: Case) -> Iterator[Finding]:

@@ -9,15 +9,16 @@ from breakeven.storage.profile.bridge import bridge, own_speedup
 from breakeven.storage.profile.profiles import Profile
 from tests.helpers.profiles.recorded import make_profile
 
-GEMM, ADD, TRITON = (
+GEMM, ADD, TRITON, ADAM = (
     "nvjet_sm90_tst_1",
     "void vectorized_elementwise_kernel<4>",
     "triton_poi_fused_1",
+    "void multi_tensor_apply_kernel<Adam>",
 )
 
 
 def profile(label: str, step_seconds: float, **seconds: float) -> Profile:
-    names = {"gemm": GEMM, "add": ADD, "triton": TRITON}
+    names = {"gemm": GEMM, "add": ADD, "triton": TRITON, "adam": ADAM}
     frame = pd.DataFrame({"name": [names[one] for one in seconds], "seconds": seconds.values()})
     return make_profile(frame, step_seconds, label)
 
@@ -41,6 +42,15 @@ def test_the_parts_add_up_to_the_difference_of_the_step_times() -> None:
         {"matmul_bf16": 0.001, "elementwise": -0.003, "fused": 0.0015, "idle": -0.0025}
     )
     assert found.difference == pytest.approx(-0.003)
+
+
+def test_an_optimizer_that_is_compiled_with_the_rest_is_not_saved() -> None:
+    baseline = profile("baseline", 0.010, add=0.002, adam=0.005)
+    found = bridge(baseline, profile("eager", 0.012, add=0.009))
+    assert found is not None
+    differences = found.parts.set_index("work_class")["difference"].to_dict()
+    assert differences == pytest.approx({"elementwise": 0.002, "idle": 0.0})
+    assert found.difference == pytest.approx(0.002)
 
 
 def test_without_a_profile_or_a_timed_step_there_is_no_bridge() -> None:
