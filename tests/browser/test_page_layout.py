@@ -223,7 +223,7 @@ def test_a_file_that_is_imported_is_taken_in_as_soon_as_it_is_chosen(
 ):
     page = reader.new_page()
     page.set_default_timeout(60_000)
-    page.goto(f"{address}/experiments")
+    page.goto(f"{address}/")
     page.get_by_role("button", name="Import").click()
     page.locator("input[type=file]").first.set_input_files(
         {"name": "inductor.csv", "mimeType": "text/csv", "buffer": HARNESS.encode()}
