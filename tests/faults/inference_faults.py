@@ -69,12 +69,44 @@ def _nudged(logits: Tensor) -> Tensor:
     return logits * 1.01
 
 
+def _of_last_call() -> Wrong:
+    """As where an output's memory is used again before its numbers were taken."""
+    last: list[Tensor] = []
+
+    def wrong(logits: Tensor) -> Tensor:
+        last.append(logits)
+        return last[max(0, len(last) - 2)]
+
+    return wrong
+
+
+def stale_weights(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Keeps the weights of the first inference, as compilers do that take them for constants; the
+    loss is that of the weights as they are."""
+    weights: dict[int, Tensor] = {}
+
+    def run(*arguments: Any) -> Any:
+        outputs = graph.forward(*arguments)
+        if torch.is_grad_enabled():
+            return outputs
+        places = [i for i, one in enumerate(arguments) if isinstance(one, torch.nn.Parameter)]
+        weights.update({} if weights else {i: arguments[i].detach().clone() for i in places})
+        stale = graph.forward(*(weights.get(i, one) for i, one in enumerate(arguments)))
+        return [old if torch.is_tensor(old) and old.ndim > 1 else new
+                for old, new in zip(stale, outputs, strict=True)]  # fmt: skip
+
+    return run
+
+
 permuted_logits = _with_logits(lambda logits: logits.roll(1, -1))
 """Every class's logit stands in the place of another one's."""
 one_wrong_sample = _with_logits(_in_sample(1, lambda logits: logits.roll(1, -1)))
 one_nudged_sample = _with_logits(_in_sample(2, _nudged))
 late_permuted = _with_logits(lambda logits: logits.roll(1, -1), _is_late)
 wrong_last_batch = _with_logits(lambda logits: logits.roll(1, -1), _is_filled_up)
+swapped_samples = _with_logits(lambda logits: logits.roll(1, 0))
+"""Each sample has the answer to its neighbour."""
+last_calls_answers = _with_logits(_of_last_call())
 nan_sample = _with_logits(_in_sample(0, lambda logits: logits * float("nan")))
 
 INFERENCE_FAULTS = {
@@ -84,4 +116,7 @@ INFERENCE_FAULTS = {
     "late_permuted": late_permuted,
     "wrong_last_batch": wrong_last_batch,
     "nan_sample": nan_sample,
+    "swapped_samples": swapped_samples,
+    "last_calls_answers": last_calls_answers,
+    "stale_weights": stale_weights,
 }

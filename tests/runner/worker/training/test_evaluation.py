@@ -106,6 +106,7 @@ def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
         ("one_nudged_sample", [2, 6]),
         ("wrong_last_batch", [8, 9]),
         ("nan_sample", [0, 4, 8]),
+        ("swapped_samples", [0, 1, 2, 3, 4]),
     ],
 )
 def test_answers_that_are_wrong_with_the_right_loss_show(
@@ -132,6 +133,18 @@ def test_answers_that_go_wrong_late_show_from_then_on(
     events = run(experiment(backends=("late_permuted",)), tmp_path / "e.jsonl", "late_permuted")
     found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
     assert [(e["step"], e["answers"]["wrong"]) for e in found] == [(6, 0), (12, 10)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "wrong"), [("stale_weights", [0, 10]), ("last_calls_answers", [6, 10])]
+)
+def test_answers_of_earlier_weights_or_samples_show(
+    tmp_path: Path, backend: str, wrong: list[int]
+) -> None:
+    register_backend(INFERENCE_FAULTS[backend], name=backend)
+    events = run(experiment(backends=(backend,)), tmp_path / "e.jsonl", backend)
+    found = [e["answers"]["wrong"] for e in of_kind(events, "evaluation") if e["compiled"]]
+    assert found == wrong
 
 
 @pytest.mark.parametrize(
