@@ -10,19 +10,18 @@ Trainings that are in FOLDER already are left alone. Prints a Markdown table of 
 import os
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from benchmarks.late_faults.trials import Trained, trained
 from benchmarks.parity_recording import DONE, quieten
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec
 from breakeven.runner.specs.training import TrainingSpec
 from breakeven.runner.supervision.controls import why_another_control
 from tests.faults import late_faults
 from tests.faults.rounding_backends import ROUNDING
-from tests.faults.trial import TRIAL, train_run, train_variants
+from tests.faults.trial import TRIAL, train, train_variants
 
 NUM_STEPS = 200
 CORRECT = ("eager", *ROUNDING)
@@ -47,11 +46,10 @@ def record(folder: Path, spec: ExperimentSpec) -> None:
         for _ in train_variants(folder, spec):
             pass
     data_dir = DataDir(folder)
-    for number in range(1, spec.more_controls + 1):
+    for number, variant in enumerate(spec.further_controls, 1):
         if not any(_asks_for_more(data_dir, label, number) for label in spec.backends):
             break
-        spec = replace(spec, controls=number + 1)
-        train_run(data_dir, spec, f"control-{number + 1}")
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
     (folder / DONE).touch()
 
 
