@@ -47,8 +47,10 @@ def speed_reason(result: Result) -> str:
     if result.speedup is None or result.speedup.low is None:
         return f"Fewer than {MIN_PAIRS} rounds were paired with the baseline."
     said = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
-    more = f"; about {result.more_rounds:,} more rounds would tell" if result.more_rounds else ""
-    return f"{said}{more}."
+    if not result.more_rounds:
+        return f"{said}."
+    more = "one more round" if result.more_rounds == 1 else f"{result.more_rounds:,} more rounds"
+    return f"{said}; about {more} would tell."
 
 
 def doubt_of_saving(result: Result) -> str:

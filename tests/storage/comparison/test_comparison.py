@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.terminal.break_even_words import break_even_reason
+from breakeven.storage.terminal.break_even_words import break_even_reason, speed_reason
 from breakeven.storage.terminal.report import report
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
@@ -128,6 +128,9 @@ def test_what_too_few_rounds_leave_unsure_says_about_how_many_more_would_tell(
     assert found.speed_verdict == "unsure" and found.more_rounds is not None
     (reason,) = [one for one in report(comparison).splitlines() if one.startswith("speed of")]
     assert reason.endswith(f"may be chance; about {found.more_rounds} more rounds would tell.")
+    assert speed_reason(replace(found, more_rounds=1)).endswith(
+        "; about one more round would tell."
+    )
 
 
 def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> None:
