@@ -48,7 +48,7 @@ from breakeven.runner.worker.step.stepping import StepResult
 from breakeven.runner.worker.training.plan import Block
 from breakeven.runner.worker.training.recording import BlockCost, BlockRecorder, Steps
 from breakeven.runner.worker.training.training import Trainer
-from breakeven.storage.statistics.resampling import median_interval
+from breakeven.storage.statistics.intervals import median_interval
 
 BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
 REPEATS = 250

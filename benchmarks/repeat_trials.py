@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from breakeven.storage.statistics.pooling import typical
+from breakeven.storage.statistics.intervals import typical
 from breakeven.storage.statistics.speedups import paired_ratio
 
 USUAL_COUNT = 500

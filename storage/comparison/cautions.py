@@ -15,7 +15,7 @@ from breakeven.storage.comparison.endings import ending, single_repeats, too_wid
 from breakeven.storage.comparison.evidence import Evidence, number
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.comparison.rounds import SIZES, unequal_blocks
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"

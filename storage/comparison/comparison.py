@@ -28,9 +28,9 @@ from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_p
 from breakeven.storage.index.store import Store
 from breakeven.storage.kept.results import lasting
 from breakeven.storage.statistics.inference import break_parity, judge_inference
-from breakeven.storage.statistics.loss_band import loss_band
+from breakeven.storage.statistics.learning import loss_excess
 from breakeven.storage.statistics.outcomes import Reading
-from breakeven.storage.statistics.parity import Finding, Parity
+from breakeven.storage.statistics.parity import Parity, ParityFinding, loss_band
 from breakeven.storage.statistics.speedups import (
     BreakEven,
     Ratio,
@@ -45,7 +45,6 @@ from breakeven.storage.statistics.speedups import (
     speed_doubt,
     speed_verdict,
 )
-from breakeven.storage.statistics.training_loss import loss_excess
 
 MAX_KEPT = 16
 """Comparisons kept per store; the longest ones hold some megabytes of loss band."""
@@ -80,7 +79,7 @@ class _Content:
     noise_floor: float | None
 
 
-KINDS = (_Content, Result, RunNumbers, Ratio, BreakEven, Parity, Finding, Reading, Caution,
+KINDS = (_Content, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading, Caution,
          RunState)  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import Ratio
 
 

@@ -14,10 +14,9 @@ import pandas as pd
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.randomness import Randomness
-from breakeven.storage.statistics.dropouts import find_dropout_faults
 from breakeven.storage.statistics.outcomes import Reading
-from breakeven.storage.statistics.parity import Finding, Parity, judge_losses, unknown
-from breakeven.storage.statistics.redraws import find_redraw_fault
+from breakeven.storage.statistics.parity import Parity, ParityFinding, judge_losses, unknown
+from breakeven.storage.statistics.random_numbers import find_dropout_faults, find_redraw_fault
 
 FIRST_STEPS = 10
 MAX_SHARE_OF_SPREAD = 0.1
@@ -56,14 +55,16 @@ def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     parity = _without_dropout(told, precision)
     faults = find_dropout_faults(told.drawn(compiled=False), told.drawn(compiled=True))
     if faults:
-        found = Finding(kind="dropout wrong", figures={"fault": faults[0], "count": len(faults)})
+        found = ParityFinding(
+            kind="dropout wrong", figures={"fault": faults[0], "count": len(faults)}
+        )
         parity = _broken(parity, found)
     redrawn = find_redraw_fault(told.distances, told.changes, precision)
     if redrawn is not None:
-        parity = _broken(parity, Finding(kind="redraws differ", figures=asdict(redrawn)))
+        parity = _broken(parity, ParityFinding(kind="redraws differ", figures=asdict(redrawn)))
     wrong = _first_not_finite(baseline, run.losses)
     if wrong is not None:
-        found = Finding(kind="not finite", figures={"first_step_outside": wrong})
+        found = ParityFinding(kind="not finite", figures={"first_step_outside": wrong})
         parity = replace(_broken(parity, found), first_step_outside=wrong)
     return parity
 
@@ -76,14 +77,14 @@ def without_interval(readings: Sequence[Reading]) -> list[Reading]:
 
 def _without_dropout(told: Randomness, precision: Precision) -> Parity:
     forms = told.rehearsals
-    own = Finding(kind="own numbers")
+    own = ParityFinding(kind="own numbers")
     if not {"eager", "perturbed", "compiled"} <= forms.keys():
-        return replace(unknown("no rehearsal"), findings=(own, Finding(kind="no rehearsal")))
+        return replace(unknown("no rehearsal"), findings=(own, ParityFinding(kind="no rehearsal")))
     found = judge_losses(
         forms["eager"], [forms["perturbed"]], forms["compiled"], precision, len(forms["eager"])
     )
     told_so = [
-        Finding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
+        ParityFinding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
         if one.kind in ("inside band", "hardly outside", "outside band")
         else one
         for one in found.findings
@@ -92,7 +93,7 @@ def _without_dropout(told: Randomness, precision: Precision) -> Parity:
     return replace(found, first_step_outside=None, last_step_in_band=None, findings=(own, *told_so))
 
 
-def _broken(parity: Parity, finding: Finding) -> Parity:
+def _broken(parity: Parity, finding: ParityFinding) -> Parity:
     return replace(parity, verdict="broken", findings=(*parity.findings, finding))
 
 

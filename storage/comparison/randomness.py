@@ -27,7 +27,7 @@ class Randomness:
     inference_draws: bool
     """Whether its compiled model answers the same samples otherwise each time; False if unknown."""
     distances: dict[str, list[float]]
-    """By parameter, as `storage.statistics.redraws` takes them."""
+    """By parameter, as `storage.statistics.random_numbers` takes them."""
     changes: dict[str, float]
     """By parameter, mean squared size of what steps without a compiler changed."""
     rehearsals: dict[str, pd.Series]

@@ -15,9 +15,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.learning import LossCheck, check_loss
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
-from breakeven.storage.statistics.training_loss import LossCheck, check_loss
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have beside accuracy."""

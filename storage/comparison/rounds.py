@@ -7,7 +7,7 @@ from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.repeats import load_compared
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 
 KEYS = ["process", "round", "num_steps"]
 SIZES = ("samples", "tokens")

@@ -21,9 +21,8 @@ from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.inference import break_parity
 from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
 from breakeven.storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
-from breakeven.storage.statistics.loss_band import LEAD_STEPS, loss_band
 from breakeven.storage.statistics.outcomes import Reading, Trainings, readings
-from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.statistics.parity import LEAD_STEPS, Parity, loss_band
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Equals:
 
     @cached_property
     def band(self) -> pd.DataFrame:
-        """`storage.statistics.loss_band`; empty without a control."""
+        """`storage.statistics.parity`; empty without a control."""
         if not self.controls:
             return no_band()
         return loss_band(self.baseline.losses, self._control_losses, self.precision)
@@ -180,7 +179,7 @@ def _judge(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity
         return rules.unknown("other inputs", **parted)
     parity = equals.judge(run)
     if run.randomness.inference_draws:
-        return break_parity(parity, rules.Finding(kind="draws in inference"))
+        return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
     return parity
 
 

@@ -1,12 +1,14 @@
 """What a compiler did otherwise in one run than in another, of one experiment or of two.
 
-How long compiling took is told beside it and is no difference: each time was measured once.
+How long compiling took is shown apart and is no difference: each time was measured once.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from pathlib import PurePath
 from typing import Literal
 
 import pandas as pd
@@ -16,11 +18,68 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.variants import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.comparison.compile_phases import PHASES, taken_apart
-from breakeven.storage.compiling.lines import LineMap
 from breakeven.storage.difference.settings import environment_of, facts_of, settings_of, unequal
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.queries import RunRecord
+
+LINE = re.compile(r"(?P<file>.*):(?P<line>\d+)")
+Sources = Mapping[str, Sequence[str]]
+"""A person's own files as a run executed them: path to lines."""
+NEW = "\N{NULL}"
+"""Stands before a place that the other run does not have."""
+
+
+class LineMap:
+    """Places of `other` as `one` would name them; `file:line` texts."""
+
+    def __init__(self, one: Sources, other: Sources) -> None:
+        self._files = dict(_pairs(one, other))
+        self._lines = {
+            there: _same_lines(one[here], other[there]) for there, here in self._files.items()
+        }
+
+    def knows(self, place: str) -> bool:
+        """Whether a place lies in a file that both runs keep."""
+        found = LINE.fullmatch(place)
+        return found is not None and self._file(found["file"]) is not None
+
+    def __call__(self, place: str) -> str:
+        """A line that only the other run has is one that no place of the first reads like."""
+        found = LINE.fullmatch(place)
+        file = None if found is None else self._file(found["file"])
+        if found is None or file is None:
+            return place
+        line = self._lines[file].get(int(found["line"]))
+        return f"{NEW}{place}" if line is None else f"{self._files[file]}:{line}"
+
+    def _file(self, named: str) -> str | None:
+        """The kept file that a place names, which may do so by the end of its path alone."""
+        name = PurePath(named).name
+        return next((file for file in self._files
+                     if file == named or PurePath(file).name == name), None)  # fmt: skip
+
+
+def _pairs(one: Sources, other: Sources) -> list[tuple[str, str]]:
+    """Files of the other run, and which of the first they are: of the same name, and the rest in
+    their order."""
+    names = {PurePath(file).name: file for file in one}
+    found = [(file, names[PurePath(file).name]) for file in other if PurePath(file).name in names]
+    taken_there, taken_here = {there for there, _ in found}, {here for _, here in found}
+    rest_there = [file for file in other if file not in taken_there]
+    rest_here = [file for file in one if file not in taken_here]
+    return found + list(zip(rest_there, rest_here, strict=False))
+
+
+def _same_lines(one: Sequence[str], other: Sequence[str]) -> dict[int, int]:
+    """Line of the other text to the line of the first that says the same, both counted from 1."""
+    blocks = SequenceMatcher(None, other, one, autojunk=False).get_matching_blocks()
+    return {
+        block.a + offset + 1: block.b + offset + 1
+        for block in blocks
+        for offset in range(block.size)
+    }
+
 
 Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
                "backend", "setting", "environment", "data"]  # fmt: skip
@@ -54,7 +113,7 @@ class CompiledRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CompileDifference:
     """Something that is not the same in both runs; a dash where a run has no such thing."""
 
     kind: Kind
@@ -84,7 +143,7 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
     )
 
 
-def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Row]:
+def compile_difference(one: CompiledRun, other: CompiledRun) -> list[CompileDifference]:
     """Everything that differs and nothing else: what the compiler did first, then what it was
     given."""
     moved = LineMap(one.sources, other.sources)
@@ -102,7 +161,7 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Row]:
         ("data", facts_of(one.record.workload), facts_of(other.record.workload)),
     ]
     return [
-        Row(kind=kind, name=name, one=values[0], other=values[1])
+        CompileDifference(kind=kind, name=name, one=values[0], other=values[1])
         for kind, mine, its in told
         for name, values in unequal([mine, its])
     ]

@@ -10,7 +10,7 @@ from breakeven.storage.difference.figures import Reason
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.backend_rows import backend_rows
 from breakeven.storage.library.catalog import catalog, compute
-from breakeven.storage.statistics.prediction import Spread
+from breakeven.storage.statistics.intervals import Spread
 
 MAX_REPLAYS = 30
 """Newest ones that are looked at."""

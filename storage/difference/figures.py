@@ -12,8 +12,8 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.difference.comparable import comparable
 from breakeven.storage.difference.sides import Side
 from breakeven.storage.difference.speedups import ratio_of_speedups
-from breakeven.storage.statistics.loss_band import LOSS_FLOORS, SAFETY_FACTORS
-from breakeven.storage.statistics.prediction import Spread
+from breakeven.storage.statistics.intervals import Spread
+from breakeven.storage.statistics.parity import LOSS_FLOORS, SAFETY_FACTORS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 Verdict = Literal["inside", "outside", "not judged"]

@@ -12,7 +12,7 @@ from breakeven.storage.difference.settings import Differing, differing
 from breakeven.storage.difference.sides import Side, load_sides
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.prediction import Spread
+from breakeven.storage.statistics.intervals import Spread
 
 CHOSEN = ("backends", "controls", "model.dropout")
 """Settings in which a replay may differ by itself: it has no more than it needs."""

@@ -14,7 +14,7 @@ from breakeven.storage.difference.settings import settings_of
 from breakeven.storage.difference.sides import Side
 from breakeven.storage.difference.speedups import ratio_of_speedups
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.pooling import typical
+from breakeven.storage.statistics.intervals import typical
 from breakeven.storage.statistics.speedups import Ratio
 
 ScalingKind = Literal["strong", "weak"]

@@ -11,7 +11,7 @@ from breakeven.storage.comparison.repeats import load_compared
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.comparison.rounds import paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 

@@ -1,8 +1,16 @@
-"""The profile of each run of an experiment: its turns, and the kernels of the one in the middle."""
+"""The profile of each run of an experiment: its turns, and the kernels of the one in the middle.
 
+A profile is believed if its parts are no longer than the step that they are parts of. On several
+devices, a rank that comes early to a collective waits in it, and its kernel runs all the while, for
+as long as others dawdle under the profiler. So sending takes what it takes the rank that waits
+least, beyond what its own computing hides. How long a timed step waits, the clock says: idle time.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -12,8 +20,115 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.classes import CLASSES, classify
-from breakeven.storage.profile.collectives import kernels_without_waiting, turns_without_waiting
-from breakeven.storage.profile.sanity import Misfit, misfit
+
+SLACK = 1.10
+"""Parts may add up to so much of their step."""
+PACE = 1.5
+"""Times that a profiled step may take of a timed one, and the other way round, where the CPUs are
+the device. The profiler itself costs 0.5 us a call, some per cent of a step; what is beyond that
+was taken by other processes, which slow operators and Python unlike."""
+
+Kind = Literal["times", "sum", "pace"]
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Why a profile is not believed."""
+
+    kind: Kind
+    seconds: float = math.nan
+    """Of the parts together; where the pace does not fit, of a profiled step."""
+    step_seconds: float = math.nan
+    """That they should come to."""
+
+
+def misfit(
+    kernels: pd.Series, turn: pd.Series, step_seconds: float | None, *, works_by_itself: bool
+) -> Misfit | None:
+    """Whether anything speaks against a profiled turn.
+
+    `kernels`: seconds a step of each kernel. `turn`: the row of the turn, as `queries.profiles`
+    gives it, its `seconds` those of a profiled step. `step_seconds`: of a timed one, if any was.
+    """
+    host = host_seconds(turn).values()
+    parts = [one for one in (turn.get("underfilled_seconds"), *host) if not pd.isna(one)]
+    times = [*kernels, *parts]
+    if not all(map(_is_time, times)):
+        return Misfit("times")
+    total, profiled = float(kernels.sum()), float(turn["seconds"])
+    longest = max(total, float(turn["busy_seconds"]), *times)
+    if longest > SLACK * profiled:
+        return Misfit("sum", longest, profiled)
+    if not total / SLACK <= turn["busy_seconds"] <= total * SLACK:
+        return Misfit("sum", total, float(turn["busy_seconds"]))
+    if step_seconds is None:
+        return None
+    if works_by_itself:
+        return Misfit("sum", total, step_seconds) if total > SLACK * step_seconds else None
+    fits = 1 / PACE <= profiled / step_seconds <= PACE
+    return None if fits else Misfit("pace", profiled, step_seconds)
+
+
+def host_seconds(turn: pd.Series) -> dict[str, Any]:
+    """What the host did in a profiled turn, by name; empty where the journal does not say."""
+    told = turn.get("host_seconds")
+    return told if isinstance(told, dict) else {}
+
+
+def _is_time(seconds: Any) -> bool:
+    """Whether a run can have measured this: a journal may come from anywhere."""
+    return isinstance(seconds, int | float) and 0 <= seconds < MAX_TIME
+
+
+SENDS = "nccl"
+"""In the name of each kernel that sends."""
+
+
+def turns_without_waiting(
+    turns: pd.DataFrame, kernels: pd.DataFrame, ranks: pd.DataFrame
+) -> pd.DataFrame:
+    """`queries.profiles` with `busy_seconds` of computing and sending, and `underfilled_seconds`
+    without the kernels that send, which fill no device. Of runs on one device the same."""
+    sends = kernels["name"].str.contains(SENDS, case=False, na=False)
+    if not sends.any():
+        return turns
+    # The last word of a turn: a journal may say it twice.
+    computing = ranks[ranks["rank"] == 0].groupby(["label", "round"])["compute_seconds"].last()
+    busy = computing + sending_seconds(ranks)
+    few_blocks = kernels[sends].groupby(["label", "round"])["seconds"].sum()
+    whose = pd.MultiIndex.from_frame(turns[["label", "round"]])
+    known = busy.reindex(whose).to_numpy()
+    underfilled = (
+        turns["underfilled_seconds"] - few_blocks.reindex(whose, fill_value=0.0).to_numpy()
+    )
+    return turns.assign(
+        busy_seconds=turns["busy_seconds"].where(pd.isna(known), known),
+        underfilled_seconds=underfilled.clip(lower=0.0),
+    )
+
+
+def kernels_without_waiting(
+    kernels: pd.DataFrame, turn: pd.Series, ranks: pd.DataFrame
+) -> pd.DataFrame:
+    """Kernels of a turn, of which those that ran at once share the time, with the seconds that
+    computing and sending take as in `turns_without_waiting`. On one device the same."""
+    sending = sending_seconds(ranks).get((turn["label"], turn["round"]))
+    sends = kernels["work_class"] == "communication"
+    if sending is None or pd.isna(sending) or not sends.any():
+        return kernels
+    totals = kernels.groupby(sends)["seconds"].sum()
+    factors = {True: sending / totals[True]}
+    if False in totals:
+        factors[False] = (turn["busy_seconds"] - sending) / totals[False]
+    return kernels.assign(seconds=kernels["seconds"] * sends.map(factors))
+
+
+def sending_seconds(ranks: pd.DataFrame) -> pd.Series:
+    """Seconds a step by label and round, of `queries.rank_profiles`; NaN where a rank is silent."""
+    return ranks.groupby(["label", "round"])["exposed_seconds"].agg(
+        lambda seconds: seconds.min(skipna=False)
+    )
+
 
 IDLE = "idle"
 """Stands beside the classes for what a step took by the clock and no kernel did."""
@@ -83,6 +198,13 @@ class Profile:
         return order.iloc[(len(order) - 1) // 2]
 
 
+def hides_optimizer(baseline: Profile, run: Profile) -> bool:
+    """Whether a run compiled its optimizer with the rest of the step, so that nothing tells what of
+    its work the optimizer's is."""
+    before, after = (float(one.by_class["optimizer"]) for one in (baseline, run))
+    return before > 0 and after == 0
+
+
 def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
     """One for each result, in their order; those of runs without a profile are not `is_known`."""
     kernels = queries.profile_kernels(store, comparison.experiment_id)
@@ -133,7 +255,8 @@ def _profile(
         return profile
     # Kernels of a turn in which something compiled are no steady step's.
     is_steady = ~mine["compiled"].fillna(False).astype(bool)
-    sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
+    times = mine[["busy_seconds", "seconds"]]
+    sound = mine[is_steady & (times.gt(0) & times.lt(MAX_TIME)).all(axis=1)]
     profile = replace(
         profile,
         turns=sound,
@@ -167,11 +290,6 @@ def believed(profile: Profile) -> Profile:
     if not profile.works_by_itself:
         scale = step / max(middle["seconds"], seconds.sum())
     return replace(profile, kernels=profile.kernels.assign(seconds=seconds * scale), scale=scale)
-
-
-def _is_time(seconds: pd.Series) -> pd.Series:
-    """Which of them a run can have measured: a journal may come from anywhere."""
-    return seconds.gt(0) & seconds.lt(MAX_TIME)
 
 
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -2,8 +2,10 @@
 
 A backend may train rightly and still infer wrongly: evaluation compiles the model anew, without
 gradients. So a backend's run is evaluated both ways on the same weights and samples, and the two
-losses and each pair of answers have to agree up to rounding (docs/metrics.md). Of journals that do
-not compare answers, the accuracies are.
+losses have to agree up to rounding (docs/metrics.md), and so has each answer: one that is farther
+from its own than rounding goes is wrong. The run compares answers while both are there
+(`runner/worker/step/paired_answers.py`), and here they are judged. Of journals that do not compare
+answers, the accuracies are compared.
 """
 
 import math
@@ -13,9 +15,27 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.answers import judge_answers
-from breakeven.storage.statistics.means import sampling_margin
-from breakeven.storage.statistics.parity import Finding, Parity
+from breakeven.storage.statistics.intervals import sampling_margin
+from breakeven.storage.statistics.parity import Parity, ParityFinding
+
+FIGURES = ["step", "split", "compared", "wrong", "wrong_classes", "margin", "difference",
+           "tolerance"]  # fmt: skip
+
+
+def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
+    """The fault, from the comparison with the most wrong answers; None if there is none.
+
+    `answers`: as `storage.queries.answers` returns them. An entry that lacks a figure was not
+    written by a run, and is not believed.
+    """
+    whole = answers.dropna(subset=[*FIGURES, "samples"])
+    wrong = whole[whole["wrong"] > 0]
+    if wrong.empty:
+        return None
+    worst = wrong.sort_values(["wrong_classes", "wrong"], kind="stable").iloc[-1]
+    figures = {**worst[FIGURES].to_dict(), "samples": list(worst["samples"])}
+    return ParityFinding(kind="answers wrong", figures=figures)
+
 
 LOSS_TOLERANCES: dict[Precision, float] = {
     # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
@@ -35,19 +55,19 @@ standard errors would be more than any fault can reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inference:
+class InferenceGap:
     """How far a run's compiled model is from its weights without a compiler."""
 
     gap: float | None
     """Largest relative difference in loss; infinite where one of two is not finite. None if they
     were never both evaluated, or never both finite."""
-    fault: Finding | None
+    fault: ParityFinding | None
     """None if nothing is wrong."""
 
 
 def judge_inference(
     scores: pd.DataFrame, answers: pd.DataFrame, first_loss: float | None, precision: Precision
-) -> Inference:
+) -> InferenceGap:
     """Compares the two models wherever both were evaluated.
 
     `scores` has step, split, compiled, name, value, num_samples, as
@@ -55,7 +75,7 @@ def judge_inference(
     `first_loss` is that of training.
     """
     if not scores["compiled"].any():
-        return Inference(gap=None, fault=judge_answers(answers))
+        return InferenceGap(gap=None, fault=judge_answers(answers))
     keys = ["step", "split", "name"]
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
@@ -67,7 +87,7 @@ def judge_inference(
     compared = pd.MultiIndex.from_frame(told[["step", "split"]])
     is_compared = pd.MultiIndex.from_frame(pairs[["step", "split"]]).isin(compared)
     accuracies = pairs[(pairs["name"] == "accuracy") & ~is_compared]
-    return Inference(
+    return InferenceGap(
         gap=float(gaps.max()) if gaps.notna().any() else None,
         fault=judge_answers(answers)
         or _fault(losses, gaps, LOSS_TOLERANCES[precision])
@@ -97,15 +117,17 @@ def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return (compiled - plain).abs(), pd.Series(allowed, index=accuracies.index, dtype=float)
 
 
-def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> Finding | None:
+def _fault(
+    pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series
+) -> ParityFinding | None:
     excess = gaps[gaps > allowed]
     if excess.empty:
         return None
     told = pairs.loc[excess.idxmax(), ["name", "value", "value_compiled", "step", "split"]]
-    return Finding(kind="inference wrong", figures=told.to_dict())
+    return ParityFinding(kind="inference wrong", figures=told.to_dict())
 
 
-def break_parity(parity: Parity, fault: Finding | None) -> Parity:
+def break_parity(parity: Parity, fault: ParityFinding | None) -> Parity:
     """Parity is broken if inference is wrong, whatever training says."""
     if fault is None:
         return parity

@@ -1,8 +1,10 @@
 """Whether a backend learned the same as the baseline, up to rounding.
 
-Single losses are judged by the band of `storage.statistics.loss_band`; where rounding has driven
-equal trainings apart, `storage.statistics.outcomes` says what they come to. Both together make the
-verdict (docs/metrics.md). `storage.terminal.parity_words` puts it into words.
+Single losses must lie in a band. Controls, baselines from minutely perturbed weights, show how far
+rounding alone drives losses apart; a backend that stays within a multiple of that computes the same
+(docs/metrics.md; the measurements behind the constants: docs/decisions/parity-*.md). Where rounding
+has driven equal trainings apart, `storage.statistics.outcomes` says what they come to. Both make
+the verdict; `storage.terminal.parity_words` puts it into words.
 """
 
 import math
@@ -12,16 +14,81 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from breakeven.runner.folders.states import EarlyEnd
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.loss_band import (
-    BROKEN_FROM,
-    LEAD_STEPS,
-    loss_band,
-    ratios_to_band,
-)
 from breakeven.storage.statistics.outcomes import Reading, lasting
+
+SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
+"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
+operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
+LEAD_STEPS = 10
+"""How many steps a correct backend may be ahead of the control. Differences grow exponentially once
+a training magnifies rounding, and who begins with more of them gets there earlier."""
+BROKEN_FROM = 2.0
+"""Half widths of the band from which a difference is a fault. How far one control strays is chance:
+the farthest correct runs lay between one half width and this, and faults that show hardly do
+(docs/decisions/broken-from-twice-the-band.md)."""
+MAX_LEAD = 2.0
+"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
+LOSS_FLOORS: dict[Precision, float] = {
+    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
+    # lie above every difference of a correct backend, and below those of the broken ones.
+    "float32": 2e-6,
+    "tf32": 6e-5,
+    "bf16": 2.5e-4,
+    "fp16": 6e-5,
+}
+TELLING_SHARES: dict[Precision, float] = {
+    "float32": 0.01,
+    "tf32": 0.01,
+    "bf16": 0.005,
+    "fp16": 0.01,
+}
+"""The band ends where the control strays by more than this share of the first loss: from there on
+rounding alone decides what the next losses are, and no single one tells right from wrong."""
+
+
+def loss_band(
+    baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
+) -> pd.DataFrame:
+    """step, baseline, low, high: where a correct backend's loss must lie.
+
+    Losses are indexed by step. The half width of the band is the safety factor times the larger of
+    the floor and the largest difference that a control reaches until `LEAD_STEPS` later, but at
+    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in all,
+    that have as many behind them; it ends for good once a control is about to stray further than
+    `TELLING_SHARES` allows.
+    """
+    both = pd.concat([baseline, *controls], axis="columns", join="inner")
+    both.columns = pd.Index(["baseline", *range(len(controls))])
+    both = both[np.isfinite(both).all(axis="columns")].sort_index()
+    first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
+    differences = both.drop(columns="baseline").sub(both["baseline"], axis="index")
+    differences = differences.abs().max(axis="columns")
+    reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
+    ahead = reached.shift(-LEAD_STEPS)
+    half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
+    band = pd.DataFrame(
+        {
+            "step": both.index,
+            "baseline": both["baseline"],
+            "low": both["baseline"] - half,
+            "high": both["baseline"] + half,
+        }
+    )
+    return band[ahead <= TELLING_SHARES[precision] * first_loss].reset_index(drop=True)
+
+
+def ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> NDArray[np.float64]:
+    """Differences over the half width; a difference from a band of no width is infinite."""
+    differences = (backend.loc[band["step"]].to_numpy() - band["baseline"].to_numpy()).astype(float)
+    half = (band["high"] - band["baseline"]).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.abs(differences) / half
+    return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
+
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
 FindingKind = Literal[
@@ -57,7 +124,7 @@ FindingKind = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ParityFinding:
     """One thing that a verdict rests on; what of its figures has a name in NUMBERS is called by
     it."""
 
@@ -80,7 +147,7 @@ class Parity:
     steps done before an evaluation."""
     max_ratio_to_band: float | None
     steps_compared: int
-    findings: tuple[Finding, ...]
+    findings: tuple[ParityFinding, ...]
     """What the verdict rests on, in the order in which it was found."""
     last_step_in_band: int | None = None
     """None where no loss could be compared to a band."""
@@ -146,13 +213,13 @@ def judge_losses(
     )
     if not len(outside):
         told = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
-        return replace(found, findings=(Finding(kind="inside band", figures=told),))
+        return replace(found, findings=(ParityFinding(kind="inside band", figures=told),))
     first = int(outside.min())
     at = {"first_step_outside": first, "max_ratio_to_band": highest}
     if highest < BROKEN_FROM:
-        hardly = Finding(kind="hardly outside", figures=at)
+        hardly = ParityFinding(kind="hardly outside", figures=at)
         return replace(found, verdict="unknown", findings=(hardly,))
-    broken = Finding(kind="outside band", figures=at)
+    broken = ParityFinding(kind="outside band", figures=at)
     return replace(found, verdict="broken", first_step_outside=first, findings=(broken,))
 
 
@@ -185,7 +252,7 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
                 outside.first_step if outside.quantity == "loss" else outside.last_step
             ),
             outside=outside,
-            findings=(*so_far, Finding(kind="outside later", figures={"reading": outside})),
+            findings=(*so_far, ParityFinding(kind="outside later", figures={"reading": outside})),
         )
     apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
     if parity.verdict != "holds" or apart is None:
@@ -249,7 +316,7 @@ def _left_open(parity: Parity, kind: FindingKind) -> Parity:
 
 
 def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:
-    found = (*parity.findings, Finding(kind=kind, figures=figures))
+    found = (*parity.findings, ParityFinding(kind=kind, figures=figures))
     return replace(parity, verdict=verdict, findings=found)
 
 
@@ -260,12 +327,13 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     if wrong.empty:
         return unknown("no control")
     first = int(wrong.min())
-    found = Finding(kind="not finite", figures={"first_step_outside": first})
+    found = ParityFinding(kind="not finite", figures={"first_step_outside": first})
     return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
                   steps_compared=len(common), findings=(found,))  # fmt: skip
 
 
 def unknown(kind: FindingKind, **figures: Any) -> Parity:
     """Nothing can be said, and why."""
+    found = ParityFinding(kind=kind, figures=figures)
     return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
-                  steps_compared=0, findings=(Finding(kind=kind, figures=figures),))  # fmt: skip
+                  steps_compared=0, findings=(found,))  # fmt: skip

@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from breakeven.runner.folders.states import EarlyEnd
 from breakeven.storage.numbers.formats import DASH, format_ratio
-from breakeven.storage.statistics.means import p_of_mean
-from breakeven.storage.statistics.pooling import p_of_processes, typical
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS, p_of_mean, p_of_processes, typical
 
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
@@ -83,10 +81,10 @@ def paired_ratio(
     """The ratio of paired times, all above 0 and in the order of time; None without a pair.
 
     Interval: percentile bootstrap of the median, by blocks of neighbours
-    (`storage.statistics.resampling`). p-value: `p_of_rounds` on the logarithms of the ratios, as if
+    (`storage.statistics.intervals`). p-value: `p_of_rounds` on the logarithms of the ratios, as if
     rounds were independent, so no verdict rests on it alone. Effect size: matched-pairs
     rank-biserial correlation. Where `processes` says that the pairs come from several, their
-    logarithms are pooled as in `storage.statistics.pooling`, and the larger of the p-values of
+    logarithms are pooled as in `storage.statistics.intervals`, and the larger of the p-values of
     rounds and processes counts.
     """
     ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)

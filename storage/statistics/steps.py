@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from breakeven.storage.statistics.resampling import best_block_length
+from breakeven.storage.statistics.intervals import best_block_length
 
 SIGNIFICANCE = 0.01
 """Half of it for steps, half for stretches."""

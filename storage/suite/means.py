@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.storage.statistics.means import half_width, p_of_mean
+from breakeven.storage.statistics.intervals import half_width, p_of_mean
 from breakeven.storage.statistics.speedups import (
     ERRORS_PER_INTERVAL,
     Ratio,
@@ -56,7 +56,7 @@ class MeanSpeedup:
 
 def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
     """Geometric mean with its 95 % interval and p-value, on logarithms
-    (`storage.statistics.means`); each model weighs the same. What models without an
+    (`storage.statistics.intervals`); each model weighs the same. What models without an
     interval stray by shows in their spread alone. None without any model."""
     if not ratios:
         return None

@@ -16,9 +16,8 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.profile.bridge import Bridge
-from breakeven.storage.profile.case import Finding
-from breakeven.storage.profile.explanation import Explanation
+from breakeven.storage.profile.explanation import Bridge, Explanation
+from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.explain import unprofiled_words
@@ -115,7 +114,7 @@ def _bridge(found: Bridge) -> dict[str, Any]:
     return {"difference": found.difference, "parts": found.parts}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: CostFinding) -> dict[str, Any]:
     return {**_fields(finding), "words": str(finding_words(finding)),
             "advice": remedy_words(finding)}  # fmt: skip
 

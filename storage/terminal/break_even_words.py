@@ -3,7 +3,7 @@
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
 from breakeven.storage.terminal.caution_words import caution_words
 

@@ -9,7 +9,7 @@ from typing import Any
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.terminal.device_words import DEVICE, device_words
 from breakeven.storage.terminal.ending_words import ending_words
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from breakeven.runner.texts import printable
 from breakeven.storage.compiling.difference import (
     DONE,
+    CompileDifference,
     CompiledRun,
-    Row,
     compile_difference,
     phases,
 )
@@ -17,7 +17,7 @@ SAME_WORK = "The compiler did the same in both runs; what it was given differs."
 LONGEST = 100
 
 
-def same_text(found: Sequence[Row]) -> str:
+def same_text(found: Sequence[CompileDifference]) -> str:
     """That nothing differs, or nothing of what the compiler did; empty where it did otherwise."""
     if not found:
         return NOTHING

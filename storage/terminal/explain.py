@@ -3,8 +3,7 @@
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.numbers.formats import aligned_table, format_seconds
-from breakeven.storage.profile.bridge import Bridge
-from breakeven.storage.profile.explanation import Explanation
+from breakeven.storage.profile.explanation import Bridge, Explanation
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
     finding_words,

@@ -10,11 +10,10 @@ from breakeven.runner.commands.options import spec_options
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.numbers.formats import format_count
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
-from breakeven.storage.profile.bridge import Bridge, OwnSpeedup
-from breakeven.storage.profile.case import Finding, Kind, Remedy
 from breakeven.storage.profile.classes import CLASSES
-from breakeven.storage.profile.profiles import IDLE, Profile
-from breakeven.storage.profile.sanity import Misfit
+from breakeven.storage.profile.explanation import Bridge, OwnSpeedup
+from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
+from breakeven.storage.profile.profiles import IDLE, Misfit, Profile
 from breakeven.storage.terminal.ending_words import VERBS
 
 MAX_PARTS = 3
@@ -129,7 +128,7 @@ def _withheld(label: str, found: Misfit) -> Sentence:
     )
 
 
-def finding_words(finding: Finding) -> Sentence:
+def finding_words(finding: CostFinding) -> Sentence:
     """What was found of a run, with its evidence, and who else has it."""
     parts: list[Words] = [SENTENCES[finding.kind](finding.facts)]
     if finding.seconds is not None and finding.share is not None:
@@ -145,7 +144,7 @@ def finding_words(finding: Finding) -> Sentence:
     return joined(parts)
 
 
-def remedy_words(finding: Finding) -> str:
+def remedy_words(finding: CostFinding) -> str:
     """What to do about it; with a remedy that can be measured, what that is."""
     remedy = finding.remedy
     if remedy is not None:

@@ -13,7 +13,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.means import sampling_margin
+from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Quantity, Reading
 from breakeven.storage.terminal.parity_words import parity_words
 

@@ -10,10 +10,9 @@ from typing import Any
 from breakeven.runner.texts import duration
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, said
-from breakeven.storage.statistics.dropouts import DropoutFault
-from breakeven.storage.statistics.loss_band import LEAD_STEPS
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
-from breakeven.storage.statistics.parity import Finding, FindingKind, Parity
+from breakeven.storage.statistics.parity import LEAD_STEPS, FindingKind, Parity, ParityFinding
+from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.terminal.ending_words import ending_words
 
 READ: dict[Quantity, str] = {
@@ -69,12 +68,12 @@ def parity_words(parity: Parity) -> Sentence:
     return so_far
 
 
-def _breaks(finding: Finding) -> bool:
+def _breaks(finding: ParityFinding) -> bool:
     is_rehearsal = finding.kind == "rehearsal"
     return finding.figures["verdict"] == "broken" if is_rehearsal else finding.kind in BREAKING
 
 
-def _link(finding: Finding, broken: bool) -> str:
+def _link(finding: ParityFinding, broken: bool) -> str:
     if broken and finding.kind in AGREEING:
         return ", and "
     return LINKS.get(finding.kind, ", but ")

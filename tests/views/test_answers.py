@@ -10,7 +10,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.statistics.parity import Finding, Parity
+from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, groups
 from breakeven.storage.suite.regressions import against
@@ -27,7 +27,7 @@ NOT_FASTER = ("same", "unsure", "slower")
 def rated(label: str, median: float, verdict: str, parity: str = "holds", **more: Any) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     judged = Parity(verdict=parity, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, findings=(Finding(kind="not begun"),))  # fmt: skip
+                    steps_compared=60, findings=(ParityFinding(kind="not begun"),))  # fmt: skip
     fields = {"speedup": ratio, "speed_verdict": verdict, "parity": judged, **more}
     return result(label, **fields)
 

@@ -20,7 +20,7 @@ from breakeven.storage.comparison.latency import (
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, Ratio, ratio_text
 from breakeven.storage.terminal.break_even_words import break_even_in_full
 from breakeven.views.charts import cache as cache_charts

@@ -8,9 +8,9 @@ import streamlit as st
 
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.profile.case import Finding
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.terminal.explain import unprofiled_words
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
@@ -118,7 +118,7 @@ def show_findings(found: Explanation) -> None:
                 _list(found, rest)
 
 
-def _list(found: Explanation, findings: tuple[Finding, ...]) -> None:
+def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
     for finding in findings:
         told, action = st.columns([6, 1], vertical_alignment="center")
         words = f"{sentence(finding_words(finding))}  \n{inert(remedy_words(finding))}"

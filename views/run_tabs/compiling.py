@@ -8,8 +8,8 @@ import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.compiling.difference import (
+    CompileDifference,
     Kind,
-    Row,
     compile_difference,
     load_compiled,
     phases,
@@ -161,7 +161,7 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
     return str(runs.loc[runs["label"] == label, "run_id"].iloc[0])
 
 
-def difference_html(found: list[Row], one: str, other: str) -> Html:
+def difference_html(found: list[CompileDifference], one: str, other: str) -> Html:
     """What differs, and nothing else, kind by kind."""
     body = ""
     for place, row in enumerate(found):

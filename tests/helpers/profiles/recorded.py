@@ -10,7 +10,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
-from breakeven.storage.profile.case import Case, variant_of
+from breakeven.storage.profile.findings import Case, variant_of
 from breakeven.storage.profile.profiles import Profile, believed, classified
 
 RECORDED = Path(__file__).parent

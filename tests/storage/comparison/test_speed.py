@@ -17,7 +17,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.rows import rows
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.pooling import p_of_processes, typical
+from breakeven.storage.statistics.intervals import p_of_processes, typical
 from breakeven.storage.statistics.speedups import paired_ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import report

@@ -3,8 +3,7 @@
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.compiling.difference import compile_difference, load_compiled
-from breakeven.storage.compiling.lines import NEW, LineMap
+from breakeven.storage.compiling.difference import NEW, LineMap, compile_difference, load_compiled
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording, experiment_spec
 

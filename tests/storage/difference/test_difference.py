@@ -18,7 +18,7 @@ from breakeven.storage.difference.speedups import differences, p_value, ratio_of
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.statistics.resampling import median_interval
+from breakeven.storage.statistics.intervals import median_interval
 from breakeven.storage.statistics.speedups import Ratio
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

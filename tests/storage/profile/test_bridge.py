@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from breakeven.storage.profile.bridge import bridge, own_speedup
+from breakeven.storage.profile.explanation import bridge, own_speedup
 from breakeven.storage.profile.profiles import Profile
 from tests.helpers.profiles.recorded import make_profile
 

@@ -7,15 +7,14 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.profile.case import Case, Finding
-from breakeven.storage.profile.findings import findings
+from breakeven.storage.profile.findings import Case, CostFinding, findings
 from breakeven.storage.terminal.finding_words import finding_words, remedy_words
 from tests.helpers.profiles.recorded import case_of, make_profile, recorded
 
 BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"
 
 
-def kinds(*cases: Case) -> dict[str, Finding]:
+def kinds(*cases: Case) -> dict[str, CostFinding]:
     return {one.kind: one for one in findings(cases)}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.storage.statistics.dropouts import find_dropout_faults
+from breakeven.storage.statistics.random_numbers import find_dropout_faults
 
 
 def drawn(share: float = 0.1, scale: float = 1 / 0.9, number: int = 0, **changes: Any) -> Any:

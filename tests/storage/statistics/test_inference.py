@@ -11,7 +11,7 @@ from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.inference import judge_inference
+from breakeven.storage.statistics.inference import FIGURES, judge_inference
 from breakeven.storage.terminal.parity_words import parity_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -192,7 +192,7 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
             for compiled in (False, True)
         ]
     )  # fmt: skip
-    answers = pd.DataFrame(columns=["step", "split", "wrong"])
+    answers = pd.DataFrame(columns=[*FIGURES, "samples"])
     return judge_inference(scores, answers, first_loss, "float32").fault
 
 

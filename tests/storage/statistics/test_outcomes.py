@@ -15,7 +15,7 @@ from breakeven.storage.statistics.outcomes import (
     prediction_half_widths,
     readings,
 )
-from breakeven.storage.statistics.parity import Finding, Parity, doubt_dropout, judge_outcomes
+from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_dropout, judge_outcomes
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 HOLDS = Parity(
@@ -23,7 +23,7 @@ HOLDS = Parity(
     findings=(), last_step_in_band=19,
 )  # fmt: skip
 STEPS = 100
-SO = Finding(kind="outside band", figures={})
+SO = ParityFinding(kind="outside band", figures={})
 
 
 def losses(offset: float = 0.0, wave: float = 0.1, phase: int = 0) -> pd.Series:

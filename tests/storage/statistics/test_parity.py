@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from breakeven.storage.statistics.learning import has_learned
-from breakeven.storage.statistics.loss_band import loss_band
 from breakeven.storage.statistics.parity import (
     Parity,
     judge_learning,
     judge_losses,
     judge_without_control,
+    loss_band,
 )
 from breakeven.storage.terminal.parity_words import parity_words
 

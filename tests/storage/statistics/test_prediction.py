@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.prediction import Spread
+from breakeven.storage.statistics.intervals import Spread
 
 T_2 = 4.302653
 """Student's t with 2 degrees of freedom, 97.5 %, from a table."""

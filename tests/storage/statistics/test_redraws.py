@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.redraws import RedrawFault, find_redraw_fault
+from breakeven.storage.statistics.random_numbers import RedrawFault, find_redraw_fault
 
 
 def pairs(values: list[float]) -> list[float]:

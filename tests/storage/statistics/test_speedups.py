@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.resampling import block_length, median_interval, persistence
+from breakeven.storage.statistics.intervals import block_length, median_interval, persistence
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,

@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.training_loss import check_loss, loss_excess
+from breakeven.storage.statistics.learning import check_loss, loss_excess
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 

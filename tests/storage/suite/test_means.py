@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.means import half_width, p_of_mean
+from breakeven.storage.statistics.intervals import half_width, p_of_mean
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.means import MeanSpeedup, change, judge_means, mean_ratio
 

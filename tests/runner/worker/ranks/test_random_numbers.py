@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
-from breakeven.storage.statistics.dropouts import find_dropout_faults
+from breakeven.storage.statistics.random_numbers import find_dropout_faults
 from tests.helpers.loop import experiment, of_kind
 from tests.runner.worker.ranks.rank_loop import DRAWING, Asked, journal_of, train_together
 
