@@ -33,7 +33,8 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import Callback, TrainingState
-from breakeven.runner.worker.device.finding import open_device
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.training.training import Trainer
@@ -225,5 +226,6 @@ def _write_by_role(folder: Path) -> None:
 def _train(spec: ExperimentSpec, workload: Workload, journal: Path, turns: ThreadTurns) -> None:
     log = EventLog(journal)
     run = RunSpec(experiment_id="aa", experiment=spec, variant=spec.variants[0])
-    Trainer(run, workload, RunDir(journal.parent), open_device("cpu"), log).train(turns)
+    context = RunContext(run, RunDir(journal.parent), open_device("cpu"), log)
+    Trainer(context, workload).train(turns)
     log.close()

@@ -39,14 +39,13 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.finding import open_device
-from breakeven.runner.worker.device.measuring import EventClock, MemoryUse
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.device.base import Device, EventClock, MemoryUse
+from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.step.stepping import StepResult
-from breakeven.runner.worker.training.plan import Block
-from breakeven.runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
 from breakeven.runner.worker.training.training import Trainer
 from breakeven.storage.statistics.intervals import median_interval
 
@@ -240,7 +239,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
         log = EventLog(Path(folder) / "events.jsonl")
-        Trainer(run, workload, RunDir(Path(folder)), device, log).train(turns)
+        Trainer(RunContext(run, RunDir(Path(folder)), device, log), workload).train(turns)
         cost = recording_seconds(Path(folder), device)
     bare, ours, bare_rest, our_rest = (
         np.array(seconds[WARM_UP_ROUNDS:]) / BLOCK_STEPS * 1e6

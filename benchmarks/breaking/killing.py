@@ -15,7 +15,7 @@ from breakeven.runner.folders.process_table import command_line, members
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 
-RANK_MODULE = "breakeven.runner.worker.launching.rank"
+RANK_MODULE = "breakeven.runner.worker.ranks.rank"
 READ = """
 import sys, time
 from breakeven.runner.folders.data_dir import DataDir

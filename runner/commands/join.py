@@ -46,7 +46,7 @@ class Joiner:
         command = [
             sys.executable,
             "-m",
-            "breakeven.runner.worker.launching.node",
+            "breakeven.runner.worker.ranks.node",
             str(run.path),
             str(number),
         ]

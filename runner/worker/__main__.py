@@ -15,9 +15,9 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.failures import is_disk_full
 from breakeven.runner.worker.process import (
     describe_failure,
+    is_disk_full,
     leave_in_time,
     loading,
     prepare,
@@ -57,7 +57,7 @@ def main() -> int:
 def _work(run: RunDir) -> WorkerExit:
     ranked = _spec_of_ranks(run)
     if ranked is not None:
-        from breakeven.runner.worker.launching.elastic import launch
+        from breakeven.runner.worker.ranks.elastic import launch
 
         return launch(run, ranked)
     log = EventLog(run.events_file)

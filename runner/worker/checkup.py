@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from breakeven.runner.machine.run_environment import keep_others_out
-from breakeven.runner.worker.device.finding import devices
+from breakeven.runner.worker.device.devices import devices
 
 TOLERANCE = 1e-4
 

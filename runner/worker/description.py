@@ -1,14 +1,105 @@
-"""What a workload is, for the record: sizes, hashes, costs, and what a reader would not guess."""
+"""What a run ran on, and what its workload is: hardware, versions, settings; sizes, hashes, costs.
 
+A number without them cannot be judged.
+"""
+
+import copy
+import os
+import platform
+import socket
+import sys
+from importlib import metadata
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
+from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
+from breakeven.runner.machine.placement import given_devices
+from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
+from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.worker.model.flops import count_flops_per_sample
+from breakeven.runner.specs.place import write_cpus
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.devices import cpu_name
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import weights_sha256
 from breakeven.runner.worker.model.workload import Workload
+
+PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
+VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
+
+OF_ONE_RUN = "TORCHELASTIC_"
+"""What torchrun tells the ranks of a run; no setting."""
+
+
+def describe_environment(
+    experiment_id: str, device: Device, cpu_threads: int | None
+) -> dict[str, Any]:
+    """The fields of the `environment` event; `cpu_threads` as the specification asks for them."""
+    allowance = cpu_allowance()
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "python": sys.version.split()[0],
+        # Torch itself says what it was built for (+cpu, +cu130); its package may not.
+        "versions": {
+            "torch": torch.__version__,
+            **{name: version for name in PACKAGES if (version := _version(name))},
+        },
+        "cpu_model": cpu_name(),
+        "num_cpus": os.cpu_count(),
+        "usable_cpus": allowance.usable,
+        "cpus": write_cpus(allowance.cpus),
+        "devices": given_devices(os.environ),
+        "cpu_threads": torch.get_num_threads(),
+        "cpu_threads_reason": explain_threads(cpu_threads, allowance),
+        "interop_threads": torch.get_num_interop_threads(),
+        **device.describe(experiment_id),
+        "variables": {
+            name: MASKED if is_secret_name(name) else value
+            for name, value in sorted(os.environ.items())
+            if (name.startswith(VARIABLE_PREFIXES) and not name.startswith(OF_ONE_RUN))
+            or name in named_variables(os.environ)
+        },
+        "withheld_variables": [*filter(None, os.environ.get(WITHHELD_VARIABLE, "").split(","))],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+NUM_SAMPLES = 2
+"""Enough for layers that normalize over the batch."""
+
+
+def count_flops_per_sample(
+    model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
+) -> float:
+    """Operations of forward, and backward if asked for, for one sample, by
+    `torch.utils.flop_counter`.
+
+    It counts matrix products, convolutions and attention, an addition and a multiplication as two.
+    The model is on the device; a copy of it runs, so that nothing of it changes. Attention goes
+    through plain matrix products, which the counter knows on every device.
+    """
+    trial = copy.deepcopy(model).train()
+    inputs = split.batch(torch.arange(min(NUM_SAMPLES, len(split))))
+    batch = {name: tensor.to(device) for name, tensor in inputs.items()}
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        loss, _ = objective(trial(**batch), batch["labels"])
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+    total: int = counter.get_total_flops()
+    return total / len(batch["labels"])
+
 
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
 

@@ -52,6 +52,11 @@ class EventLog:
         """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
         self.extend(kind, (fields,))
 
+    def enter(self, phase: str) -> None:
+        """Records that the run enters a phase, and waits for the disk."""
+        self.append("phase", phase=phase)
+        self.flush(durable=True)
+
     def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
         """Records events of one kind and time, each with the fields of its row and those that all
         share."""

@@ -12,8 +12,7 @@ import torch._dynamo
 from torch._inductor import config as inductor_config
 
 from breakeven.runner.specs.workload import TASKS, Task
-from breakeven.runner.worker.device.finding import devices
-from breakeven.runner.worker.device.numa import numa_node
+from breakeven.runner.worker.device.devices import devices
 
 
 def main() -> None:
@@ -26,7 +25,7 @@ def main() -> None:
                 "id": name,
                 "name": device.name,
                 "memory_bytes": device.memory_bytes,
-                "numa_node": numa_node(name),
+                "numa_node": device.numa_node,
             }
             for name, device in devices().items()
         ],

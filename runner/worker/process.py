@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,10 +14,58 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.run_environment import keep_others_out
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
-from breakeven.runner.worker.device.visible import show_only
-from breakeven.runner.worker.failures import is_disk_full, is_out_of_memory
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
+    while error is not None:
+        words = (
+            "out of memory",
+            "can't allocate memory",
+            "not enough memory",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+        )
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it followed from, says that the disk has no room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def show_only(device: str, environment: MutableMapping[str, str]) -> None:
+    """Hides all devices of CUDA but this one; torch must not be imported yet.
+
+    `device` is as specifications name it, and counts among those that are visible now.
+    """
+    _, _, number = device.partition(":")
+    listed = environment.get(VARIABLE)
+    if not number:
+        environment[VARIABLE] = ""
+    elif listed is None:
+        environment[VARIABLE] = number
+    else:
+        names = listed.split(",")
+        environment[VARIABLE] = names[int(number)] if int(number) < len(names) else ""
+
+
+def name_of_visible(device: str) -> str:
+    """What the device is called where it alone is shown."""
+    kind, _, number = device.partition(":")
+    return f"{kind}:0" if number else kind
+
 
 LEAVING_SECONDS = 20.0
 """How long a process may take to end once all is written down."""

@@ -1,4 +1,4 @@
-"""Where all generators of random numbers stand, to be put back there later."""
+"""Where all generators of random numbers stand, and what they are seeded with."""
 
 import random
 from typing import Any
@@ -28,3 +28,16 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     device.set_random_state(state)
+
+
+SEEDS_APART = 7_654_321
+"""Between two trainings, so that steps of one draw other numbers than steps of the other."""
+
+
+def step_seed(seed: int, step: int) -> int:
+    """For the numbers that a step draws, counted from 0, of a training with that seed.
+
+    Every step has a seed of its own, so that a backend which draws too many numbers once, as one
+    does that warms up before it captures a CUDA graph, draws the baseline's again a step later.
+    """
+    return (seed + 1) * SEEDS_APART + step

@@ -23,10 +23,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
-from breakeven.runner.worker.device.finding import device_class
+from breakeven.runner.worker.device.devices import device_class
 from breakeven.runner.worker.model.losses import make_criterion, try_criterion
-from breakeven.runner.worker.step.optimizers import make_optimizers
-from breakeven.runner.worker.step.schedules import LearningRate
+from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
 from breakeven.runner.worker.step.stepping import MixedPrecision
 
 CPU = torch.device("cpu")

@@ -42,18 +42,10 @@ class SupervisedTurns:
     def __init__(self, taker: TurnTaker, save: Callable[[], None]) -> None:
         """`save` writes down what is buffered."""
         self.stop_requested = False
+        self.ready, self.wait, self.done = taker.ready, taker.wait, taker.done
         self._taker = taker
         self._save = save
         signal.signal(signal.SIGTERM, self._on_terminate)
-
-    def ready(self) -> None:
-        self._taker.ready()
-
-    def wait(self) -> Turn | None:
-        return self._taker.wait()
-
-    def done(self, *, finished: bool) -> None:
-        self._taker.done(finished=finished)
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
         if not self.stop_requested:

@@ -11,6 +11,9 @@ from typing import Any
 
 from breakeven.runner.checks.user_code import locate
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.event_log import EventLog
 
 
 def load_object(source: str) -> Any:
@@ -65,6 +68,12 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
         names.add(name)
         copied[file] = (source, name, sha256)
     return list(copied.values())
+
+
+def keep_sources(experiment: ExperimentSpec, run: RunDir, log: EventLog) -> None:
+    """Copies the Python files that the run executes: what they say later may be something else."""
+    for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
+        log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
 
 
 def _load_module(file: Path, source: str) -> ModuleType:

@@ -4,8 +4,8 @@ A backend may train rightly and still infer wrongly: evaluation compiles the mod
 gradients. So a backend's run is evaluated both ways on the same weights and samples, and the two
 losses have to agree up to rounding (docs/metrics.md), and so has each answer: one that is farther
 from its own than rounding goes is wrong. The run compares answers while both are there
-(`runner/worker/step/paired_answers.py`), and here they are judged. Of journals that do not compare
-answers, the accuracies are compared.
+(`runner/worker/correctness/paired_answers.py`), and here they are judged. Of journals that do not
+compare answers, the accuracies are compared.
 """
 
 import math

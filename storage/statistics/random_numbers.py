@@ -6,7 +6,7 @@ cannot be told: every way to divide them in two groups is as likely as the actua
 one is compared with all others (a permutation test, exact whatever the distribution).
 
 Dropouts were tried on the same known numbers under a compiler and without one
-(`runner.worker.randomness.dropout_probes`), so counts and means are compared as those of two
+(`runner.worker.correctness.dropout_probes`), so counts and means are compared as those of two
 samples.
 """
 

@@ -16,7 +16,7 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.worker.compiler.compiling import not_compiled
+from breakeven.runner.worker.compiler.observer import not_compiled
 from breakeven.runner.worker.event_log import EventLog
 
 KEPT = {

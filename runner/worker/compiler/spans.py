@@ -36,7 +36,7 @@ NO_ID = "None"
 """What torch says outside of any compilation."""
 
 
-class Span(TypedDict):
+class StageSpan(TypedDict):
     """One stage of one compilation."""
 
     stage: str
@@ -52,7 +52,7 @@ class Span(TypedDict):
 @dataclass
 class _Heard:
     compile_id: str
-    span: Span
+    span: StageSpan
 
 
 class CompileSpans:
@@ -80,7 +80,7 @@ class CompileSpans:
         # It is called within compiled code, too, and must not be compiled itself.
         logger.log_event_end = torch._dynamo.disable(log_event_end)  # type: ignore[method-assign,no-untyped-call]
 
-    def take(self) -> Iterator[tuple[str, list[Span]]]:
+    def take(self) -> Iterator[tuple[str, list[StageSpan]]]:
         """What was heard since the last call, compilation by compilation, each from its start."""
         with self._lock:
             heard, self._heard = self._heard, []
@@ -97,7 +97,7 @@ class CompileSpans:
             if len(self._heard) >= MAX_SPANS:
                 return
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-            span = Span(stage=stage, name=name, start=start_ns / 1e9,
+            span = StageSpan(stage=stage, name=name, start=start_ns / 1e9,
                         seconds=(end_ns - start_ns) / 1e9, thread=thread)  # fmt: skip
             self._heard.append(_Heard(compile_id, span))
 
@@ -107,7 +107,7 @@ def stage_of(name: str) -> str | None:
     return "autotuning" if name.endswith(AUTOTUNING) else STAGES.get(name)
 
 
-def _around(span: Span, others: list[_Heard]) -> str:
+def _around(span: StageSpan, others: list[_Heard]) -> str:
     """The id of a compilation that was at work when something without one began: what other
     threads do for it."""
     return next((one.compile_id for one in others

@@ -1,5 +1,11 @@
-"""Samples as they are found: chosen from a table or a built-in set, not yet encoded."""
+"""Samples as they are found: chosen from a table or a built-in set, not yet encoded.
 
+The built-in reviews are written by a generator, so that labelled text needs no network: every
+sentence is drawn from phrases whose sentiment leans towards the review's stars, with some that say
+nothing and some that mislead, so that a model can learn the stars but not at once.
+"""
+
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +17,58 @@ from breakeven.runner.checks.data import is_folder
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec
 from breakeven.runner.worker.data import tables
-from breakeven.runner.worker.data.reviews import generate_reviews
+
+NUM_STARS = 5
+_SUBJECTS = (
+    "the soup", "our waiter", "the room", "this phone", "the battery", "the view", "my haircut",
+    "the delivery", "the second season", "the breakfast", "the sound", "their support line",
+)  # fmt: skip
+_VERDICTS: tuple[tuple[str, ...], ...] = (
+    ("was an insult", "fell apart within a day", "made me ill", "was the worst in years"),
+    ("disappointed me", "was rather poor", "took far too long", "cost more than it gave"),
+    ("was all right", "did its job", "was neither good nor bad", "matched the price"),
+    ("was a pleasant surprise", "worked very well", "was good value", "made us smile"),
+    ("was flawless", "exceeded every hope", "was the best in years", "deserves an award"),
+)
+_FILLERS = (
+    "we came on a Tuesday", "my sister had recommended it", "it rained the whole time",
+    "parking was around the corner", "I had read about it before", "there were four of us",
+)  # fmt: skip
+_CLOSINGS: tuple[tuple[str, ...], ...] = (
+    ("never again", "I want my money back"),
+    ("I would not return", "look elsewhere first"),
+    ("I might come back", "it is fine for once"),
+    ("I will come again", "worth a try"),
+    ("I cannot praise it enough", "go, at once"),
+)
+
+
+def generate_reviews(num_reviews: int, seed: int) -> tuple[list[str], list[str]]:
+    """Texts and their labels ("1" to "5" stars), the same for the same seed."""
+    rng = random.Random(seed)
+    stars = [rng.randrange(NUM_STARS) for _ in range(num_reviews)]
+    return [_review(rng, star) for star in stars], [str(star + 1) for star in stars]
+
+
+def _review(rng: random.Random, star: int) -> str:
+    sentences = []
+    for _ in range(rng.randint(2, 6)):
+        if rng.random() < 0.3:
+            sentences.append(rng.choice(_FILLERS))
+        else:
+            sentences.append(f"{rng.choice(_SUBJECTS)} {rng.choice(_VERDICTS[_near(rng, star)])}")
+    sentences.append(rng.choice(_CLOSINGS[_near(rng, star)]))
+    return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
+
+
+def _near(rng: random.Random, star: int) -> int:
+    """Usually the star itself, now and then a neighbour."""
+    shift = rng.choices((0, -1, 1), weights=(8, 1, 1))[0]
+    return min(max(star + shift, 0), NUM_STARS - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class LabelledSamples:
     """Samples of one split, and their labels; none where the task needs none."""
 
     samples: Any
@@ -23,9 +76,9 @@ class Part:
     labels: Sequence[str]
 
 
-Samples = dict[str, Part]
+Samples = dict[str, LabelledSamples]
 """The parts `train`, `validation` and, if asked for, `test`. No two parts share a sample."""
-Choose = Callable[[Any, int, str], Part]
+Choose = Callable[[Any, int, str], LabelledSamples]
 """So many samples of a table; the text says where they come from."""
 
 
@@ -37,9 +90,9 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
     if data.source == "builtin:reviews":
         counts = part_sizes(data)
         texts, labels = generate_reviews(sum(counts.values()), seed)
-        return _deal_out(Part(samples=texts, labels=labels), counts)
+        return _deal_out(LabelledSamples(samples=texts, labels=labels), counts)
 
-    def choose(table: Any, count: int, where: str) -> Part:
+    def choose(table: Any, count: int, where: str) -> LabelledSamples:
         column = data.text_column
         tables.check_columns(table, (column, *((data.label_column,) if labelled else ())), where)
         if labelled:
@@ -49,11 +102,9 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
             rows = tables.pick_rows(table, count, seed, where, column=column, accept=_has_words)
             labels = ()
         texts = ["" if text is None else str(text) for text in rows[column]]
-        return Part(samples=texts, labels=labels)
+        return LabelledSamples(samples=texts, labels=labels)
 
-    if data.is_file:
-        return _divide(tables.open_file(data.source), data, choose)
-    return _gather(data, choose)
+    return _choose_from(data, choose, may_be_folder=False)
 
 
 def choose_images(data: DataSpec, seed: int) -> Samples:
@@ -64,18 +115,16 @@ def choose_images(data: DataSpec, seed: int) -> Samples:
     if data.source == "builtin:digits":
         return _deal_out(_digits(data, seed), part_sizes(data))
 
-    def choose(table: Any, count: int, where: str) -> Part:
+    def choose(table: Any, count: int, where: str) -> LabelledSamples:
         column = (
             tables.IMAGE_COLUMN if data.is_file and is_folder(data.source) else data.text_column
         )
         tables.check_columns(table, (column, data.label_column), where)
         rows = tables.pick_rows(table, count, seed, where)
         labels = tables.label_names(rows, data.label_column, where)
-        return Part(samples=tables.images(rows, column, where), labels=labels)
+        return LabelledSamples(samples=tables.images(rows, column, where), labels=labels)
 
-    if data.is_file:
-        return _divide(tables.open_file(data.source, may_be_folder=True), data, choose)
-    return _gather(data, choose)
+    return _choose_from(data, choose, may_be_folder=True)
 
 
 def number_labels(samples: Samples) -> tuple[tuple[str, ...], dict[str, Tensor]]:
@@ -111,24 +160,23 @@ def _has_words(text: Any) -> bool:
     return text is not None and bool(str(text).strip())
 
 
-def _deal_out(pool: Part, counts: Mapping[str, int]) -> Samples:
+def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:
     """Gives each part its share of the pool, one after the other."""
     samples, start = {}, 0
     for name, count in counts.items():
         share = slice(start, start + count)
-        samples[name] = Part(samples=pool.samples[share], labels=pool.labels[share])
+        samples[name] = LabelledSamples(samples=pool.samples[share], labels=pool.labels[share])
         start += count
     return samples
 
 
-def _divide(table: Any, data: DataSpec, choose: Choose) -> Samples:
+def _choose_from(data: DataSpec, choose: Choose, *, may_be_folder: bool) -> Samples:
+    """Parts of a file, or of splits of the hub's data set: those that name one split share it, and
+    none gets what another has."""
     counts = part_sizes(data)
-    return _deal_out(choose(table, sum(counts.values()), data.source), counts)
-
-
-def _gather(data: DataSpec, choose: Choose) -> Samples:
-    """Parts that name one split of the hub's data set share it, and none gets what another has."""
-    counts = part_sizes(data)
+    if data.is_file:
+        table = tables.open_file(data.source, may_be_folder=may_be_folder)
+        return _deal_out(choose(table, sum(counts.values()), data.source), counts)
     named = {"train": data.train_split, "validation": data.eval_split, "test": data.test_split}
     samples: Samples = {}
     for split in dict.fromkeys(named[part] for part in counts):
@@ -139,7 +187,7 @@ def _gather(data: DataSpec, choose: Choose) -> Samples:
     return samples
 
 
-def _digits(data: DataSpec, seed: int) -> Part:
+def _digits(data: DataSpec, seed: int) -> LabelledSamples:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -153,4 +201,4 @@ def _digits(data: DataSpec, seed: int) -> Part:
     chosen = order[:total].numpy()
     # Pixels come as 0 to 16; centred to -1 to 1, with one channel, as a ViT takes them.
     pixels = torch.tensor(digits.images[chosen], dtype=torch.float32).unsqueeze(1) / 8 - 1
-    return Part(samples=pixels, labels=[str(label) for label in digits.target[chosen]])
+    return LabelledSamples(samples=pixels, labels=[str(label) for label in digits.target[chosen]])

@@ -1,11 +1,17 @@
-"""Labelled samples as tensors, in the parts that training, validation and testing take."""
+"""Samples as tensors, in the parts that training, validation and testing take, and which of them
+each step trains on: an epoch's order, cut into micro-batches and windows. A window makes one step.
+"""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import SplitName
 
 IGNORE = -100
@@ -110,3 +116,137 @@ def tensor_bytes(tensor: Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     content: bytes = flat.view(torch.uint8).numpy().tobytes()
     return content
+
+
+EPOCH_SEED_STRIDE = 1_000_003
+"""Keeps the orders of all epochs apart for neighbouring seeds."""
+
+INDUCTOR_ALIGNMENT = 16
+"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
+
+
+class RankPart(NamedTuple):
+    """Which of several equal parts of every micro-batch is taken: a rank's."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, batch: Tensor) -> Tensor:
+        """This part of what has the samples first; the last ones may be smaller, or empty."""
+        each = -(-len(batch) // self.size)
+        return batch[self.rank * each : (self.rank + 1) * each]
+
+
+WHOLE = RankPart()
+
+
+class MicroBatch(NamedTuple):
+    """What the device works on at once."""
+
+    inputs: dict[str, Tensor]
+    """Keyword arguments of the model, labels included; samples first."""
+    share: Tensor
+    """Its part of all targets of the optimizer step, 0-dimensional, on the device."""
+
+
+class EpochBatches:
+    """The micro-batches of one epoch, by optimizer step, in an order that the seed fixes.
+
+    The samples are put in order once, and batches are cut from them, so that no step pays for it.
+    The epoch's last window takes what is left. Each micro-batch weighs by its share of the window's
+    targets (samples, or tokens), so a step is that of one large batch, however the window is cut.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        training: TrainingSpec,
+        epoch: int,
+        part: RankPart = WHOLE,
+        *,
+        symbolic_size: bool,
+    ) -> None:
+        """`split` is on the training's device. Of each micro-batch only `part` is taken. With
+        `symbolic_size` a compiler sees the batch size as a symbol, so that a smaller batch needs no
+        code of its own."""
+        device = split.labels.device
+        self.epoch = epoch
+        self._accumulation = training.gradient_accumulation
+        seed = training.seed * EPOCH_SEED_STRIDE + epoch
+        samples = split.for_epoch(seed)
+        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))
+        size = training.batch_size
+        if training.last_batch == "drop":
+            order = order[: len(order) // size * size]
+        targets = samples.num_targets[order]
+        num_real = len(order)
+        if training.last_batch == "pad":
+            order = torch.cat([order, order[:1].expand(-num_real % size)])
+            targets = torch.cat([targets, targets.new_zeros(-num_real % size)])
+        batches = _cut(samples.batch(order.to(device), num_real), size, part)
+        if symbolic_size:
+            for tensor in chain.from_iterable(batch.values() for batch in batches):
+                torch._dynamo.mark_dynamic(tensor, 0)
+        shares = self._shares_of(torch.split(targets, size), part).to(device).unbind()
+        self._batches = [MicroBatch(*both) for both in zip(batches, shares, strict=True)]
+
+    def window(self, index: int) -> list[MicroBatch]:
+        """The micro-batches of the epoch's step number `index`, counted from 0."""
+        first = index * self._accumulation
+        return self._batches[first : first + self._accumulation]
+
+    def _shares_of(self, targets: Sequence[Tensor], part: RankPart) -> Tensor:
+        """Of several ranks each weighs by as many times its share as there are ranks, whose
+        gradients are averaged."""
+        size = self._accumulation
+        counts = [int(batch.sum()) for batch in targets]
+        totals = [sum(counts[start : start + size]) for start in range(0, len(counts), size)]
+        shares = [
+            part.size * int(part.of(batch).sum()) / totals[number // size]
+            for number, batch in enumerate(targets)
+        ]
+        return torch.tensor(shares)
+
+
+class FixedBatches:
+    """The first full windows of the first epoch, over and over again.
+
+    They are made beforehand, so that a step's time is that of the step alone.
+    """
+
+    epoch = 0
+
+    def __init__(self, split: Split, experiment: ExperimentSpec, part: RankPart = WHOLE) -> None:
+        """`split` is on the device of the steps. Of each micro-batch only `part` is taken."""
+        training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
+        epoch = EpochBatches(split, training, self.epoch, part, symbolic_size=False)
+        # Copies, or the rest of the epoch's samples would stay on the device with them.
+        self._windows = [
+            [_copied(batch) for batch in epoch.window(index)]
+            for index in range(experiment.num_fixed_batches)
+        ]
+
+    def window(self, index: int) -> list[MicroBatch]:
+        return self._windows[index % len(self._windows)]
+
+
+Windows = EpochBatches | FixedBatches
+"""Micro-batches by optimizer step."""
+
+
+def _cut(samples: dict[str, Tensor], size: int, part: RankPart) -> list[dict[str, Tensor]]:
+    columns = [
+        [_aligned(part.of(batch)) for batch in torch.split(tensor, size)]
+        for tensor in samples.values()
+    ]
+    return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]
+
+
+def _copied(batch: MicroBatch) -> MicroBatch:
+    inputs = {name: tensor.clone() for name, tensor in batch.inputs.items()}
+    return MicroBatch(inputs, batch.share.clone())
+
+
+def _aligned(part: Tensor) -> Tensor:
+    """The same, in memory of its own if compiled code would copy it at every step."""
+    return part if part.data_ptr() % INDUCTOR_ALIGNMENT == 0 else part.clone()

@@ -11,7 +11,7 @@ from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 
 PROC = Path("/proc")
 WORKER_MODULE = b"breakeven.runner.worker"
-RANK_MODULE = b"breakeven.runner.worker.launching.rank"
+RANK_MODULE = b"breakeven.runner.worker.ranks.rank"
 MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
 """Behind `-m`: pages, supervisors and commands."""
 PROGRAMS = tuple(

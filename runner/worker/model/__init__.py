@@ -1,1 +1,1 @@
-"""Models, what they minimize, and how their answers are scored."""
+"""Models, also those of benchmark suites, what they minimize, and how their answers are scored."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from breakeven.runner.worker.data.splits import IGNORE
+from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.workload import Workload
-from breakeven.runner.worker.ranks.group import ALONE, Group
 
 
 @contextmanager
@@ -57,7 +57,7 @@ class Scores:
     the rest, by the softmax of the logits, exact rather than binned.
     """
 
-    def __init__(self, workload: Workload, device: torch.device, group: Group = ALONE) -> None:
+    def __init__(self, workload: Workload, device: torch.device, group: RankGroup = ALONE) -> None:
         """`group`: the ranks, each of which has a part of the answers; torchmetrics brings them
         together over torch.distributed."""
         self._group = group
@@ -102,7 +102,7 @@ class Scores:
         }
 
 
-def _value(name: str, metric: torchmetrics.Metric, group: Group) -> float | None:
+def _value(name: str, metric: torchmetrics.Metric, group: RankGroup) -> float | None:
     if name == "accuracy":
         # Divided here, because torchmetrics would divide in single precision.
         num_right, *_, num_targets = metric.compute().tolist()

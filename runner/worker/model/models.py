@@ -14,37 +14,23 @@ from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
 from breakeven.runner.worker.data.splits import tensor_bytes
 
 BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")
+
+
+def _sizes(width: int, layers: int, heads: int) -> dict[str, int]:
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+
+
 BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
-    "builtin:bert-tiny": (
-        transformers.BertConfig,
-        {
-            "hidden_size": 128,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 512,
-        },
-    ),
-    "builtin:bert-base": (
-        transformers.BertConfig,
-        {
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-        },
-    ),
+    "builtin:bert-tiny": (transformers.BertConfig, _sizes(128, 2, 2)),
+    "builtin:bert-base": (transformers.BertConfig, _sizes(768, 12, 12)),
     "builtin:gpt2": (transformers.GPT2Config, {"n_embd": 768, "n_layer": 12, "n_head": 12}),
     "builtin:gpt2-tiny": (transformers.GPT2Config, {"n_embd": 128, "n_layer": 2, "n_head": 2}),
-    "builtin:vit-small": (
-        transformers.ViTConfig,
-        {
-            "hidden_size": 128,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "intermediate_size": 512,
-            "patch_size": 2,
-        },
-    ),
+    "builtin:vit-small": (transformers.ViTConfig, {**_sizes(128, 4, 4), "patch_size": 2}),
 }
 
 

@@ -4,14 +4,14 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from breakeven.runner.errors import InvalidSpec, NotLoaded, RunnerError, WorkloadError
+from breakeven.runner.errors import NotLoaded, RunnerError, WorkloadError
 from breakeven.runner.specs import rules
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Metric
-from breakeven.runner.specs.workload import Task
-from breakeven.runner.worker.data.splits import IGNORE, Dataset
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
@@ -52,6 +52,8 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
 
 def _load(experiment: ExperimentSpec) -> Workload:
     task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
+    if task.TASK.samples in ("texts", "images"):
+        rules.check_sources(experiment, task.TASK)
     workload: Workload = task.load(experiment)
     _check_targets(workload.data)
     metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)
@@ -75,14 +77,6 @@ def _check_targets(data: Dataset) -> None:
             )
 
 
-def check_sources(experiment: ExperimentSpec, task: Task) -> None:
-    """Raises `WorkloadError` for a source that the task cannot use."""
-    try:
-        rules.check_sources(experiment, task)
-    except InvalidSpec as error:
-        raise WorkloadError(str(error)) from None
-
-
 def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """For logits (..., classes) and labels (...) that belong together position by position."""
     if logits.shape[:-1] != labels.shape or logits.shape[-1] < 2:
@@ -102,3 +96,31 @@ def align_numbers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"{tuple(labels.shape)} need one number each"
         )
     return answers, labels
+
+
+def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs the logits of every token with the token after it."""
+    return align_classes(logits[:, :-1], labels[:, 1:])
+
+
+MakeSamples = Callable[[int, torch.Generator], tuple[dict[str, Tensor], Tensor]]
+"""From a number of samples to the model's inputs by name and to the labels."""
+
+
+def random_dataset(
+    experiment: ExperimentSpec, make: MakeSamples, vocabulary_size: int | None = None
+) -> Dataset:
+    """As many samples as the experiment asks for; the same ones for the same seed."""
+    generator = torch.Generator().manual_seed(experiment.training.seed)
+
+    def split(count: int) -> Split:
+        return make_split(*make(count, generator))
+
+    data = experiment.data
+    return Dataset(
+        train=split(data.num_train_samples),
+        validation=split(data.num_eval_samples),
+        test=split(data.num_test_samples) if data.num_test_samples else None,
+        labels=(),
+        vocabulary_size=vocabulary_size,
+    )

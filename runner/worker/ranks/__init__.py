@@ -1,1 +1,1 @@
-"""What the processes of one run on several devices do together."""
+"""Starts the ranks of a run on several devices, and sees to it that they end together."""

@@ -1,1 +1,1 @@
-"""A training script of a person's own: run, told when a step ends, and measured as it is."""
+"""A training script of a person's own, measured as it is."""

@@ -10,10 +10,9 @@ from contextlib import suppress
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.profiling.profiler import StepProfiler
 from breakeven.runner.worker.script.workload import ScriptWorkload
-from breakeven.runner.worker.training.plan import Block
-from breakeven.runner.worker.training.recording import Steps
+from breakeven.runner.worker.training.blocks import Block, Steps
+from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.turn_source import TurnSource
 
@@ -100,8 +99,7 @@ class ScriptBlocks:
     def _blocks(self) -> Generator[int, None, None]:
         """Turn after turn; waits at each `yield`, of a place in its block, for the script to make a
         step."""
-        self._log.append("phase", phase="waiting")
-        self._log.flush(durable=True)
+        self._log.enter("waiting")
         self._turns.ready()
         number = 0
         while (turn := self._wait()) is not None:

@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,11 +14,12 @@ from torch import nn
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import (
     compile_arguments,
+    compile_blocks,
     leave_alone,
     make_compiler,
+    traceable,
 )
-from breakeven.runner.worker.compiler.in_place import compile_blocks, traceable
-from breakeven.runner.worker.compiler.source_lines import (
+from breakeven.runner.worker.compiler.observer import (
     PACKAGES,
     RUNNER,
     STANDARD_LIBRARY,
@@ -30,23 +31,19 @@ TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightnin
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 
 
-class Watcher(Protocol):
-    """Who is told of calls of what was compiled."""
-
-    def on_compile(self, module: nn.Module | None, function: Callable[..., Any]) -> None:
-        """Something was given to the compiler: a module, or a function."""
-
-    def on_call(self, module: nn.Module | None, arguments: object) -> None:
-        """It is called from code that nobody compiles."""
+OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
+OnCall = Callable[[nn.Module | None, object], None]
 
 
 class ScriptCompiler:
     """Puts what a script names under a variant's backend, and watches its calls."""
 
-    def __init__(self, variant: Variant, watcher: Watcher) -> None:
-        """Raises `WorkloadError` for a backend that torch does not know here."""
+    def __init__(self, variant: Variant, on_compile: OnCompile, on_call: OnCall) -> None:
+        """`on_compile` hears what is given to the compiler, a module or a function; `on_call`, that
+        it is called from code that nobody compiles. Raises `WorkloadError` for a backend that torch
+        does not know here."""
         self._variant = variant
-        self._watcher = watcher
+        self._on_compile, self._on_call = on_compile, on_call
         self._compiler = make_compiler(variant)
         self.asked: dict[str, str] = {}
         """Calls of `torch.compile` in the script, `file:line`, and what each asked for itself."""
@@ -81,8 +78,8 @@ class ScriptCompiler:
     def _watched(
         self, plain: Callable[..., Any], compiled: Callable[..., Any], module: nn.Module | None
     ) -> Callable[..., Any]:
-        self._watcher.on_compile(module, plain)
-        on_call = self._watcher.on_call
+        self._on_compile(module, plain)
+        on_call = self._on_call
 
         @functools.wraps(plain)
         def watched(*args: Any, **kwargs: Any) -> Any:

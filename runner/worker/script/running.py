@@ -1,12 +1,26 @@
-"""Runs a script as `python train.py` would, with `breakeven` attached to a session."""
+"""Runs a script as `python train.py` would, with `breakeven` attached to a session.
 
+Libraries that train on a script's behalf are changed once the script has imported them: nothing is
+imported that it does not use. A script that makes no steps is ended: the other runs, and the
+person, would wait for ever.
+"""
+
+import faulthandler
+import importlib.util
 import os
 import random
 import runpy
 import shutil
 import sys
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -15,21 +29,112 @@ from breakeven.runner.checks.user_code import allowed, locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.worker.compiler.gradients import explained
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.compiler.compiling import explained
 from breakeven.runner.worker.compiler.kept import keep_outputs
-from breakeven.runner.worker.device.finding import open_device
-from breakeven.runner.worker.device.visible import name_of_visible
-from breakeven.runner.worker.environment import describe_environment
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.description import describe_environment
+from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints
-from breakeven.runner.worker.script.earlier import read_earlier
-from breakeven.runner.worker.script.importing import after_import
+from breakeven.runner.worker.process import name_of_visible
+from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
-from breakeven.runner.worker.script.watchdog import Watchdog
 from breakeven.runner.worker.script.workplace import make_workplace, tidy
 from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
-from breakeven.runner.worker.user_code import copy_sources
+from breakeven.runner.worker.user_code import keep_sources
+
+LOOK_SECONDS = 1.0
+TOO_LONG = (
+    "no step for {patience:g} s: the script neither compiled nor waited for its turn. If it trains "
+    "meanwhile, say where a step ends, with breakeven.step(loss) behind optimizer.step(); if it "
+    "needs so long, give it a larger --patience-seconds. Where it was stands in the output"
+)
+
+
+class Watchdog:
+    """Looks once a second while a script runs."""
+
+    def __init__(self, session: ScriptSession, patience_seconds: float, log: EventLog) -> None:
+        self._session = session
+        self._patience = patience_seconds
+        self._log = log
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Watchdog":
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        seen, since = -1, time.monotonic()
+        while not self._over.wait(LOOK_SECONDS):
+            if self._session.num_steps != seen or self._session.is_excused:
+                seen, since = self._session.num_steps, time.monotonic()
+            elif time.monotonic() - since > self._patience:
+                self._end()
+
+    def _end(self) -> None:
+        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+        message = TOO_LONG.format(patience=self._patience)
+        sys.stderr.write(message + "\n")
+        self._log.append("error", error="WorkloadError", message=message, traceback=message,
+                         out_of_memory=False)  # fmt: skip
+        self._log.flush(durable=True)
+        os._exit(WorkerExit.FAILED)
+
+
+Attach = Callable[[ModuleType, Any], None]
+"""Given a module and whom it shall tell."""
+
+
+@contextmanager
+def after_import(modules: Mapping[str, Attach], listener: Any) -> Iterator[None]:
+    """Calls what stands for each module, at once if it is there, else right after its import."""
+    for name, attach in modules.items():
+        if name in sys.modules:
+            attach(sys.modules[name], listener)
+    finder = _Finder(modules, listener)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, modules: Mapping[str, Attach], listener: Any) -> None:
+        self._left = dict(modules)
+        self._listener = listener
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        attach = self._left.pop(name, None)  # before others are asked, which ask this one again
+        found = None if attach is None else importlib.util.find_spec(name)
+        if attach is None or found is None or found.loader is None:
+            return found
+        found.loader = _Loader(found.loader, lambda module: attach(module, self._listener))
+        return found
+
+
+class _Loader(Loader):
+    def __init__(self, loader: Loader, loaded: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._loaded = loaded
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._loaded(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
 
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
@@ -42,18 +147,16 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     """From the specification to the last event; False if it was stopped."""
     experiment = spec.experiment
     earlier = read_earlier(run)
-    log.append("phase", phase="preparing")
-    log.flush(durable=True)
+    log.enter("preparing")
     device = open_device(name_of_visible(spec.device))
     if experiment.settings == "harness":
         device.allow_tf32(True)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
-    for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
-        log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
+    keep_sources(experiment, run, log)
     keep_outputs(experiment, run, log)
-    session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log), earlier)
+    session = ScriptSession(RunContext(spec, run, device, log), AnnouncedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
         # Of an attempt that was cut short, or of a folder from elsewhere: its modules would be

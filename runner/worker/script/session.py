@@ -2,7 +2,7 @@
 
 Elsewhere the runner makes the steps and the model is what it calls. Here it is the other way round:
 the script calls, at the end of each of its steps, and all that lies between two steps happens in
-that call: `blocks.py` beside this says what is done there in which order.
+that call: `blocks.py` says what is done there in which order.
 """
 
 import os
@@ -17,24 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.callbacks import OwnValue
-from breakeven.runner.worker.compiler.compiling import CompileObserver
-from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.profiling.profiler import StepProfiler
+from breakeven.runner.worker.compiler.observer import CompileObserver
+from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state
 from breakeven.runner.worker.script.blocks import ScriptBlocks
-from breakeven.runner.worker.script.checkpoints import Saved, ScriptCheckpoints
+from breakeven.runner.worker.script.checkpoints import Earlier, Resuming, Saved, ScriptCheckpoints
 from breakeven.runner.worker.script.compiling import ScriptCompiler
-from breakeven.runner.worker.script.earlier import Earlier
-from breakeven.runner.worker.script.resuming import Resuming
 from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
-from breakeven.runner.worker.script.step_flops import StepFlops
-from breakeven.runner.worker.script.workload import ScriptWorkload
-from breakeven.runner.worker.training.recording import BlockRecorder
+from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
+from breakeven.runner.worker.training.blocks import BlockRecorder
+from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
@@ -59,33 +53,23 @@ class EndOfScript(BaseException):
 class ScriptSession:
     """What the functions of `breakeven` do while a script is measured."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        run: RunDir,
-        device: Device,
-        log: EventLog,
-        turns: TurnSource,
-        earlier: Earlier | None,
-    ) -> None:
+    def __init__(self, context: RunContext, turns: TurnSource, earlier: Earlier | None) -> None:
         """`earlier`: what attempts before this one have left."""
-        self._experiment = experiment = spec.experiment
-        self._variant = spec.variant
-        self._device = device
-        self._log = log
+        self._experiment, self._variant = context.experiment, context.variant
+        self._device, self._log = context.device, context.log
         self._turns = turns
         self._values: list[OwnValue] = []
-        self.observer = CompileObserver(log)
-        self._recorder = BlockRecorder(log, values=self._values)
-        self._timer = BlockTimer(spec.experiment_id, device, log, self.observer, self._recorder)
-        self._profiler = StepProfiler(experiment, run, device, log, self.observer)
-        self.compiler = ScriptCompiler(spec.variant, self)
-        self.workload = ScriptWorkload(spec, run, device, log, self.compiler.asked)
+        self.observer = CompileObserver(self._log)
+        self._recorder = BlockRecorder(self._log, values=self._values)
+        self._timer = BlockTimer(context, self.observer, self._recorder)
+        self._profiler = StepProfiler(context, self.observer)
+        self.compiler = ScriptCompiler(self._variant, self.on_compile, self.on_call)
+        self.workload = ScriptWorkload(context, self.compiler.asked)
         self._blocks = ScriptBlocks(
-            experiment, self.workload, turns, self._timer, self._profiler, log
+            self._experiment, self.workload, turns, self._timer, self._profiler, self._log
         )
-        self._checkpoints = ScriptCheckpoints(run, log)
-        self.resuming = Resuming(run, device, log, self._checkpoints, self._blocks, earlier)
+        self._checkpoints = ScriptCheckpoints(context.run, self._log)
+        self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
         self._flops = StepFlops()
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []

@@ -1,15 +1,326 @@
 """Libraries that train on a script's behalf, whose scripts need no change.
 
-Each is a module beside this one with a function `attach`, which is called with the library's module
-once a script has imported it. A new one is such a module and an entry here.
+Each has a function here that is called with the library's module once a script has imported it, and
+has the library tell the session. A new one is such a function and an entry in `TRAINERS`.
 """
 
-from breakeven.runner.worker.script import for_accelerate, for_lightning, for_transformers
-from breakeven.runner.worker.script.importing import Attach
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
 
-TRAINERS: dict[str, Attach] = {
-    "transformers.trainer": for_transformers.attach,
-    "accelerate.accelerator": for_accelerate.attach,
-    "lightning.pytorch.trainer.trainer": for_lightning.attach,
-    "pytorch_lightning.trainer.trainer": for_lightning.attach,
+from torch import Tensor, nn
+
+import breakeven
+from breakeven.runner.worker.script.session import ScriptSession
+
+TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers.Trainer", "lightning", "accelerate"
+"""What the journal calls the libraries."""
+CHECKPOINT_FOLDER = "checkpoint"
+"""Begins the names of checkpoints' folders, as transformers.trainer_utils has it."""
+NO_METRICS = ("runtime", "samples_per_second", "steps_per_second", "compilation_time", "epoch")
+TRANSFORMERS_PREFIX = "eval_"
+LIGHTNING_PREFIXES = ("validation_", "valid_", "val_")
+
+
+class StepSize:
+    """Loss, samples and tokens of an optimizer step, gathered over its micro-batches."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.loss: Tensor | None = None
+        self.samples = 0
+        self.tokens = 0
+
+    def add(self, loss: Tensor | None, batch: Any = None) -> None:
+        """`loss` is the micro-batch's share of the step's."""
+        if loss is not None:
+            loss = loss.detach()
+            self.loss = loss if self.loss is None else self.loss + loss
+        self.samples += num_samples(batch) or 0
+        tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
+        self.tokens += tokens.numel() if isinstance(tokens, Tensor) else 0
+
+    def take(self) -> tuple[Tensor | None, int | None, int | None]:
+        """What was gathered, None for what is not known; the next step begins."""
+        taken = self.loss, self.samples or None, self.tokens or None
+        self.clear()
+        return taken
+
+
+def num_samples(batch: Any) -> int | None:
+    """Length of the first tensor in a batch; None without one."""
+    entries = batch.values() if isinstance(batch, Mapping) else batch
+    if isinstance(batch, Tensor) or not hasattr(entries, "__iter__"):
+        entries = [batch]
+    return next((len(one) for one in entries if isinstance(one, Tensor) and one.ndim), None)
+
+
+def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
+    """`transformers.Trainer` and those derived from it, `Seq2SeqTrainer` among them."""
+    callback_class: Any = type("Told", (_TransformersCallback, module.TrainerCallback), {})
+
+    def made(trainer: Any) -> None:
+        size = StepSize()
+        training_step, train = trainer.training_step, trainer.train
+
+        @functools.wraps(training_step)
+        def measured(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            loss = training_step(model, inputs, *args, **kwargs)
+            size.add(loss, inputs)  # a micro-batch's share of the step's loss
+            return loss
+
+        @functools.wraps(train)
+        def going_on(resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+            saved = session.resuming.checkpoint_of(TRANSFORMERS)
+            return train(resume_from_checkpoint if saved is None else str(saved), *args, **kwargs)
+
+        def place(model: Any, trial: Any, *args: Any, **kwargs: Any) -> tuple[Path, int, bool]:
+            step = trainer.state.global_step
+            folder = Path(trainer._get_output_dir(trial=trial), f"{CHECKPOINT_FOLDER}-{step}")
+            return folder, step, not trainer.args.save_only_model
+
+        trainer.training_step, trainer.train = measured, going_on
+        trainer._save_checkpoint = _saving(trainer._save_checkpoint, TRANSFORMERS, session, place)
+        trainer.add_callback(callback_class(session, size))
+
+    _after_making(module.Trainer, made)
+
+
+def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
+    """Lightning's `Trainer`, under both names of the package."""
+    callback_class: Any = type("Told", (_LightningCallback, module.Callback), {})
+
+    def made(trainer: Any) -> None:
+        fit, make_epochs = trainer.fit, trainer.fit_loop.run
+
+        def make_epochs_as_then() -> Any:
+            # At once: it draws an order of samples before it says that training begins.
+            session.resuming.put_back_random_numbers()
+            return make_epochs()
+
+        @functools.wraps(fit)
+        def going_on(*args: Any, **kwargs: Any) -> Any:
+            saved = session.resuming.checkpoint_of(LIGHTNING)
+            bound = inspect.signature(fit).bind(*args, **kwargs)
+            if saved is not None:
+                bound.arguments["ckpt_path"] = str(saved)
+                trainer.fit_loop.run = make_epochs_as_then
+            return fit(*bound.args, **bound.kwargs)
+
+        def place(
+            filepath: Any, weights_only: bool | None = None, *args: Any, **kwargs: Any
+        ) -> tuple[Path, int, bool]:
+            # In the middle of an epoch it does not know how to find the next sample.
+            is_last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+            return Path(filepath), trainer.global_step, not weights_only and is_last
+
+        # Before those that save: the step is over first.
+        trainer.callbacks.insert(0, callback_class(session))
+        trainer.fit = going_on
+        trainer.save_checkpoint = _saving(trainer.save_checkpoint, LIGHTNING, session, place)
+
+    _after_making(module.Trainer, made)
+
+
+def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
+    """Has every trainer that is made from now on pass by."""
+    make = trainer.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        made(self)
+
+    trainer.__init__ = init
+
+
+def _saving(save: Any, name: str, session: ScriptSession, place: Callable[..., Any]) -> Any:
+    """Has the session know when a library saves. `place` says of the arguments where it does, after
+    how many steps, and whether it can go on from there as if nothing had been."""
+
+    @functools.wraps(save)
+    def saving(*args: Any, **kwargs: Any) -> None:
+        path, step, is_whole = place(*args, **kwargs)
+        with session.checkpointing(name, path.absolute(), step, is_whole=is_whole):
+            save(*args, **kwargs)
+
+    return saving
+
+
+class _TransformersCallback:
+    """What a callback of transformers tells the session."""
+
+    def __init__(self, session: ScriptSession, size: StepSize) -> None:
+        self._session = session
+        self._size = size
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
+    ) -> None:
+        self._session.trained_by(TRANSFORMERS, model, state.max_steps)
+        self._size.clear()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        if self._session.step_is_last(*self._size.take()):
+            control.should_training_stop = True
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
+    ) -> None:
+        kept = {
+            name.removeprefix(TRANSFORMERS_PREFIX): value
+            for name, value in (metrics or {}).items()
+            if name.startswith(TRANSFORMERS_PREFIX)
+            and not name.endswith(NO_METRICS)
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+        }
+        try:
+            count = len(rest["eval_dataloader"].dataset)
+        except (KeyError, AttributeError, TypeError):  # no loader yet, or samples without end
+            count = None
+        self._session.evaluated("validation", count, kept)
+
+
+class _LightningCallback:
+    """What a callback of Lightning tells the session."""
+
+    def __init__(self, session: ScriptSession) -> None:
+        self._session = session
+        self._size = StepSize()
+        self._steps_done = 0
+        self._num_evaluated = 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._steps_done = trainer.global_step
+        if not self._session.has_compiled_besides(pl_module):
+            # What Lightning compiles of a module that somebody compiled.
+            pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
+        steps = trainer.estimated_stepping_batches
+        self._session.trained_by(LIGHTNING, None, 0 if math.isinf(steps) else int(steps))
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None and trainer.accumulate_grad_batches > 1:
+            loss = loss.clone()  # from a CUDA graph, the next micro-batch would overwrite it
+        self._size.add(loss, batch)
+        if trainer.global_step > self._steps_done:
+            self._steps_done = trainer.global_step
+            if self._session.step_is_last(*self._size.take()):
+                trainer.should_stop = True
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._num_evaluated = 0
+        self._session.evaluate(True)
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *place: int
+    ) -> None:
+        self._num_evaluated += num_samples(batch) or 0
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
+            found, count = _logged(trainer.callback_metrics), self._num_evaluated or None
+            self._session.evaluated("validation", count, found)
+        self._session.evaluate(False)
+
+
+def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was logged of a validation, by names that other scripts use as well."""
+    names = {"acc": "accuracy"}
+    metrics = {}
+    for name, value in found.items():
+        for prefix in LIGHTNING_PREFIXES:
+            if name.startswith(prefix):
+                short = name.removeprefix(prefix)
+                metrics[names.get(short, short)] = value
+    return metrics
+
+
+def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
+    """Loops written with `accelerate.Accelerator`: `prepare`, `backward`, `optimizer.step`. Every
+    accelerator tells the session, unless the script does so itself, or a library that uses
+    accelerate in its turn."""
+    from accelerate import data_loader  # only scripts that use it have it
+
+    size = StepSize()
+    accelerator, optimizer = module.Accelerator, module.AcceleratedOptimizer
+    prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
+    stepping: dict[str, Any] = {}
+    batches: list[Any] = []
+    """The last one that a loader gave, until something of it goes backwards."""
+    for loader in (data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher):
+        _listen(loader, batches)
+
+    @functools.wraps(prepare)
+    def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = prepare(self, *args, **kwargs)
+        models = [one for one in _all(result) if isinstance(one, nn.Module)]
+        if models and not session.has_compiled and not _script_says_what():
+            for model in models:
+                session.compile(model, None, {})
+        return result
+
+    @functools.wraps(backward)
+    def measured(self: Any, loss: Any, **kwargs: Any) -> None:
+        batch = batches.pop() if batches else None
+        size.add(loss.detach() / self.gradient_accumulation_steps, batch)
+        backward(self, loss, **kwargs)
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, *args, **kwargs)
+        if not (self.gradient_state.sync_gradients and session.may_step(ACCELERATE)):
+            return result
+        # Of several optimizers one tells the step.
+        if stepping.setdefault("first", self) is self and not _script_says_what():
+            session.trained_by(ACCELERATE, None, 0)
+            session.step(*size.take())
+        return result
+
+    accelerator.prepare, accelerator.backward = prepared, measured
+    optimizer.step = stepped
+
+
+def _all(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _listen(loader: Any, batches: list[Any]) -> None:
+    """Has loaders of a class leave each batch that they give, in place of the one before."""
+    iterate = loader.__iter__
+
+    @functools.wraps(iterate)
+    def listened(self: Any) -> Iterator[Any]:
+        for batch in iterate(self):
+            batches[:] = [batch]
+            yield batch
+
+    loader.__iter__ = listened
+
+
+def _script_says_what() -> bool:
+    """Whether the script itself uses `breakeven`: then it says what is compiled and what a step
+    is."""
+    names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
+    main = vars(sys.modules["__main__"])
+    nameable = [one for one in list(main.values()) if isinstance(one, ModuleType | FunctionType)]
+    return any(one in names for one in nameable)
+
+
+TRAINERS: dict[str, Callable[[ModuleType, Any], None]] = {
+    "transformers.trainer": attach_transformers,
+    "accelerate.accelerator": attach_accelerate,
+    "lightning.pytorch.trainer.trainer": attach_lightning,
+    "pytorch_lightning.trainer.trainer": attach_lightning,
 }
+"""By the module in which a script's import of the library ends."""

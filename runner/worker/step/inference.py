@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import make_compiler
-from breakeven.runner.worker.data.batches import WHOLE, Part
-from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.data.splits import WHOLE, RankPart, Split
 from breakeven.runner.worker.model.losses import logits_of
 from breakeven.runner.worker.step.stepping import MixedPrecision
 
@@ -62,7 +61,7 @@ class Inference:
         precision: MixedPrecision,
         variant: Variant,
         batch_size: int,
-        part: Part = WHOLE,
+        part: RankPart = WHOLE,
         *,
         own_loss: bool,
     ) -> None:
@@ -90,11 +89,6 @@ class Inference:
                 yield Question(self, split, indices, num_real)
         finally:
             self._model.train()
-
-    def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
-        """The answer to each of them."""
-        for question in self.questions(split):
-            yield question.answer(compiled=compiled)
 
     def answer(self, split: Split, indices: Tensor, num_real: int, compiled: bool) -> Answer:
         """What the model says of the samples at `indices`, of which the first `num_real` count."""

@@ -1,12 +1,14 @@
-"""Optimizers: one for all parameters, or further ones for parameters picked by name."""
+"""Optimizers and their learning rates over the steps, by the names of torch and transformers."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+import transformers
+from torch import nn
+from torch.optim import lr_scheduler
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import TrainingSpec
@@ -24,6 +26,19 @@ def make_optimizers(
     their step count on the device, so that CUDA graphs can hold the step. Raises `WorkloadError`
     for an optimizer or options that torch does not have, and for a group without parameters.
     """
+
+    def make(name: str, options: Options, rate: float, mine: Named) -> torch.optim.Optimizer:
+        kind, arguments = _class_of(name), dict(options)
+        if capturable and takes(name, "capturable"):
+            arguments.setdefault("capturable", True)
+        lr = rate if training.has_constant_rate else torch.tensor(rate, device=device)
+        try:
+            return kind([parameter for _, parameter in mine], lr=lr, **arguments)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise WorkloadError(
+                f"training.optimizer_options = {options!r} do not fit torch.optim.{name}: {error}"
+            ) from error
+
     rest: Named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     grouped = []
     for text, group in zip(training.parameter_groups, training.groups, strict=True):
@@ -35,23 +50,16 @@ def make_optimizers(
                 f"left; left are {known}{', ...' if len(rest) > 3 else ''}"
             )
         rest = [entry for entry in rest if not fnmatchcase(entry[0], group.pattern)]
+        # Options belong to an optimizer: another one starts from its own defaults.
+        usual = {} if group.optimizer else training.optimizer_options
+        rate = group.learning_rate or training.learning_rate
         grouped.append(
-            _make(
-                group.optimizer or training.optimizer,
-                # Options belong to an optimizer: another one starts from its own defaults.
-                {**({} if group.optimizer else training.optimizer_options), **group.options},
-                group.learning_rate or training.learning_rate,
-                mine,
-                training,
-                device,
-                capturable,
-            )
+            make(group.optimizer or training.optimizer, {**usual, **group.options}, rate, mine)
         )
     if not rest:
         return grouped
     options, rate = training.optimizer_options, training.learning_rate
-    first = _make(training.optimizer, options, rate, rest, training, device, capturable)
-    return [first, *grouped]
+    return [make(training.optimizer, options, rate, rest), *grouped]
 
 
 def takes(optimizer: str, argument: str) -> bool:
@@ -59,31 +67,122 @@ def takes(optimizer: str, argument: str) -> bool:
     return argument in inspect.signature(getattr(torch.optim, optimizer)).parameters
 
 
-def _make(
-    name: str,
-    options: Options,
-    learning_rate: float,
-    parameters: Iterable[tuple[str, nn.Parameter]],
-    training: TrainingSpec,
-    device: torch.device,
-    capturable: bool,
-) -> torch.optim.Optimizer:
+def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
     kind: Any = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise WorkloadError(
             f"training.optimizer = {name!r}: torch.optim has no such optimizer; "
             "Adam, AdamW and SGD are usual"
         )
-    arguments: dict[str, Any] = dict(options)
-    if capturable and takes(name, "capturable"):
-        arguments.setdefault("capturable", True)
-    rate: float | Tensor = learning_rate
-    if not training.has_constant_rate:
-        rate = torch.tensor(rate, device=device)
-    make: Callable[..., torch.optim.Optimizer] = kind
-    try:
-        return make([parameter for _, parameter in parameters], lr=rate, **arguments)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise WorkloadError(
-            f"training.optimizer_options = {options!r} do not fit torch.optim.{name}: {error}"
-        ) from error
+    return kind
+
+
+SMALLEST_RATE = 1e-30
+"""Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
+every weight without a gradient. In float32 a step of this size changes nothing."""
+
+
+class LearningRate:
+    """The learning rate of every step, set without waiting for the device or recompiling.
+
+    The schedule moves a shadow optimizer with plain numbers, one group for each real optimizer.
+    Where it is not constant, the real ones hold their rates as tensors on the device, which are
+    filled with these numbers: compiled code reads them anew in each step, and nobody waits for the
+    device to learn what they are.
+    """
+
+    def __init__(
+        self,
+        training: TrainingSpec,
+        num_steps: int,
+        optimizers: Sequence[torch.optim.Optimizer],
+    ) -> None:
+        self._optimizers = optimizers
+        self._full = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
+        self._shadow = torch.optim.SGD(
+            [
+                {"params": [torch.zeros(1)], "lr": float(optimizer.param_groups[0]["lr"])}
+                for optimizer in optimizers
+            ]
+        )
+        self._by_step: lr_scheduler.LRScheduler | None = None
+        self._by_loss: lr_scheduler.ReduceLROnPlateau | None = None
+        if training.has_constant_rate:
+            return
+        options: dict[str, Any] = dict(training.scheduler_options)
+        try:
+            if training.scheduler == "plateau":
+                self._by_loss = lr_scheduler.ReduceLROnPlateau(self._shadow, **options)
+            else:
+                self._by_step = _make_schedule(self._shadow, training, num_steps)
+        except (TypeError, ValueError) as error:
+            raise WorkloadError(
+                f"training.scheduler_options = {training.scheduler_options!r} do not fit "
+                f"{training.scheduler!r}: {error}"
+            ) from error
+        self._apply()
+
+    @property
+    def current(self) -> float:
+        """The rate of the next step, of the first optimizer; all rates change in proportion."""
+        return float(self._shadow.param_groups[0]["lr"])
+
+    def step_done(self) -> None:
+        """Moves on to the rate of the next step."""
+        if self._by_step is not None:
+            # Torch warns unless the optimizer it knows of has stepped before its schedule does.
+            self._shadow.step()
+            self._by_step.step()
+            self._apply()
+
+    def evaluated(self, loss: float) -> None:
+        """Tells a plateau schedule the loss on held-out samples."""
+        if self._by_loss is not None:
+            self._by_loss.step(loss)
+            self._apply()
+
+    def fill_full(self) -> None:
+        """Gives the optimizers the rates that were asked for, wherever the schedule stands."""
+        for optimizer, rate in zip(self._optimizers, self._full, strict=True):
+            for group in optimizer.param_groups:
+                if isinstance(group["lr"], torch.Tensor):
+                    group["lr"].fill_(rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on from here."""
+        schedule = self._by_step or self._by_loss
+        return {
+            "shadow": self._shadow.state_dict(),
+            "schedule": None if schedule is None else schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._shadow.load_state_dict(state["shadow"])
+        schedule = self._by_step or self._by_loss
+        if schedule is not None:
+            schedule.load_state_dict(state["schedule"])
+            self._apply()
+
+    def _apply(self) -> None:
+        for optimizer, shadow in zip(self._optimizers, self._shadow.param_groups, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"].fill_(max(float(shadow["lr"]), SMALLEST_RATE))
+
+
+def _make_schedule(
+    optimizer: torch.optim.Optimizer, training: TrainingSpec, num_steps: int
+) -> lr_scheduler.LRScheduler:
+    options: dict[str, Any] = dict(training.scheduler_options)
+    if training.scheduler == "step":
+        return lr_scheduler.StepLR(optimizer, **options)
+    if training.scheduler == "multistep":
+        return lr_scheduler.MultiStepLR(optimizer, **options)
+    is_warm_up_alone = training.scheduler == "constant"
+    schedule: lr_scheduler.LRScheduler = transformers.get_scheduler(
+        "constant_with_warmup" if is_warm_up_alone else training.scheduler,
+        optimizer,
+        num_warmup_steps=training.warmup_steps,
+        num_training_steps=num_steps,
+        scheduler_specific_kwargs=options,
+    )
+    return schedule

@@ -1,5 +1,6 @@
-"""What one optimizer step is: precision, loss, backward, clipping, optimizer."""
+"""What one optimizer step is, under a compiler or without: precision, loss, backward, optimizer."""
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
@@ -9,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import TrainingSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.variants import Scope
-from breakeven.runner.worker.callbacks import Hooks
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import Compile, leave_alone
-from breakeven.runner.worker.data.batches import MicroBatch
-from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.data.splits import MicroBatch
+from breakeven.runner.worker.group import Together
+from breakeven.runner.worker.step.optimizers import make_optimizers
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -110,64 +112,37 @@ class StepMaker:
         in_two = self._training.gradient_accumulation > 1 or self._hooks.between_backward_and_update
         if in_two or scope == "forward_backward":
             return self._in_two(compile(self._backward(forward)), compile(self._update()))
+        whole = compile(self._iterate(forward))
         if self._weighs:
-            weighed = compile(self._iterate_weighed(forward))
-            return lambda batches: weighed(batches[0])
-        iterate = self._iterate_like_harness if self._like_harness else self._iterate
-        whole = compile(iterate(forward))
-        return lambda batches: whole(batches[0].inputs)
+            return lambda batches: whole(batches[0].inputs, batches[0].share)
+        return lambda batches: whole(batches[0].inputs, None)
 
     # `iterate` repeats the lines of `backward` rather than calling it: Dynamo cannot go on inside
     # a called function after the break at loss.backward(), and would split it once more.
-    def _iterate(self, forward: Callable[..., Any]) -> Callable[[dict[str, Tensor]], StepResult]:
-        precision, objective, update = self._precision, self._objective, self._update()
-        scaler = precision.scaler
-        scales_loss = scaler.is_enabled()
-
-        def iterate(batch: dict[str, Tensor]) -> StepResult:
-            with precision.autocast():
-                loss, terms = objective(forward(**batch), batch["labels"])
-            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
-            return StepResult(loss.detach(), terms, update())
-
-        return iterate
-
-    def _iterate_like_harness(
+    def _iterate(
         self, forward: Callable[..., Any]
-    ) -> Callable[[dict[str, Tensor]], StepResult]:
-        """The same in the order of PyTorch's harness."""
+    ) -> Callable[[dict[str, Tensor], Tensor | None], StepResult]:
+        """A step of one micro-batch. `share`: what a rank's part of it weighs, if there are
+        several."""
         precision, objective, optimizers = self._precision, self._objective, self._optimizers
-        update, scaler = self._update(clears=False), precision.scaler
+        clears_first = self._like_harness and not self._weighs
+        update, scaler = self._update(clears=not clears_first), precision.scaler
         scales_loss = scaler.is_enabled()
 
         def clear() -> None:
             for optimizer in optimizers:
                 optimizer.zero_grad()
 
-        def iterate(batch: dict[str, Tensor]) -> StepResult:
-            batch = {name: tensor.clone() for name, tensor in batch.items()}
-            clear()
+        def iterate(batch: dict[str, Tensor], share: Tensor | None) -> StepResult:
+            if clears_first:
+                batch = {name: tensor.clone() for name, tensor in batch.items()}
+                clear()
             with precision.autocast():
                 loss, terms = objective(forward(**batch), batch["labels"])
+                if share is not None:
+                    loss, terms = loss * share, None if terms is None else terms * share
             (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
             return StepResult(loss.detach(), terms, update())
-
-        return iterate
-
-    def _iterate_weighed(self, forward: Callable[..., Any]) -> Callable[[MicroBatch], StepResult]:
-        """The same where a rank's part of the batch weighs by its share of the targets."""
-        precision, objective, update = self._precision, self._objective, self._update()
-        scaler = precision.scaler
-        scales_loss = scaler.is_enabled()
-
-        def iterate(batch: MicroBatch) -> StepResult:
-            with precision.autocast():
-                loss, terms = objective(forward(**batch.inputs), batch.inputs["labels"])
-                loss = loss * batch.share
-            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
-            return StepResult(
-                loss.detach(), None if terms is None else terms * batch.share, update()
-            )
 
         return iterate
 
@@ -254,3 +229,43 @@ class StepMaker:
             return norm
 
         return clip
+
+
+def uncompiled_step(
+    model: nn.Module,
+    objective: LossOf,
+    optimizers: Sequence[torch.optim.Optimizer],
+    precision: MixedPrecision,
+    experiment: ExperimentSpec,
+    together: Together | None = None,
+) -> Step:
+    """A step of the model as the experiment makes it, that no callback hears of."""
+    step = StepMaker(
+        model,
+        objective,
+        optimizers,
+        precision,
+        experiment.training,
+        Hooks([], TrainingState(model=model, optimizers=optimizers)),
+        together,
+        like_harness=experiment.steps_like_harness,
+    ).make("forward", leave_alone)
+
+    def uncompiled(batches: Sequence[MicroBatch]) -> StepResult:
+        # Blocks that were compiled in place would otherwise run compiled here, too.
+        with torch.compiler.set_stance("force_eager"):
+            return step(batches)
+
+    return uncompiled
+
+
+def uncompiled_copy(
+    model: nn.Module, objective: LossOf, experiment: ExperimentSpec, device: torch.device
+) -> Step:
+    """Copies the model as it is and trains the copy by itself, with optimizers that have not
+    stepped yet: the model itself stays as it is. Raises `torch.OutOfMemoryError`."""
+    copied = copy.deepcopy(model)
+    training = experiment.training
+    optimizers = make_optimizers(training, copied, device)
+    precision = MixedPrecision(training, device)
+    return uncompiled_step(copied, objective, optimizers, precision, experiment)

@@ -12,8 +12,7 @@ from breakeven.runner.worker.model.models import make_model, text_shape
 from breakeven.runner.worker.model.workload import (
     TOKEN_METRICS,
     Workload,
-    align_classes,
-    check_sources,
+    align_next_tokens,
 )
 
 TASK = Task(
@@ -28,7 +27,6 @@ TASK = Task(
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     tokenizer.padding_side = "right"
@@ -51,11 +49,6 @@ def load(experiment: ExperimentSpec) -> Workload:
         metrics=TASK.metrics,
         align=align_next_tokens,
     )
-
-
-def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Pairs the logits of every token with the token after it."""
-    return align_classes(logits[:, :-1], labels[:, 1:])
 
 
 def _make_split(inputs: dict[str, Tensor]) -> Split:

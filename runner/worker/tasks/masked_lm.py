@@ -17,7 +17,6 @@ from breakeven.runner.worker.model.workload import (
     TOKEN_METRICS,
     Workload,
     align_classes,
-    check_sources,
 )
 
 TASK = Task(
@@ -75,7 +74,6 @@ class MaskedSplit(Split):
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, TASK)
     seed = experiment.training.seed
     samples = choose_texts(experiment.data, seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)

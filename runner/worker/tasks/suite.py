@@ -18,10 +18,10 @@ TASK = Task(
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model that cannot be built here.
 
-    Each suite is a module of `runner.worker.suites` with a function `load`.
+    Each suite is a module of `runner.worker.model` with a function `load`.
     """
     model = experiment.model.from_suite
     assert model is not None
-    module = importlib.import_module(f"breakeven.runner.worker.suites.{model.suite}")
+    module = importlib.import_module(f"breakeven.runner.worker.model.{model.suite}")
     workload: Workload = module.load(experiment, model)
     return workload

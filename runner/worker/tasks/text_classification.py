@@ -17,7 +17,6 @@ from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
     Workload,
     align_classes,
-    check_sources,
 )
 
 TASK = Task(
@@ -32,7 +31,6 @@ TASK = Task(
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     names, labels = number_labels(samples)

@@ -6,20 +6,16 @@ from dataclasses import asdict
 
 import torch
 
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.compiler.compiling import CompileObserver
-from breakeven.runner.worker.compiler.in_place import compile_blocks
-from breakeven.runner.worker.data.batches import FixedBatches
-from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.compiler.compiling import compile_blocks
+from breakeven.runner.worker.compiler.observer import CompileObserver
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import Workload
-from breakeven.runner.worker.profiling.profiler import StepProfiler
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.stepping import MixedPrecision
-from breakeven.runner.worker.training.plan import Block, plan_blocks
-from breakeven.runner.worker.training.recording import BlockRecorder, Steps
+from breakeven.runner.worker.training.blocks import Block, BlockRecorder, Steps, plan_blocks
+from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
@@ -27,24 +23,21 @@ from breakeven.runner.worker.turn_source import TurnSource
 class ForwardPasses:
     """Has one model answer the same batches over and over under one backend."""
 
-    def __init__(
-        self, spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
-    ) -> None:
+    def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
-        self._experiment = experiment = spec.experiment
-        self._log = log
+        self._experiment = experiment = context.experiment
+        self._log, device, variant = context.log, context.device, context.variant
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
-        recorder = BlockRecorder(log)
-        observer = CompileObserver(log)
-        self._timer = BlockTimer(spec.experiment_id, device, log, observer, recorder)
-        self._profiler = StepProfiler(experiment, run, device, log, observer)
-        if spec.variant.scope == "blocks":
-            compile_blocks(model, spec.variant)
+        observer = CompileObserver(self._log)
+        self._timer = BlockTimer(context, observer, BlockRecorder(self._log))
+        self._profiler = StepProfiler(context, observer)
+        if variant.scope == "blocks":
+            compile_blocks(model, variant)
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
-        self._model = Inference(model, precision, spec.variant, training.batch_size, own_loss=False)
-        if experiment.steps_like_harness and spec.variant.backend is not None:
+        self._model = Inference(model, precision, variant, training.batch_size, own_loss=False)
+        if experiment.steps_like_harness and variant.backend is not None:
             self._profiler.alternate_with(lambda: self._answer_uncompiled)
 
     @torch.no_grad()

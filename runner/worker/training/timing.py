@@ -1,17 +1,70 @@
-"""Blocks of steps, timed without interruption and written down when they are over."""
+"""Blocks of steps, timed without interruption and written down when they are over.
+
+Python's garbage collector is kept out of the steps that are timed. Left to itself it stops steps
+for up to milliseconds, and where a training makes much that stays, one of them for as long as it
+takes to look through all that torch and transformers have loaded: 0.4 s (docs/measurements.md).
+Here it works between steps.
+"""
 
 import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+
+from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.compiler.compiling import CompileObserver
-from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.compiler.observer import CompileObserver, not_compiled
+from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.monitor import DeviceMonitor
-from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.training.collecting import EVERY_STEPS, Collector
-from breakeven.runner.worker.training.plan import Block
-from breakeven.runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
+
+EVERY_STEPS = 100
+"""Steps of a block between two collections, so that what only cycles hold cannot pile up: as many
+as Python itself lets pass where a step leaves a few such objects."""
+SETTLING_BLOCKS = 2
+"""Starts of blocks at which what lives is frozen: the first block still makes much that stays."""
+
+
+class Collector:
+    """Collects before blocks and between steps, and only there.
+
+    What lives when the first blocks start is frozen, so that a collection looks at what came later,
+    which is little. While something compiles all is as in anybody's process, since collections are
+    part of what compiling costs; afterwards what then lives is frozen.
+    """
+
+    def __init__(self) -> None:
+        self._is_held_back = False
+        self._blocks_to_freeze = SETTLING_BLOCKS
+        callback_handler.register_start_callback(self._on_compile_start)
+        callback_handler.register_end_callback(self._on_compile_end)
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Collects, and then no more by itself for the duration of a block."""
+        gc.collect()
+        if self._blocks_to_freeze:
+            gc.freeze()
+            self._blocks_to_freeze -= 1
+        self._is_held_back = True
+        gc.disable()
+        try:
+            yield
+        finally:
+            self._is_held_back = False
+            gc.enable()
+
+    @not_compiled
+    def _on_compile_start(self, args: CallbackArgs) -> None:
+        gc.unfreeze()
+        self._blocks_to_freeze = SETTLING_BLOCKS
+        gc.enable()
+
+    @not_compiled
+    def _on_compile_end(self, args: CallbackArgs) -> None:
+        if self._is_held_back:
+            gc.disable()
 
 
 class NoMoreSteps(Exception):
@@ -22,19 +75,13 @@ class BlockTimer:
     """Times the blocks of one run, whatever a step of it is."""
 
     def __init__(
-        self,
-        experiment_id: str,
-        device: Device,
-        log: EventLog,
-        observer: CompileObserver,
-        recorder: BlockRecorder,
+        self, context: RunContext, observer: CompileObserver, recorder: BlockRecorder
     ) -> None:
-        self._log = log
+        self._device, self._log = context.device, context.log
         self._observer = observer
         self._recorder = recorder
-        self._clock = device.clock()
-        self._memory = device.memory()
-        self._monitor = DeviceMonitor(experiment_id, device, log)
+        self._clock = self._device.clock()
+        self._monitor = DeviceMonitor(context.spec.experiment_id, self._device, self._log)
         self._collector = Collector()
 
     def run(
@@ -61,7 +108,7 @@ class BlockTimer:
         made, and added to `steps`, before the next is asked for. `NoMoreSteps` thrown into it ends
         the block before the step that it waits for."""
         with self._collector.held_back():
-            self._memory.reset()
+            self._device.reset_memory()
             self._monitor.begin()
             cpu_seconds = time.process_time()
             self._clock.start()
@@ -80,7 +127,7 @@ class BlockTimer:
                 self._observer.step = block.first_step + place + 1
             cost = BlockCost(
                 seconds=self._clock.read(),
-                memory=self._memory.read(),
+                memory=self._device.memory_use(),
                 cpu_seconds=time.process_time() - cpu_seconds,
             )
             self._monitor.end(round=turn.round, first_step=block.first_step)

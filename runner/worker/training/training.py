@@ -7,35 +7,39 @@ from typing import Any, Literal
 import torch
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, SplitName
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.builtin_callbacks.checkpoints import Checkpointed, latest_checkpoint
-from breakeven.runner.worker.builtin_callbacks.setup import CallbackSetup
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
-from breakeven.runner.worker.compiler.compiling import CompileObserver, make_compiler
-from breakeven.runner.worker.compiler.in_place import compile_blocks
-from breakeven.runner.worker.data.batches import EpochBatches, FixedBatches, MicroBatch, Windows
-from breakeven.runner.worker.data.splits import Split
-from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
+from breakeven.runner.worker.compiler.observer import CompileObserver
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.correctness.random_numbers import RandomNumbersCheck
+from breakeven.runner.worker.data.splits import (
+    EpochBatches,
+    FixedBatches,
+    MicroBatch,
+    Split,
+    Windows,
+)
+from breakeven.runner.worker.group import Together, first_given
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Workload
-from breakeven.runner.worker.profiling.profiler import StepOf, StepProfiler
-from breakeven.runner.worker.randomness.check import RandomNumbersCheck
-from breakeven.runner.worker.randomness.seeds import step_seed
-from breakeven.runner.worker.ranks.group import ALONE, Group, first_given
-from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.step.inference import Inference
-from breakeven.runner.worker.step.optimizers import make_optimizers
-from breakeven.runner.worker.step.schedules import LearningRate
-from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker, StepResult
-from breakeven.runner.worker.step.uncompiled import uncompiled_copy
+from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
+from breakeven.runner.worker.step.stepping import (
+    MixedPrecision,
+    StepMaker,
+    StepResult,
+    uncompiled_copy,
+)
+from breakeven.runner.worker.training.blocks import Block, BlockRecorder, Steps, plan_blocks
+from breakeven.runner.worker.training.builtin_callbacks import make_callbacks
+from breakeven.runner.worker.training.checkpoints import Checkpointed, latest_checkpoint
 from breakeven.runner.worker.training.evaluation import evaluate
-from breakeven.runner.worker.training.plan import Block, plan_blocks
-from breakeven.runner.worker.training.recording import BlockRecorder, Steps
+from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
 from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
@@ -47,26 +51,16 @@ class Trainer:
     the device inside a block.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        workload: Workload,
-        run: RunDir,
-        device: Device,
-        log: EventLog,
-        group: Group = ALONE,
-    ) -> None:
+    def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
-        self._group = group
-        self._experiment = experiment = spec.experiment
-        self._variant = spec.variant
-        self._workload = workload
-        self._run = run
-        self._device = device
-        self._log = log
+        self._experiment = experiment = context.experiment
+        self._variant = variant = context.variant
+        self._device, self._log, self._group = context.device, context.log, context.group
+        self._run, self._workload = context.run, workload
+        device, group = self._device, self._group
         model = workload.model.train()
-        self._splits = _splits_in_use(spec, workload, device.torch_device)
-        self._observer = CompileObserver(log)
+        self._splits = _splits_in_use(experiment, workload, device.torch_device)
+        self._observer = CompileObserver(self._log)
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
@@ -79,52 +73,48 @@ class Trainer:
         self._inference = Inference(
             model,
             precision,
-            spec.variant,
+            variant,
             training.batch_size,
             together.part,
             own_loss=MODEL_LOSS in self._objective.names,
         )
-        setup = CallbackSetup(
-            spec, run, log, precision.scaler, self._inference, self._splits, group
+        callbacks, checkpoints = make_callbacks(
+            context, precision.scaler, self._inference, self._splits
         )
-        self._hooks = Hooks(setup.callbacks, self._state)
+        self._hooks = Hooks(callbacks, self._state)
         self._checkpointed = Checkpointed(
             model=model,
             optimizers=optimizers,
             rate=self._rate,
             scaler=precision.scaler,
             hooks=self._hooks,
-            device=device,
-            group=group,
-            num_devices=experiment.num_devices,
+            context=context,
         )
-        if setup.checkpoints is not None:
-            setup.checkpoints.save_from(self._checkpointed)
+        if checkpoints is not None:
+            checkpoints.save_from(self._checkpointed)
         names, values = self._objective.names, self._state.values
-        self._recorder = BlockRecorder(log, names, values, group)
-        self._timer = BlockTimer(spec.experiment_id, device, log, self._observer, self._recorder)
-        self._profiler = StepProfiler(experiment, run, device, log, self._observer, group)
-        if spec.variant.scope == "blocks":
-            compile_blocks(model, spec.variant)
+        self._recorder = BlockRecorder(self._log, names, values, group)
+        self._timer = BlockTimer(context, self._observer, self._recorder)
+        self._profiler = StepProfiler(context, self._observer)
+        if variant.scope == "blocks":
+            compile_blocks(model, variant)
         self._windows: Windows | None = None
         self._ending: Ending | None = None
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment, together.part)
         self._check: RandomNumbersCheck | None = None
-        compares = spec.variant.role == "backend" and experiment.kind.compares_runs
+        compares = variant.role == "backend" and experiment.kind.compares_runs
         if compares and not together.is_sharded:
-            self._check = RandomNumbersCheck(
-                spec, together, self._objective, self._inference, device, log
-            )
+            self._check = RandomNumbersCheck(context, together, self._objective, self._inference)
         elif compares and experiment.has_dropout:
             why = "It is not asked of devices that keep a part of all weights each (fsdp)."
-            log.append("random_numbers", error=why)
+            self._log.append("random_numbers", error=why)
         maker = StepMaker(
             model, self._objective, optimizers, precision, training, self._hooks, together,
             like_harness=experiment.steps_like_harness,
         )  # fmt: skip
-        self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
-        if experiment.steps_like_harness and spec.variant.backend is not None and group.size == 1:
+        self._step = maker.make(variant.scope, make_compiler(variant))
+        if experiment.steps_like_harness and variant.backend is not None and group.size == 1:
             self._profiler.alternate_with(self._uncompiled_steps)
 
     def train(self, turns: TurnSource) -> bool:
@@ -160,7 +150,7 @@ class Trainer:
             step=step,
             file=str(file.relative_to(self._run.path)),
             attempt=self._run.attempt,
-            num_devices=self._checkpointed.num_devices,
+            num_devices=self._experiment.num_devices,
             num_devices_before=before,
         )
         self._log.flush(durable=True)
@@ -270,8 +260,7 @@ class Trainer:
         self._observer.report()
         self._observer.compiled_since_last_asked()
         self._observer.phase = phase
-        self._log.append("phase", phase=phase)
-        self._log.flush(durable=True)
+        self._log.enter(phase)
 
     def _end(self, turns: TurnSource) -> bool:
         """What follows the last step; the training has come to its end, so True."""
@@ -328,14 +317,14 @@ class Trainer:
 
 
 def _splits_in_use(
-    spec: RunSpec, workload: Workload, device: torch.device
+    experiment: ExperimentSpec, workload: Workload, device: torch.device
 ) -> dict[SplitName, Split]:
     """The splits that the run trains on, evaluates or predicts, on the device."""
-    evaluation, data = spec.experiment.evaluation, workload.data
+    evaluation, data = experiment.evaluation, workload.data
     asked = {"train", *evaluation.predictions}
-    if spec.experiment.evaluates != "never":
+    if experiment.evaluates != "never":
         asked |= set(evaluation.splits)
-    if spec.experiment.training.last_batch == "pad" and not data.train.can_pad:
+    if experiment.training.last_batch == "pad" and not data.train.can_pad:
         raise WorkloadError(
             "training.last_batch = 'pad': labels that are numbers have no value for samples that "
             "do not count; choose 'drop' or 'dynamic'"

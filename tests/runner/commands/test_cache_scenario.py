@@ -16,7 +16,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.supervision.supervisor import supervise
-from breakeven.runner.worker.training.plan import plan_blocks
+from breakeven.runner.worker.training.blocks import plan_blocks
 from breakeven.storage import queries
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.index.store import Store

@@ -15,7 +15,7 @@ from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.worker.data.reviews import generate_reviews
+from breakeven.runner.worker.data.samples import generate_reviews
 from breakeven.storage.comparison.comparison import Comparison, compare
 from breakeven.storage.index.store import Store
 

@@ -25,11 +25,11 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.worker.compiler.caches import CompileCaches
-from breakeven.runner.worker.compiler.compiling import CompileObserver
-from breakeven.runner.worker.compiler.source_lines import (
+from breakeven.runner.worker.compiler.observer import (
     PACKAGES,
     TORCH,
+    CompileCaches,
+    CompileObserver,
     innermost_line,
     users_line,
 )

@@ -25,13 +25,17 @@ from breakeven.runner.machine.cpus import (
 )
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.worker.device import cuda, processes
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device import nvidia, processes
 from breakeven.runner.worker.device.base import Unavailable
-from breakeven.runner.worker.device.cpu import CpuDevice
-from breakeven.runner.worker.device.cpu_usage import CpuMonitor, cpu_frequency, machine_time
-from breakeven.runner.worker.device.monitor import Watch
-from breakeven.runner.worker.device.nvidia import NvidiaDriver, named_reasons
+from breakeven.runner.worker.device.cuda import NvidiaDriver, named_reasons
+from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.monitor import (
+    BlockWatch,
+    CpuMonitor,
+    cpu_frequency,
+    machine_time,
+)
 from breakeven.runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
@@ -218,10 +222,10 @@ def test_reasons_to_throttle_are_told_from_harmless_ones() -> None:
 
 def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda:0")
-    if nvidia.pynvml is not None and not torch.cuda.is_available():
+    if cuda.pynvml is not None and not torch.cuda.is_available():
         with pytest.raises(Unavailable, match="were not recorded: NVML answers"):
             NvidiaDriver(device, Family("x"))
-    monkeypatch.setattr(nvidia, "pynvml", None)
+    monkeypatch.setattr(cuda, "pynvml", None)
     with pytest.raises(Unavailable, match="were not recorded: nvidia-ml-py is not installed"):
         NvidiaDriver(device, Family("x"))
 
@@ -264,7 +268,7 @@ def test_a_watch_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time(
     """0.5 ms of each second: a question of 1.2 ms waits until all before it are paid for."""
     question = Question(0.0012)
     monkeypatch.setattr(device_monitor, "time", question)
-    watch = Watch(question.begin, question.end)
+    watch = BlockWatch(question.begin, question.end)
 
     def is_watched(block_seconds: float) -> bool:
         watch.begin()

@@ -10,13 +10,16 @@ import torch
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device.base import Unavailable
-from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.base import EventClock, Unavailable
 from breakeven.runner.worker.device.cuda import RocmDevice
-from breakeven.runner.worker.device.finding import device_class, devices, open_device
-from breakeven.runner.worker.device.measuring import EventClock
+from breakeven.runner.worker.device.devices import (
+    CpuDevice,
+    MpsDevice,
+    device_class,
+    devices,
+    open_device,
+)
 from breakeven.runner.worker.device.monitor import DeviceMonitor
-from breakeven.runner.worker.device.mps import MpsDevice
 from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
 

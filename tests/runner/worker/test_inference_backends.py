@@ -10,8 +10,7 @@ from torch.fx import GraphModule
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.worker.compiler.compiling import make_compiler
-from breakeven.runner.worker.compiler.gradients import explained
+from breakeven.runner.worker.compiler.compiling import explained, make_compiler
 from tests.helpers.loop import torch_afresh
 
 pytestmark = pytest.mark.heavy

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from breakeven.runner.specs.experiment import TrainingSpec
-from breakeven.runner.worker.data.batches import EpochBatches
-from breakeven.runner.worker.data.splits import IGNORE, Split, make_split
+from breakeven.runner.worker.data.splits import IGNORE, EpochBatches, Split, make_split
 
 
 def split_of(num_samples: int) -> Split:

@@ -16,8 +16,7 @@ import torch
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.worker.data.reviews import generate_reviews
-from breakeven.runner.worker.data.samples import choose_texts
+from breakeven.runner.worker.data.samples import choose_texts, generate_reviews
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.model.workload import load_workload
 from tests.helpers.waiting import PATIENCE_SECONDS

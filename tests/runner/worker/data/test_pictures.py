@@ -14,8 +14,7 @@ import torch
 import transformers
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.data.pictures import MAX_PIXELS, Pictures
-from breakeven.runner.worker.data.tables import images
+from breakeven.runner.worker.data.tables import MAX_PIXELS, Pictures, images
 
 pytestmark = pytest.mark.heavy
 

@@ -52,9 +52,9 @@ def main() -> None:
     from torch._dynamo.backends.registry import register_backend
 
     from breakeven.runner.specs.experiment import RunSpec
-    from breakeven.runner.worker.device.finding import open_device
+    from breakeven.runner.worker.device.devices import open_device
     from breakeven.runner.worker.event_log import EventLog, SilentLog
-    from breakeven.runner.worker.ranks.group import RankGroup
+    from breakeven.runner.worker.group import DistributedGroup
     from breakeven.runner.worker.session import run_session
     from tests.faults.dropout_faults import OWN_NUMBERS
     from tests.helpers.loop import TurnsOnPaper, folder_of, torch_afresh
@@ -63,7 +63,7 @@ def main() -> None:
         register_backend(OWN_NUMBERS[name], name=name)
     folder = Path(sys.argv[1])
     device = open_device("cpu")
-    group = RankGroup(device)
+    group = DistributedGroup(device)
     for one in json.loads((folder / ASKED).read_text()):
         spec = ExperimentSpec.from_json(one["spec"])
         (variant,) = (v for v in spec.variants if v.label == one["label"])
@@ -74,7 +74,7 @@ def main() -> None:
             turns = TurnsOnPaper(one["turns"])
             run_session(folder_of(journal), run_spec, log, turns, device, group)
         log.close()
-        group.barrier()
+        group.gather(None)
     group.close()
 
 

@@ -29,7 +29,7 @@ from tests.helpers.loop import experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
-RANK = "breakeven.runner.worker.launching.rank"
+RANK = "breakeven.runner.worker.ranks.rank"
 LISTENS = "0A"
 LOOPBACK = re.compile("0100007F|0{24}01000000|0{16}FFFF00000100007F")
 """127.0.0.1 and ::1 as Linux's table of sockets has them, words of the machine's order."""

@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.ranks.group import ALONE
-from breakeven.runner.worker.ranks.sharded_checkpoints import load_sharded, save_sharded
+from breakeven.runner.worker.group import ALONE
+from breakeven.runner.worker.training.sharded_checkpoints import load_sharded, save_sharded
 
 pytestmark = pytest.mark.heavy
 

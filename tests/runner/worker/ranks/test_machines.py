@@ -23,9 +23,9 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.settings import FILE_NAME
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.supervision.exits import WorkerExit
-from breakeven.runner.worker.launching import elastic
-from breakeven.runner.worker.launching.switchboard import Switchboard
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.ranks import elastic
+from breakeven.runner.worker.ranks.switchboard import Switchboard
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_endings import RANK, environment, processes
@@ -50,7 +50,7 @@ def other_machine(data_dir: DataDir) -> Iterator[None]:
     yield
     joiner.terminate()
     assert joiner.wait(PATIENCE_SECONDS) == 0
-    assert not processes(f"launching.node {data_dir.path}"), "nobody stays behind"
+    assert not processes(f"ranks.node {data_dir.path}"), "nobody stays behind"
     wait_until(lambda: not processes(f"{RANK} {data_dir.path}"))
     end_group(joiner)
 

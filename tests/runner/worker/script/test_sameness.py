@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
 
 pytestmark = pytest.mark.heavy

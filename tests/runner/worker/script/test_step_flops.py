@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from breakeven.runner.worker.script.step_flops import StepFlops
+from breakeven.runner.worker.script.workload import StepFlops
 from tests.runner.worker.script.scripts import NET, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]

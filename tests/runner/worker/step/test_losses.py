@@ -18,10 +18,10 @@ from breakeven.runner.worker.model.workload import (
     Align,
     Workload,
     align_classes,
+    align_next_tokens,
     align_numbers,
     load_workload,
 )
-from breakeven.runner.worker.tasks.causal_lm import align_next_tokens
 
 CLASSES = torch.tensor([0, 1])
 NUMBERS = torch.tensor([1.0, 3.0])

@@ -14,9 +14,9 @@ from breakeven.runner.worker.model.workload import (
     Align,
     Workload,
     align_classes,
+    align_next_tokens,
     align_numbers,
 )
-from breakeven.runner.worker.tasks.causal_lm import align_next_tokens
 
 CPU = torch.device("cpu")
 

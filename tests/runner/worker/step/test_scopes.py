@@ -13,8 +13,11 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.worker.compiler.compiling import compile_arguments, make_compiler
-from breakeven.runner.worker.compiler.in_place import compile_blocks
+from breakeven.runner.worker.compiler.compiling import (
+    compile_arguments,
+    compile_blocks,
+    make_compiler,
+)
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh

@@ -15,14 +15,17 @@ from breakeven.runner.errors import InvalidSpec, WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import Compile
-from breakeven.runner.worker.data.batches import MicroBatch
-from breakeven.runner.worker.data.splits import Dataset, make_split
+from breakeven.runner.worker.data.splits import Dataset, MicroBatch, make_split
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Workload
-from breakeven.runner.worker.step.optimizers import make_optimizers
-from breakeven.runner.worker.step.schedules import LearningRate
-from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker, StepResult
-from breakeven.runner.worker.step.uncompiled import uncompiled_copy
+from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
+from breakeven.runner.worker.step.stepping import (
+    MixedPrecision,
+    Step,
+    StepMaker,
+    StepResult,
+    uncompiled_copy,
+)
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -17,7 +17,7 @@ from breakeven.runner.specs.experiment import (
     ExperimentSpec,
     StoppingSpec,
 )
-from breakeven.runner.worker.builtin_callbacks.checkpoints import latest_checkpoint, load_checkpoint
+from breakeven.runner.worker.training.checkpoints import latest_checkpoint, load_checkpoint
 from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -12,10 +12,10 @@ import pytest
 from torch._dynamo.backends import registry
 
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.worker.device.cpu import CpuDevice
-from breakeven.runner.worker.device.measuring import WallClock
+from breakeven.runner.worker.device.base import WallClock
+from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.training import timing
-from breakeven.runner.worker.training.collecting import Collector
+from breakeven.runner.worker.training.timing import Collector
 from tests.helpers.loop import UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -11,7 +11,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.training import EvaluationPoint
-from breakeven.runner.worker.training.plan import plan_blocks
+from breakeven.runner.worker.training.blocks import plan_blocks
 
 
 def plan(

@@ -10,7 +10,7 @@ import torch
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.data.batches import FixedBatches
+from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.training import forward_passes
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run

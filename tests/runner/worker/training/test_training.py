@@ -11,10 +11,10 @@ import torch
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
-from breakeven.runner.worker.data.batches import EpochBatches
-from breakeven.runner.worker.device import measuring
-from breakeven.runner.worker.device.cpu import ResidentMemory
-from breakeven.runner.worker.device.measuring import WallClock
+from breakeven.runner.worker.data.splits import EpochBatches
+from breakeven.runner.worker.device import base
+from breakeven.runner.worker.device.base import WallClock
+from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.step.optimizers import make_optimizers
@@ -207,7 +207,7 @@ def test_any_optimizer_of_torch_is_found_by_name_and_others_are_refused() -> Non
 
 def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 10.5, 12.0, 13.0, 13.25])
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(base.time, "perf_counter", lambda: next(times))
     clock = WallClock()
     clock.start()
     clock.mark()
@@ -218,16 +218,16 @@ def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_peak_memory_is_that_of_the_block_alone() -> None:
-    memory = ResidentMemory()
-    memory.reset()
-    before = memory.read().peak_bytes
+    device = CpuDevice(torch.device("cpu"))
+    device.reset_memory()
+    before = device.memory_use().peak_bytes
     if before is None:
         pytest.skip("this system does not let a process reset its peak")
     block = torch.ones(50_000_000)  # 200 MB
-    high = memory.read().peak_bytes
+    high = device.memory_use().peak_bytes
     del block
-    memory.reset()
-    low = memory.read().peak_bytes
+    device.reset_memory()
+    low = device.memory_use().peak_bytes
     assert high is not None and low is not None
     assert high - before > 190e6 and high - low > 190e6
 

@@ -1,1 +1,0 @@
-"""The scenario `accuracy`: outputs and gradients against a reference."""

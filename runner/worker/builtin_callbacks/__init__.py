@@ -1,1 +1,0 @@
-"""Callbacks that come with Breakeven: checkpoints, early stops, gradients, predictions."""

@@ -1,0 +1,268 @@
+"""Watches what the compiler does, and writes it down as it happens."""
+
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import FrameSummary
+from typing import Any, cast
+
+import torch
+import torch._dynamo
+import torch._inductor.config
+from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.callback import CallbackArgs, callback_handler
+from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
+
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.worker.compiler.spans import CompileSpans
+from breakeven.runner.worker.event_log import EventLog
+
+RUNNER = f"{PACKAGE / 'runner'}/"
+TORCH = f"{Path(torch.__file__).parent}/"
+PACKAGES = f"{Path(torch.__file__).parent.parent}/"
+STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
+
+
+def users_line(stack: Sequence[FrameSummary]) -> str | None:
+    """`file:line` of the innermost frame that a person wrote.
+
+    Where none did, of a library such as transformers, which holds the model; and where nothing but
+    torch and this runner took part, of the innermost frame. None for an empty stack.
+    """
+    if not stack:
+        return None
+    inwards = sorted(stack, key=lambda frame: _ownership(frame.filename))  # keeps the order
+    return line_of(inwards[-1])
+
+
+def innermost_line(stack: Sequence[FrameSummary]) -> str | None:
+    """`file:line` of the innermost frame, whoever wrote it."""
+    return line_of(stack[-1]) if stack else None
+
+
+def line_of(frame: FrameSummary) -> str:
+    return f"{short_path(frame.filename)}:{frame.lineno}"
+
+
+def short_path(path: str) -> str:
+    """A file of this project or of a package relative to where those lie: run folders travel."""
+    for folder in (PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
+        path = path.removeprefix(folder)
+    return path
+
+
+def _ownership(file: str) -> int:
+    """2 for a person's own code, 1 for a library's, 0 for torch's and this runner's."""
+    if file.startswith((RUNNER, TORCH)):
+        return 0
+    return 1 if file.startswith((PACKAGES, STANDARD_LIBRARY)) else 2
+
+
+COUNTERS = {
+    "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
+    "aot_autograd": (
+        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
+    ),
+}  # fmt: skip
+"""Layer to the group and names of torch's counters of hits, misses, bypasses."""
+CAME_COMPILED = "triton_bundler_load_static_autotuner"
+"""Torch's counter of Triton kernels that came, compiled, with a graph from its cache."""
+BINARIES = ("*/*.cubin", "*/*.hsaco")
+"""What Triton leaves of a kernel in its cache, by CUDA and by ROCm."""
+
+Layers = dict[str, dict[str, int]]
+"""Layer to how many look-ups were a `hit`, a `miss` or a `bypass`."""
+
+
+class CompileCaches:
+    """Counts from the making of this object on."""
+
+    def __init__(self) -> None:
+        self._kernels_before = _compiled_kernels()
+
+    def counts(self) -> Layers:
+        """Of every layer of which something was counted."""
+        found = {
+            layer: {
+                outcome: counters[group][name]
+                for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
+            }
+            for layer, (group, *names) in COUNTERS.items()
+        }
+        # Torch counts no misses of Triton: what it calls so is how often a kernel was asked for.
+        found["triton"] = {
+            "hit": counters["inductor"][CAME_COMPILED],
+            "miss": len(_compiled_kernels() - self._kernels_before),
+            "bypass": 0,
+        }
+        return {layer: counts for layer, counts in found.items() if any(counts.values())}
+
+
+def _compiled_kernels() -> set[Path]:
+    folder = Path(triton_cache_dir(0))
+    return {file for pattern in BINARIES for file in folder.glob(pattern)}
+
+
+MAX_REASON_CHARACTERS = 2000
+MAX_FRAMES = 10_000
+"""Compiled frames whose metrics are kept until they are reported."""
+OnCompiling = Callable[[Any, CallbackArgs], None]
+not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
+"""A backward that compiles calls its observers within compiled code. Dynamo would compile them as
+well, and wait for ever for the lock under which they are called."""
+
+
+class CompileObserver:
+    """Writes compile events as they happen, and says whether a step compiled anything.
+
+    `step` and `phase` are set by the training loop and stamped on every event.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self.step = 0
+        self.phase = "training"
+        self._log = log
+        self._pending: tuple[CallbackArgs, float] | None = None
+        """The compilation that goes on, and since when."""
+        self._num_started = 0
+        self._num_reported = 0
+        self._begun: dict[str, dict[str, Any]] = {}
+        self._seen = 0
+        self._breaks_seen = 0
+        self._breaks_when: list[tuple[int, str]] = []
+        """Step and phase of each graph break that is not reported yet."""
+        self._caches = CompileCaches()
+        self._spans = CompileSpans()
+        self._caches_seen: Layers = {}
+        # Torch keeps the metrics of 64 frames by default; one block may compile more.
+        dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
+
+    @property
+    def num_compilations(self) -> int:
+        """That have begun so far."""
+        return self._num_started
+
+    @property
+    def is_compiling(self) -> bool:
+        return self._pending is not None
+
+    def compiled_since_last_asked(self) -> bool:
+        """Whether a compilation began since the last call."""
+        compiled = self._num_started > self._seen
+        self._seen = self._num_started
+        return compiled
+
+    def report(self) -> None:
+        """Writes the compiler's own metrics and the graph breaks since the last report."""
+        if self._num_started == self._num_reported:
+            return
+        self._num_reported = self._num_started
+        for metrics in dynamo_utils.get_compilation_metrics():
+            now = {"step": self.step, "phase": self.phase}
+            when = self._begun.get(metrics.compile_id or "", now)
+            self._log.append("compile_metrics", **when, **_summary(metrics))
+        dynamo_utils.clear_compilation_metrics()
+        self._report_spans()
+        self._report_caches()
+        self._report_breaks()
+
+    def _report_spans(self) -> None:
+        """Writes when each stage of the compilations since the last report began and ended."""
+        now = {"step": self.step, "phase": self.phase}
+        for compile_id, spans in self._spans.take():
+            when = self._begun.get(compile_id, now)
+            self._log.append("compile_spans", **when, compile_id=compile_id, spans=spans)
+
+    def _report_breaks(self) -> None:
+        """Writes the graph breaks since the last report, equal ones of a step as one."""
+        self._date_breaks()
+        counts = Counter(
+            (*when, found.reason, users_line(found.user_stack), innermost_line(found.user_stack))
+            for when, found in zip(
+                self._breaks_when, dynamo_utils.graph_break_reasons[self._breaks_seen :],
+                strict=True,
+            )
+        )  # fmt: skip
+        self._breaks_seen += len(self._breaks_when)
+        self._breaks_when.clear()
+        for (step, phase, reason, location, stopped_at), count in counts.items():
+            self._log.append(
+                "graph_break",
+                step=step,
+                phase=phase,
+                reason=reason[:MAX_REASON_CHARACTERS],
+                location=location,
+                stopped_at=stopped_at,
+                count=count,
+            )
+
+    def _date_breaks(self) -> None:
+        """Takes down the step of the graph breaks that have no step yet."""
+        known = self._breaks_seen + len(self._breaks_when)
+        fresh = len(dynamo_utils.graph_break_reasons) - known
+        self._breaks_when += [(self.step, self.phase)] * fresh
+
+    def _report_caches(self) -> None:
+        """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
+        found = self._caches.counts()
+        if found != self._caches_seen:
+            self._caches_seen = found
+            self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)
+
+    @not_compiled
+    def _on_start(self, args: CallbackArgs) -> None:
+        self._num_started += 1
+        self._begun.setdefault(args.compile_id, {"step": self.step, "phase": self.phase})
+        self._pending = args, time.perf_counter()
+        self._log.append("compile_started", **self._stamp(args))
+        # The dashboard shows the elapsed time of a compilation while it lasts.
+        self._log.flush()
+
+    @not_compiled
+    def _on_end(self, args: CallbackArgs) -> None:
+        self._date_breaks()
+        if self._pending is None:
+            return
+        started, since = self._pending
+        seconds = time.perf_counter() - since
+        self._log.append("compile_ended", seconds=seconds, **self._stamp(started))
+        self._log.flush()
+        self._pending = None
+
+    def _stamp(self, args: CallbackArgs) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "phase": self.phase,
+            "trigger": args.callback_trigger.name,
+            "compile_id": args.compile_id,
+        }
+
+
+def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
+    """The fields of torch's CompilationMetrics that hold from 2.11 to 2.13, in seconds."""
+    return {
+        "compile_id": metrics.compile_id,
+        "function": metrics.co_name,
+        "file": metrics.co_filename and short_path(metrics.co_filename),
+        "line": metrics.co_firstlineno,
+        "dynamo_seconds": _seconds(metrics.dynamo_cumulative_compile_time_us),
+        "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
+        "inductor_seconds": _seconds(metrics.inductor_cumulative_compile_time_us),
+        "code_seconds": _seconds(metrics.inductor_code_gen_cumulative_compile_time_us),
+        # Of Triton's kernels and of C++; torch calls it Triton's alone.
+        "kernel_seconds": _seconds(metrics.triton_compile_time_us),
+        "total_seconds": _seconds(metrics.duration_us),
+        "graph_ops": metrics.graph_op_count,
+        "guards": metrics.guard_count,
+        "recompile_reason": (metrics.recompile_reason or "")[:MAX_REASON_CHARACTERS] or None,
+        "failure": (metrics.fail_reason or "")[:MAX_REASON_CHARACTERS] or None,
+    }
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6

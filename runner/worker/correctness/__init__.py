@@ -1,0 +1,1 @@
+"""Whether compiled code computes what the same code computes without a compiler."""

@@ -1,0 +1,163 @@
+"""Dropout out of the way, and a look at what each one draws instead.
+
+While `DropoutProbes` are active, every call of torch's dropout functions lets its input through as
+it is, so that a training draws nothing. Beside it each draws once on numbers that are known: ones
+for dropout, and for attention a query that looks at one key only, whose value is one. What comes
+out is either 0 or 1 / (1 - p), whatever the model computes, and the backend that compiles the model
+compiles this with it, each dropout in its place.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MAX_ELEMENTS = 65_536
+"""Numbers that a dropout is tried on at most in a step, cut from its input sample by sample."""
+SILENCED = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+"""Forms of dropout that are let through as well, but not tried."""
+ATTENTION_LOGIT = 64.0
+"""How far one key lies above all others: e^-64 of the attention is left for those."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutPlace:
+    """One dropout of a model's forward, in the order of the calls."""
+
+    operation: Literal["dropout", "attention"]
+    p: float
+    """The share of numbers that it is asked to drop."""
+
+
+class DropoutProbes:
+    """Stands in for torch's dropout functions; counts what each of them draws.
+
+    First `survey` calls a forward to learn which dropouts there are. `term` must be added to the
+    loss of every step: it is 0, and its gradient, which reaches nothing but the probes, tells
+    whether backward drops what forward dropped.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.places: list[DropoutPlace] = []
+        self._surveys = False
+        self._gates: list[Tensor] = []
+        self._found: list[Tensor] = []
+        self._terms: list[Tensor] = []
+        # Not F.dropout, as which the code of a captured graph would find the stand-in again.
+        self._dropout: Callable[..., Tensor] = torch.dropout
+        self._attention: Callable[..., Tensor] = F.scaled_dot_product_attention
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Dropout lets everything through."""
+        stand_ins: dict[str, Any] = dict.fromkeys(SILENCED, _let_through)
+        stand_ins["dropout"] = self._stand_in_for_dropout
+        stand_ins["scaled_dot_product_attention"] = self._stand_in_for_attention
+        with mock.patch.multiple(F, **stand_ins):
+            yield
+
+    def survey(self, forward: Callable[[], bool]) -> bool:
+        """Learns which dropouts a forward has, and gives what it returns. No dropout draws."""
+        self._surveys = True
+        try:
+            return forward()
+        finally:
+            self._surveys = False
+            # Leaves of their own: compilers stumble over parts of one.
+            self._gates = [
+                torch.ones((), device=self._device, requires_grad=True) for _ in self.places
+            ]
+
+    def term(self) -> Tensor:
+        """What is to be added to the loss; asked for once in each forward."""
+        terms, self._terms = self._terms, []
+        total = torch.stack(terms).sum()
+        return total - total.detach()
+
+    def take(self, loss_scale: float) -> Tensor:
+        """What was drawn since the last call, (places, 5), in double precision: numbers tried,
+        zeros among them, sum, sum of squares, and the same sum as backward's gradient says it.
+
+        `loss_scale` is what gradients are larger by.
+        """
+        found = torch.stack(self._found).double().reshape(-1, len(self.places), 4).sum(0).cpu()
+        self._found.clear()
+        backward = [0.0 if g.grad is None else g.grad.item() / loss_scale for g in self._gates]
+        for gate in self._gates:
+            gate.grad = None
+        return torch.cat([found, torch.tensor(backward, dtype=torch.float64)[:, None]], dim=1)
+
+    def _stand_in_for_dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        if self._surveys:
+            self.places.append(DropoutPlace(operation="dropout", p=p))
+            return input
+        samples = input[: _num_samples(input)] if input.dim() > 1 else input
+        ones = torch.ones_like(samples.detach()) * self._gate().to(input.dtype)
+        self._watch(self._dropout(ones, p, True))
+        return input
+
+    def _stand_in_for_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **rest: Any,
+    ) -> Tensor:
+        output = self._attention(query, key, value, attn_mask, 0.0, is_causal, **rest)
+        if dropout_p == 0:
+            return output
+        if self._surveys:
+            self.places.append(DropoutPlace(operation="attention", p=dropout_p))
+            return output
+        size = _num_samples(query)
+        if attn_mask is not None and attn_mask.dim() == query.dim():
+            attn_mask = attn_mask[:size]
+        query, key, value = (one[:size].detach() for one in (query, key, value))
+        scale = rest.get("scale") or query.shape[-1] ** -0.5
+        length = (ATTENTION_LOGIT / scale / query.shape[-1]) ** 0.5
+        first = (torch.arange(key.shape[-2], device=key.device) == 0).to(key.dtype)
+        ones = torch.ones_like(value) * self._gate().to(value.dtype)
+        tried = self._attention(
+            torch.full_like(query, length),
+            torch.full_like(key, length) * first[:, None],
+            ones,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            **rest,
+        )
+        self._watch(tried[..., 0])
+        return output
+
+    def _gate(self) -> Tensor:
+        """A one that belongs to this place, by which its gradient is told from the others'."""
+        return self._gates[len(self._found) % len(self.places)]
+
+    def _watch(self, drawn: Tensor) -> None:
+        forward = drawn.detach().float()
+        self._terms.append((drawn.float() * forward).sum())
+        zeros = (forward.abs() < 0.5).float().sum()
+        tried = torch.full_like(zeros, forward.numel())
+        self._found.append(torch.stack([tried, zeros, forward.sum(), forward.square().sum()]))
+
+
+def _let_through(input: Tensor, *_: Any, **__: Any) -> Tensor:
+    return input
+
+
+def _num_samples(tensor: Tensor) -> int:
+    """How many of its first dimension are tried."""
+    return max(1, MAX_ELEMENTS // max(1, tensor[0].numel()))

@@ -1,0 +1,246 @@
+"""Answers of the compiled model next to those of the same weights without a compiler.
+
+Both saw the same samples, so that answers may differ as far as rounding goes and no further. How
+far that is tells a third pass, in which every operation rounds otherwise, as another right
+compiler's would (docs/metrics.md, `answers`). Nothing of the model is changed for it, and none of
+its random numbers is drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.worker.data.splits import IGNORE
+from breakeven.runner.worker.group import ALONE, RankGroup
+from breakeven.runner.worker.model.workload import Align
+from breakeven.runner.worker.step.inference import Answer, Question
+
+CONTRACTIONS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution")
+"""Operations that add up many products."""
+CONTRACTION_ULPS = 4
+"""Units in the last place by which sums of products in another order differ, in float32. What is
+rounded to 16 bits was added up in float32."""
+TF32_STEP = 2.0**-10
+WHOLE_BELOW = 64
+"""Whole numbers below this are masks, positions or zeros: exact, however they are computed."""
+
+
+class RoundedOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves each number that an operation of torch puts out by one unit in its last place, up, down
+    or not at all; sums of products by as much as another order of adding may."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._is_tf32 = torch.get_float32_matmul_precision() != "highest"
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        is_new = all(one.alias_info is None for one in func._schema.returns)
+        if func.namespace != "aten" or not is_new or not any(map(_has_fraction, tree_leaves(args))):
+            return outputs
+        name = func.overloadpacket.__name__
+        adds_up = name in CONTRACTIONS or name.startswith("_scaled_dot_product")
+        return tree_map_only(Tensor, lambda output: self._moved(output, adds_up), outputs)
+
+    def _moved(self, output: Tensor, adds_up: bool) -> Tensor:
+        if not _has_fraction(output) or not output.numel():
+            return output
+        step = torch.finfo(output.dtype).eps
+        if adds_up and output.element_size() >= 4:
+            step = max(CONTRACTION_ULPS * step, TF32_STEP if self._is_tf32 else 0.0)
+        way = torch.randint(-1, 2, output.shape, generator=self._generator, device=output.device)
+        moved = output * (1 + step * way).to(output.dtype)
+        is_exact = (output == output.round()) & (output.abs() < WHOLE_BELOW)
+        return torch.where(is_exact | ~moved.isfinite(), output, moved)
+
+
+def _has_fraction(value: Any) -> bool:
+    """Tensors of other kinds, such as those that several devices share, are left alone."""
+    return type(value) in (Tensor, torch.nn.Parameter) and value.is_floating_point()
+
+
+FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
+"""How many times as far as in the pass that is rounded otherwise an answer may lie from the one
+without a compiler (docs/decisions/answers-are-compared-in-pairs.md)."""
+MAX_DRAWS = 8
+"""Passes that are rounded otherwise, of a batch with an answer that lies farther than that."""
+MAX_DOUBTED = 4
+"""Batches of an evaluation of which so many passes are made; more of them are no chance."""
+MAX_ERROR = 500
+NUM_NAMED = 5
+"""Samples that are named."""
+CHUNK = 2**25
+"""Numbers that are compared at once."""
+
+
+class _Rows(NamedTuple):
+    """One entry for each target, on the CPU."""
+
+    difference: Tensor
+    """Largest difference of a logit; infinite where one alone is not finite."""
+    margin: Tensor
+    """By how much the logit of the class that is chosen lies below the largest one, without a
+    compiler; 0 where both choose the same."""
+    differs: Tensor
+    """Whether another class is chosen."""
+    sample: Tensor
+    """Its place in the split."""
+
+
+@dataclass
+class _Compared:
+    """What the journal is told of all answers."""
+
+    compared: int = 0
+    """Targets: samples, or tokens, or numbers."""
+    differing: int = 0
+    """Of them those of which another class is answered; of numbers none."""
+    wrong: int = 0
+    """Answers that lie farther apart than rounding goes."""
+    wrong_classes: int = 0
+    """Of them those of which another class is answered."""
+    margin: float = 0.0
+    """Largest of an answer that differs."""
+    difference: float = 0.0
+    """Of the logits of the answer that is worst, in proportion to its tolerance."""
+    tolerance: float = 0.0
+    """How far that one may be."""
+    ratio: float = 0.0
+    """The one over the other."""
+    samples: list[int] = field(default_factory=list)
+    """Places in the split of the first that are wrong."""
+
+    def join(self, other: "_Compared") -> None:
+        """Takes in what was found of other answers."""
+        for name in ("compared", "differing", "wrong", "wrong_classes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.margin = max(self.margin, other.margin)
+        if other.ratio >= self.ratio:
+            self.difference, self.tolerance = other.difference, other.tolerance
+            self.ratio = other.ratio
+        self.samples = list(dict.fromkeys(self.samples + other.samples))[:NUM_NAMED]
+
+
+class PairedAnswers:
+    """Compares a split's answers, batch by batch, as they come."""
+
+    def __init__(self, align: Align, precision: Precision, group: RankGroup = ALONE) -> None:
+        self._align = align
+        self._factor = FACTORS[precision]
+        self._group = group
+        self._told = _Compared()
+        self._noise: float | None = None
+        """How far rounding moves an answer of the first batch, at most."""
+        self._may_doubt = MAX_DOUBTED
+        self._error: str | None = None
+
+    def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
+        """Compares two answers to the same question. A model that cannot be rounded otherwise ends
+        the comparison, which is told, and nothing else."""
+        if self._error is not None:
+            return
+        try:
+            self._add(question, plain, compiled)
+        except Exception as error:
+            if self._group.size > 1:  # others wait for what this rank has to say
+                raise
+            self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
+
+    def told(self) -> dict[str, Any]:
+        """The field `answers` of the journal, of all ranks together."""
+        if self._error is not None:
+            return {"error": self._error}
+        whole = _Compared()
+        for one in self._group.gather(self._told):
+            whole.join(one)
+        return asdict(whole)
+
+    def _add(self, question: Question, plain: Answer, compiled: Answer) -> None:
+        rows = self._rows(question, plain, compiled)
+        if self._noise is None:
+            kind = torch.finfo(plain.logits.dtype)
+            least = max(kind.tiny, kind.eps * _largest(plain.logits.abs()))
+            found = max(least, _largest(self._rounding(question, plain, 0)))
+            self._noise = max(self._group.gather(found))
+        noise = torch.full_like(rows.difference, self._noise)
+        draws = 0
+        while self._may_doubt and draws < MAX_DRAWS and self._any_wrong(rows, noise):
+            draws += 1
+            noise = noise.maximum(self._rounding(question, plain, draws))
+        self._may_doubt -= draws > 0
+        self._told.join(_found(rows, self._factor * noise))
+
+    def _any_wrong(self, rows: _Rows, noise: Tensor) -> bool:
+        """On any rank: all of them make the same passes."""
+        return any(self._group.gather(bool((rows.difference > self._factor * noise).any())))
+
+    def _rounding(self, question: Question, plain: Answer, seed: int) -> Tensor:
+        """How far rounding moves each answer."""
+        with RoundedOtherwise(seed, plain.logits.device):
+            rounded = question.answer(compiled=False)
+        moved = self._rows(question, plain, rounded).difference
+        return moved.masked_fill(~moved.isfinite(), 0.0)
+
+    def _rows(self, question: Question, plain: Answer, other: Answer) -> _Rows:
+        labels, logits = plain.labels[: len(plain.logits)], other.logits
+        if logits.shape != plain.logits.shape:  # No answer to this question: all are wrong.
+            logits = torch.full_like(plain.logits, math.nan)
+        ours, targets = self._align(plain.logits, labels)
+        theirs, _ = self._align(logits, labels)
+        kept = torch.arange(targets.numel(), device=targets.device)
+        if targets.is_floating_point():
+            ours, theirs = ours.reshape(-1, 1), theirs.reshape(-1, 1)
+        else:
+            kept = kept[targets.reshape(-1) != IGNORE]
+        each = max(1, targets.numel() // max(1, len(question.samples)))
+        pieces = torch.split(kept, max(1, CHUNK // max(1, ours.shape[-1])))
+        found = torch.cat([_compared(ours[piece], theirs[piece]) for piece in pieces], 1).cpu()
+        samples = question.samples[kept // each].cpu()
+        return _Rows(found[0], found[1], found[2].bool(), samples)
+
+
+def _compared(plain: Tensor, other: Tensor) -> Tensor:
+    """Difference, margin and whether another class is chosen (3, rows), of logits (rows, classes).
+    What is not a number without a compiler is not compared."""
+    kind = torch.promote_types(plain.dtype, torch.float32)
+    plain, other = plain.to(kind), other.to(kind)
+    differences = (plain - other).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    differences[(plain == other) | plain.isnan()] = 0.0
+    best, chosen = plain.argmax(-1, keepdim=True), other.argmax(-1, keepdim=True)
+    differs = (best != chosen).squeeze(-1) & ~plain.isnan().any(-1)
+    margin = (plain.gather(-1, best) - plain.gather(-1, chosen)).squeeze(-1)
+    return torch.stack([differences.amax(-1), torch.where(differs, margin, 0.0), differs.to(kind)])
+
+
+def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
+    wrong = rows.difference > tolerance
+    ratio = rows.difference / tolerance
+    told = _Compared(
+        compared=len(wrong),
+        differing=int(rows.differs.sum()),
+        wrong=int(wrong.sum()),
+        wrong_classes=int((wrong & rows.differs).sum()),
+        margin=_largest(rows.margin),
+        samples=torch.unique(rows.sample[wrong])[:NUM_NAMED].tolist(),
+    )
+    if len(ratio):
+        worst = int(ratio.argmax())
+        told.difference, told.tolerance = rows.difference[worst].item(), tolerance[worst].item()
+        told.ratio = ratio[worst].item()
+    return told
+
+
+def _largest(values: Tensor) -> float:
+    """The largest that is finite; 0 without any."""
+    finite = values[values.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0

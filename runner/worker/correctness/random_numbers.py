@@ -1,0 +1,264 @@
+"""Whether a backend draws its own random numbers, and what is left to compare if it does.
+
+Losses can be compared step by step only where the same numbers are drawn. Of a backend that draws
+others three things are measured after its training, when nothing is timed any more: what its steps
+come to with many draws, next to those without a compiler (`redraws`); whether it computes the same
+where dropout lets everything through; and whether each dropout drops as much as it should
+(`dropout_probes`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from breakeven.runner.specs.variants import CONTROL_PERTURBATION
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
+from breakeven.runner.worker.correctness.redraws import (
+    NUM_DRAWS,
+    NUM_FIRST,
+    Redraws,
+    TensorState,
+    redraw,
+)
+from breakeven.runner.worker.data.splits import MicroBatch
+from breakeven.runner.worker.group import Together
+from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
+from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker, uncompiled_step
+
+NUM_STEPS = 40
+"""At most. A band takes ten steps more than it judges."""
+Form = Literal["eager", "perturbed", "compiled"]
+
+
+MAX_REASON = 2000
+UNLIKE = 10.0
+"""How many times further than with one seed answers must lie apart with two to have been drawn:
+some kernels add in any order."""
+
+
+class RandomNumbersCheck:
+    """Made before the first step, because a rehearsal starts where training starts."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        together: Together,
+        objective: Objective,
+        inference: Inference,
+    ) -> None:
+        """Ranks that have all weights each are checked together; each draws numbers of its own."""
+        self._spec, self._device, self._log = context.spec, context.device, context.log
+        self._inference = inference
+        self._together = together
+        self._model = together.model
+        self._objective = objective
+        self._precision = MixedPrecision(context.experiment.training, self._device.torch_device)
+        self._initial: dict[str, Tensor] | None = None
+        if context.experiment.has_dropout:
+            weights = together.model.state_dict()
+            self._initial = {name: one.to("cpu", copy=True) for name, one in weights.items()}
+
+    def run(
+        self,
+        step: Step,
+        optimizers: Sequence[torch.optim.Optimizer],
+        samples: Callable[[int], list[MicroBatch]],
+    ) -> None:
+        """Asks and writes down the answers. What goes wrong here takes nothing from the run.
+
+        `step` is the compiled one that was trained with; `samples` are those of a step of training.
+        Weights and optimizers are not as they were afterwards.
+        """
+        try:
+            batches = samples(0)
+            if not self._draws(batches):
+                return
+            inference_draws = self._inference_draws(batches[0])
+            same = self._redraw(step, optimizers, batches, inference_draws)
+            if not same and self._initial is not None:
+                self._rehearse(self._initial, samples)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+            self._log.append("random_numbers", error=reason)
+
+    def _draws(self, batches: Sequence[MicroBatch]) -> bool:
+        """Whether a forward without a compiler draws random numbers."""
+        before = self._random_state()
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), self._precision.autocast():
+            self._model(**batches[0].inputs)
+        after = self._random_state()
+        return self._any(any(not torch.equal(before[name], after[name]) for name in before))
+
+    def _any(self, answer: bool) -> bool:
+        """Whether it is so on any rank."""
+        return any(self._together.group.gather(answer))
+
+    def _inference_draws(self, batch: MicroBatch) -> bool | None:
+        """Whether the compiled model answers the same samples otherwise with another seed; None
+        where it is not asked to answer compiled, so that there is no code for it yet."""
+        experiment = self._spec.experiment
+        if experiment.evaluates == "never" or not experiment.evaluation.compiled:
+            return None
+        answers = []
+        self._model.eval()
+        for seed in (0, 0, 1):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                answers.append(logits_of(self._inference.forward(batch.inputs)).float().clone())
+        self._model.train()
+        first, same_seed, other_seed = answers
+        by_chance = (first - same_seed).abs().max()
+        return self._any(bool((first - other_seed).abs().max() > UNLIKE * by_chance))
+
+    def _random_state(self) -> dict[str, Tensor]:
+        return {"cpu": torch.get_rng_state(), **self._device.random_state()}
+
+    def _redraw(
+        self,
+        step: Step,
+        optimizers: Sequence[torch.optim.Optimizer],
+        batches: Sequence[MicroBatch],
+        inference_draws: bool | None,
+    ) -> bool:
+        """Whether the backend draws the numbers that are drawn without a compiler."""
+        state = TensorState(self._model, optimizers, self._device)
+        eager = uncompiled_step(
+            self._model,
+            self._objective,
+            optimizers,
+            self._precision,
+            self._spec.experiment,
+            self._together,
+        )
+
+        def without_compiler() -> Tensor:
+            return eager(batches).loss
+
+        def compiled() -> Tensor:
+            return step(batches).loss
+
+        def drawn(num_draws: int) -> Redraws:
+            found = redraw(
+                self._model,
+                state,
+                without_compiler,
+                compiled,
+                seed=self._together.seed,
+                num_draws=num_draws,
+            )
+            losses = self._together.group.averaged(found.losses)
+            # All ranks have the same weights; what follows must be the same to the last bit.
+            return self._together.group.share(replace(found, losses=losses))
+
+        found = drawn(NUM_FIRST)
+        if not found.draws_the_same:
+            found = drawn(NUM_DRAWS)
+            self._log.extend(
+                "redraw",
+                [
+                    {"tensor": name, "change": found.changes[name], "distances": distances}
+                    for name, distances in found.distances.items()
+                ],
+            )
+        self._log.append(
+            "random_numbers",
+            same=found.draws_the_same,
+            num_draws=found.num_draws,
+            same_seed=found.same_seed,
+            other_seeds=found.other_seeds,
+            loss_by_draw=found.losses,
+            inference_draws=inference_draws,
+        )
+        return found.draws_the_same
+
+    def _rehearse(
+        self, initial: dict[str, Tensor], samples: Callable[[int], list[MicroBatch]]
+    ) -> None:
+        """A short training without dropout, from the `initial` weights: without a compiler, the
+        same from weights as perturbed as a control's, and under the backend, whose code is compiled
+        anew for it. Writes the losses of each form, and what its dropouts drew. Only where no
+        random number is left once dropout is silent."""
+        probes = DropoutProbes(self._device.torch_device)
+        with probes.active():
+            if probes.survey(lambda: self._draws(samples(0))):
+                self._log.append("rehearsal", reason="it draws more than dropout does")
+                return
+            for form in get_args(Form) if probes.places else ():
+                self._model.load_state_dict(initial)
+                losses, drawn = self._train(form, probes, samples)
+                self._log.append("rehearsal", form=form, loss_by_step=losses)
+                if form != "perturbed":
+                    self._log.extend("dropout", _rows(probes, drawn), compiled=form == "compiled")
+
+    def _train(
+        self, form: Form, probes: DropoutProbes, samples: Callable[[int], list[MicroBatch]]
+    ) -> tuple[list[float], Tensor]:
+        """The losses, and what was drawn in all."""
+        experiment = self._spec.experiment
+        self._model.zero_grad()
+        if form == "perturbed":
+            perturb(self._model, CONTROL_PERTURBATION, experiment.training.seed)
+        precision = MixedPrecision(experiment.training, self._device.torch_device)
+        step, rate = self._prepare(form, probes, precision)
+        losses: list[Tensor] = []
+        drawn = torch.zeros(len(probes.places), 5, dtype=torch.float64)
+        torch.manual_seed(self._together.seed)
+        with torch.compiler.set_stance("default" if form == "compiled" else "force_eager"):
+            for index in range(min(NUM_STEPS, experiment.num_steps)):
+                if self._spec.variant.captures_cuda_graphs:
+                    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+                losses.append(step(samples(index)).loss.clone())
+                drawn += probes.take(precision.scaler.get_scale())
+                rate.step_done()
+        together = self._together
+        of_all = torch.stack(together.group.gather(drawn)).sum(0)
+        return together.group.averaged(torch.stack(losses).float().tolist()), of_all
+
+    def _prepare(
+        self, form: Form, probes: DropoutProbes, precision: MixedPrecision
+    ) -> tuple[Step, LearningRate]:
+        """A step of new optimizers, which knows nothing of what was compiled before."""
+        training, variant, device = (
+            self._spec.experiment.training, self._spec.variant, self._device
+        )  # fmt: skip
+
+        def objective(output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+            loss, terms = self._objective(output, labels)
+            return loss + probes.term(), terms
+
+        optimizers = make_optimizers(
+            training, self._model, device.torch_device, capturable=device.captures_graphs
+        )
+        rate = LearningRate(training, self._spec.experiment.num_steps, optimizers)
+        hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
+        maker = StepMaker(
+            self._model, objective, optimizers, precision, training, hooks, self._together
+        )
+        if form != "compiled":
+            return maker.make("forward", leave_alone), rate
+        torch._dynamo.reset()
+        return maker.make(variant.scope, make_compiler(variant)), rate
+
+
+def _rows(probes: DropoutProbes, drawn: Tensor) -> Iterator[dict[str, Any]]:
+    for index, (place, numbers) in enumerate(zip(probes.places, drawn.tolist(), strict=True)):
+        tried, zeros, total, squares, backward = numbers
+        yield {
+            "number": index,
+            "operation": place.operation,
+            "p": place.p,
+            "tried": int(tried),
+            "zeros": int(zeros),
+            "sum": total,
+            "squares": squares,
+            "backward": backward,
+        }

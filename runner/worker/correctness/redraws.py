@@ -1,0 +1,142 @@
+"""The same step many times, each with other random numbers, under a compiler and without.
+
+All steps start from the state that training ended in and see the same samples, so they differ by
+what they draw alone, and a correct backend's changes of the weights are draws from the
+distribution of those without a compiler. What is kept of them is how far they lie apart.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from breakeven.runner.worker.device.base import Device
+
+NUM_FIRST = 2
+"""Draws of each kind that tell whether the backend draws the numbers that eager draws."""
+NUM_DRAWS = 12
+"""Draws of each kind if it does not (docs/decisions/parity-with-other-random-numbers.md)."""
+SAME_SHARE = 0.25
+"""Numbers are the same if squared distances to eager's step with the same seed are below this share
+of those between eager's steps with different seeds."""
+MAX_ELEMENTS = 4096
+"""Elements that are looked at of a tensor, evenly spread."""
+SEED_OFFSET = 7_919
+ROOM = 2
+"""Times what a copy of the weights takes must be free on a device for the copy to lie there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redraws:
+    """What two times as many steps came to: first those without a compiler, then those under it,
+    in the order of their seeds."""
+
+    losses: list[float]
+    distances: dict[str, list[float]]
+    """By parameter, squared distances between the changes that pairs of steps made: (0, 1), (0, 2),
+    ..., (1, 2), and so on."""
+    changes: dict[str, float]
+    """By parameter, mean squared size of the changes that steps without a compiler made."""
+
+    @property
+    def num_draws(self) -> int:
+        return len(self.losses) // 2
+
+    @property
+    def same_seed(self) -> float:
+        """Mean squared distance, over all tensors, between steps of both kinds with one seed."""
+        count = self.num_draws
+        return self._mean(lambda i, j: j == i + count)
+
+    @property
+    def other_seeds(self) -> float:
+        """The same between steps without a compiler with different seeds."""
+        count = self.num_draws
+        return self._mean(lambda i, j: j < count)
+
+    @property
+    def draws_the_same(self) -> bool:
+        """Whether the backend draws the numbers that are drawn without a compiler."""
+        return self.same_seed <= SAME_SHARE * self.other_seeds
+
+    def _mean(self, wanted: Callable[[int, int], bool]) -> float:
+        size = len(self.losses)
+        pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
+        places = [place for place, pair in enumerate(pairs) if wanted(*pair)]
+        sums = [sum(distances[place] for place in places) for distances in self.distances.values()]
+        return sum(sums) / len(places)
+
+
+class TensorState:
+    """Parameters, buffers and what optimizers remember, as they are now; put back in place, so that
+    compiled code and captured graphs find them where they were. The copy lies beside them where
+    there is room: it is put back dozens of times."""
+
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], device: Device
+    ) -> None:
+        memories = [entry for one in optimizers for entry in one.state.values()]
+        self._tensors = [*model.parameters(), *model.buffers()]
+        self._tensors += [t for entry in memories for t in entry.values() if isinstance(t, Tensor)]
+        has_room = device.free_bytes >= ROOM * sum(tensor.nbytes for tensor in self._tensors)
+        self._values = [
+            tensor.detach().to(tensor.device if has_room else "cpu", copy=True)
+            for tensor in self._tensors
+        ]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for tensor, value in zip(self._tensors, self._values, strict=True):
+            tensor.copy_(value)
+
+
+def redraw(
+    model: nn.Module,
+    state: TensorState,
+    step: Callable[[], Tensor],
+    compiled_step: Callable[[], Tensor],
+    *,
+    seed: int,
+    num_draws: int,
+) -> Redraws:
+    """`state` is that of the model and its optimizers; it is put back after each step.
+
+    A step gives its loss.
+    """
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    before = _sampled(parameters)
+    losses: list[Tensor] = []
+    changes: list[dict[str, Tensor]] = []
+    for one in (step, compiled_step):
+        for draw in range(num_draws):
+            torch.manual_seed(seed + SEED_OFFSET + draw)
+            losses.append(one().detach().clone())
+            after = _sampled(parameters)
+            changes.append({name: after[name] - before[name] for name in parameters})
+            state.restore()
+    stacked = {
+        name: torch.stack([change[name] for change in changes]).cpu().double()
+        for name in parameters
+    }
+    return Redraws(
+        losses=torch.stack(losses).float().tolist(),
+        distances={name: _distances(one) for name, one in stacked.items()},
+        changes={
+            name: float(one[:num_draws].square().sum(1).mean()) for name, one in stacked.items()
+        },
+    )
+
+
+def _sampled(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    return {
+        name: parameter.detach().flatten()[:: -(-parameter.numel() // MAX_ELEMENTS)].float().clone()
+        for name, parameter in parameters.items()
+    }
+
+
+def _distances(changes: Tensor) -> list[float]:
+    """Squared, of all pairs in their order; four digits, because they are many."""
+    rows, columns = torch.triu_indices(len(changes), len(changes), offset=1)
+    squares = (changes[rows] - changes[columns]).square().sum(1)
+    return [float(f"{square:.4g}") for square in squares.tolist()]

@@ -1,0 +1,269 @@
+"""One model on one batch, always from the same weights: what comes out, tensor by tensor.
+
+What layers put out is kept by forward hooks, set before anything is compiled, so that Dynamo traces
+them with the layers: each output becomes one of the graph's own. That makes it another graph. What
+is an output has to be written to memory, so kernels that were one are apart, and a fault of their
+fusion may not come.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.training import MODEL_LOSS
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
+from breakeven.runner.worker.data.splits import MicroBatch, Split
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
+
+
+class Name(NamedTuple):
+    """Which tensor of an outcome it is."""
+
+    quantity: Literal["activation", "output", "loss", "gradient", "parameter", "buffer"]
+    tensor: str
+
+
+Outcome = dict[Name, Tensor]
+"""What a trial leaves behind, on the device."""
+
+
+MAX_LAYERS = 100
+MAX_ELEMENTS = 2**17
+"""Of each output that are kept, drawn once for all of its size; 1 MB in double precision."""
+SEED = 15
+
+
+class LayerOutputs:
+    """Keeps what the layers of a model put out, in the order in which they were done."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[str, Tensor]] = []
+
+    @contextmanager
+    def of(self, model: nn.Module) -> Iterator[None]:
+        """Watches a model; what was kept of another one before is forgotten."""
+        self._kept = []
+        handles = [
+            layer.register_forward_hook(_keeper(self._kept, name))
+            for name, layer in watched(model).items()
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def take(self) -> Outcome:
+        """By layer; a layer that was called again has its number behind its name."""
+        calls: dict[str, int] = {}
+        found: Outcome = {}
+        for layer, output in self._kept:
+            calls[layer] = calls.get(layer, 0) + 1
+            title = layer if calls[layer] == 1 else f"{layer} (call {calls[layer]})"
+            found[Name("activation", title)] = _sampled(output)
+        self._kept.clear()
+        return found
+
+
+def watched(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers whose outputs are kept, by name: whole levels of the model from the outside in, so
+    that equal blocks are treated alike, as long as there are not more than `MAX_LAYERS`."""
+    levels: dict[int, dict[str, nn.Module]] = {}
+    for name, layer in model.named_modules():
+        # A list is never called, and the others hand on what they are given.
+        if name and not isinstance(layer, (nn.ModuleList, nn.ModuleDict, _DropoutNd, nn.Identity)):
+            levels.setdefault(name.count("."), {})[name] = layer
+    found: dict[str, nn.Module] = {}
+    for _, layers in sorted(levels.items()):
+        if len(found) + len(layers) > MAX_LAYERS:
+            break
+        found |= layers
+    return found
+
+
+def _keeper(kept: list[tuple[str, Tensor]], name: str) -> Callable[..., None]:
+    def keep(layer: nn.Module, arguments: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) and len(output) > 0 else output
+        if isinstance(first, Tensor) and first.is_floating_point():
+            kept.append((name, first.detach()))
+
+    return keep
+
+
+def _sampled(output: Tensor) -> Tensor:
+    flat = output.flatten()
+    if len(flat) <= MAX_ELEMENTS:
+        return flat.clone()
+    generator = torch.Generator().manual_seed(SEED)
+    places = torch.randint(len(flat), (MAX_ELEMENTS,), generator=generator)
+    return flat[places.to(flat.device)]
+
+
+BASELINE = Variant(label="baseline", role="baseline")
+
+
+class Trial:
+    """Trains or asks copies of the workload's model, each on the first batch of the samples."""
+
+    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device):
+        """The workload's model is on the device already, and is never changed."""
+        self._experiment = experiment
+        self._workload = workload
+        self._train = partial(_train, capturable=device.captures_graphs)
+        samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
+        self._samples = samples.to(device.torch_device)
+
+    def run(self, part: Part, variant: Variant, layers: LayerOutputs | None = None) -> Outcome:
+        """The outcome under a variant, in the experiment's precision. With `layers` also what they
+        put out, all of the first iteration: later ones start from other weights."""
+        model = copy.deepcopy(self._workload.model)
+        if variant.scope == "blocks" and variant.backend is not None:
+            compile_blocks(model, variant)
+        return self._run(part, variant, model, self._samples, self._experiment, layers)
+
+    def reference(self, part: Part, layers: LayerOutputs | None = None) -> Outcome:
+        """The baseline's outcome in double precision; `layers` as in `run`."""
+        training = replace(self._experiment.training, precision="float32", scaler_options={})
+        return self._run(
+            part,
+            BASELINE,
+            copy.deepcopy(self._workload.model).double(),
+            _double(self._samples),
+            replace(self._experiment, training=training),
+            layers,
+        )
+
+    def _run(
+        self,
+        part: Part,
+        variant: Variant,
+        model: nn.Module,
+        samples: Split,
+        experiment: ExperimentSpec,
+        layers: LayerOutputs | None,
+    ) -> Outcome:
+        torch.manual_seed(experiment.training.seed)
+        work = self._train if part == "training" else _answer
+        workload = replace(self._workload, model=model)
+        if layers is None:
+            return work(model, workload, samples, experiment, variant)
+        once = replace(experiment, accuracy=replace(experiment.accuracy, iterations=1))
+        with layers.of(model):
+            outcome = work(model, workload, samples, once, variant)
+        return {**layers.take(), **outcome}
+
+
+class _ObservedObjective(Objective):
+    """Hands out the logits where a step has room for the terms of its loss."""
+
+    def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        total, _ = super().__call__(output, labels)
+        return total, logits_of(output).detach()
+
+
+class _Gradients(Callback):
+    """Keeps the gradients of the last step; a parameter without one has a gradient of 0."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.by_name: dict[str, Tensor] = {}
+        self._scaler = scaler
+
+    @torch.no_grad()
+    def after_backward(self, state: TrainingState) -> None:
+        scale = self._scaler.get_scale() if self._scaler.is_enabled() else 1.0
+        self.by_name = {
+            name: torch.zeros_like(p) if p.grad is None else p.grad.to_dense() / scale
+            for name, p in state.model.named_parameters()
+        }
+
+
+def _train(
+    model: nn.Module,
+    workload: Workload,
+    samples: Split,
+    experiment: ExperimentSpec,
+    variant: Variant,
+    *,
+    capturable: bool,
+) -> Outcome:
+    """Loss, logits and gradients of the last step, and the weights and buffers after it."""
+    training, device = experiment.training, samples.labels.device
+    precision = MixedPrecision(training, device)
+    optimizers = make_optimizers(training, model.train(), device, capturable=capturable)
+    gradients = _Gradients(precision.scaler)
+    hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
+    objective = _ObservedObjective(training, workload)
+    maker = StepMaker(model, objective, optimizers, precision, training, hooks)
+    step = maker.make(variant.scope, make_compiler(variant))
+    inputs = samples.batch(torch.arange(len(samples), device=device))
+    batch = MicroBatch(inputs, torch.ones((), device=device))
+    for _ in range(experiment.accuracy.iterations):
+        if variant.captures_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        result = step([batch])
+    assert result.terms is not None
+    return {
+        Name("output", "logits"): result.terms,
+        Name("loss", "loss"): result.loss,
+        **{Name("gradient", name): tensor for name, tensor in gradients.by_name.items()},
+        **{Name("parameter", name): p.detach() for name, p in model.named_parameters()},
+        **{Name("buffer", n): b for n, b in model.named_buffers() if b.is_floating_point()},
+    }
+
+
+@torch.no_grad()
+def _answer(
+    model: nn.Module,
+    workload: Workload,
+    samples: Split,
+    experiment: ExperimentSpec,
+    variant: Variant,
+) -> Outcome:
+    """Loss and logits of the last of several forward passes."""
+    training = experiment.training
+    objective = Objective(training, workload)
+    inference = Inference(
+        model,
+        MixedPrecision(training, samples.labels.device),
+        variant,
+        len(samples),
+        own_loss=MODEL_LOSS in objective.names,
+    )
+    for _ in range(experiment.accuracy.iterations):
+        compiled = variant.backend is not None
+        (answer,) = [one.answer(compiled=compiled) for one in inference.questions(samples)]
+        loss, _terms = objective(answer.output, answer.labels)
+    return {Name("output", "logits"): answer.logits, Name("loss", "loss"): loss}
+
+
+def _first(split: Split, count: int) -> Split:
+    return replace(
+        split,
+        inputs={name: tensor[:count] for name, tensor in split.inputs.items()},
+        labels=split.labels[:count],
+        num_targets=split.num_targets[:count],
+    )
+
+
+def _double(split: Split) -> Split:
+    def widened(tensor: Tensor) -> Tensor:
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    inputs = {name: widened(tensor) for name, tensor in split.inputs.items()}
+    return replace(split, inputs=inputs, labels=widened(split.labels))

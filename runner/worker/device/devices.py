@@ -1,0 +1,158 @@
+"""Which devices this machine has, by the names that specifications give them; the CPUs and Apple's
+devices through Metal (MPS), of which nothing could be tried: no such device was at hand.
+"""
+
+import platform
+import resource
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.device.base import (
+    NOT_RECORDED,
+    NOT_TRIED,
+    Device,
+    Driver,
+    EventClock,
+    MemoryUse,
+    Unavailable,
+    WallClock,
+)
+from breakeven.runner.worker.device.cuda import CudaDevice, RocmDevice
+
+
+class CpuDevice(Device):
+    """All CPUs that the run may use."""
+
+    type = "cpu"
+    works_by_itself = False
+    profiler_activities = (ProfilerActivity.CPU,)
+    _can_reset = True
+
+    @property
+    def name(self) -> str:
+        return cpu_name()
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def reset_memory(self) -> None:
+        """Linux can set back the mark of the peak resident set (`/proc/self/clear_refs`, proc(5));
+        where that is refused a block's own peak is not known, and None."""
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            self._can_reset = False
+
+    def memory_use(self) -> MemoryUse:
+        peak = _resident_high_water_bytes() if self._can_reset else None
+        return MemoryUse(peak_bytes=peak, reserved_bytes=None)
+
+    def open_driver(self, experiment_id: str) -> None:
+        return None
+
+
+def cpu_name() -> str:
+    """Model name of the processor, as precise as the system tells it."""
+    try:
+        with open("/proc/cpuinfo") as cpuinfo:
+            for line in cpuinfo:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _resident_high_water_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+RANDOM_STATE = "mps"
+"""Name of the generator's state in a checkpoint."""
+
+
+class MpsClock(EventClock):
+    """Recording an event hands the work so far to the device, which it would otherwise be when
+    there is enough of it, and does not wait for it."""
+
+    def _synchronize(self) -> None:
+        torch.mps.synchronize()
+
+    def _new_event(self) -> torch.mps.Event:
+        return torch.mps.Event(enable_timing=True)
+
+    def _record(self, event: torch.mps.Event) -> None:
+        event.record()
+
+
+class MpsDevice(Device):
+    """The GPU of an Apple chip, `mps`."""
+
+    type = "mps"
+    notes = (
+        NOT_TRIED,
+        "Allocated memory was not recorded: on MPS torch keeps no count of its peak.",
+    )
+
+    @property
+    def name(self) -> str:
+        return torch.backends.mps.get_name()
+
+    def clock(self) -> MpsClock:
+        return MpsClock()
+
+    def memory_use(self) -> MemoryUse:
+        """What Metal has given to this process; of a highest amount torch keeps no count here."""
+        return MemoryUse(peak_bytes=None, reserved_bytes=torch.mps.driver_allocated_memory())
+
+    def open_driver(self, experiment_id: str) -> Driver:
+        raise Unavailable(f"{NOT_RECORDED}: Metal does not tell them.")
+
+    def synchronize(self) -> None:
+        torch.mps.synchronize()
+
+    def seed(self, number: int) -> None:
+        super().seed(number)
+        torch.mps.manual_seed(number)
+
+    def random_state(self) -> dict[str, Tensor]:
+        return {RANDOM_STATE: torch.mps.get_rng_state()}
+
+    def set_random_state(self, state: dict[str, Any]) -> None:
+        torch.mps.set_rng_state(state[RANDOM_STATE])
+
+
+def device_class(name: str) -> type[Device]:
+    """What a device of that name is, whether this machine has it or not."""
+    classes = {
+        "cpu": CpuDevice,
+        "cuda": RocmDevice if torch.version.hip else CudaDevice,
+        "mps": MpsDevice,
+    }
+    return classes[name.partition(":")[0]]
+
+
+def devices() -> dict[str, Device]:
+    """Every device by its name, the CPU first."""
+    names = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return {name: device_class(name)(torch.device(name)) for name in names}
+
+
+def open_device(name: str) -> Device:
+    """The device of that name, selected; raises `WorkloadError` if this machine lacks it."""
+    found = devices()
+    if name not in found:
+        seen = f"torch {torch.__version__} sees {', '.join(found)}"
+        raise WorkloadError(f"devices = {name!r}: {seen}; choose one of these")
+    found[name].select()
+    return found[name]

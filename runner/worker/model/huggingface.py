@@ -1,0 +1,213 @@
+"""Models of transformers from their default configurations, as the Dynamo harness builds them, or
+smaller for trials on small machines.
+"""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.workload import SuiteModelName
+from breakeven.runner.worker.model.models import without_dropout
+from breakeven.runner.worker.model.workload import (
+    TOKEN_METRICS,
+    Align,
+    Workload,
+    align_classes,
+    align_next_tokens,
+    random_dataset,
+)
+
+LAYERS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+    "num_decoder_layers",
+)  # fmt: skip
+HEADS = (
+    "num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads",
+    "decoder_attention_heads", "attention_heads",
+)  # fmt: skip
+WIDTHS = (
+    "hidden_size", "n_embd", "dim", "d_model", "embedding_size", "word_embed_proj_dim",
+    "intermediate_size", "hidden_dim", "d_ff", "d_inner", "encoder_ffn_dim", "decoder_ffn_dim",
+    "ffn_dim", "cross_attention_hidden_size",
+)  # fmt: skip
+SMALLEST_VOCABULARY = 100
+"""Room for the special tokens of every model."""
+
+
+def shrink(config: Any, divisor: int) -> None:
+    """Divides the sizes of a configuration, rounding down to 1 at least.
+
+    The widths shrink as the attention heads do, so that a head keeps its size. The lengths that a
+    model can read stay.
+    """
+    if divisor == 1:
+        return
+    heads = next((value for name in HEADS if (value := _own(config, name))), divisor)
+    fewer = max(1, heads // divisor)
+    _cut_lists_by_layer(config, divisor)
+    for name in LAYERS:
+        _divide(config, name, lambda value: max(1, value // divisor))
+    for name in HEADS:
+        _divide(config, name, lambda value: max(1, value * fewer // heads))
+    for name in WIDTHS:
+        _divide(config, name, lambda value: value * fewer // heads)
+    _divide(config, "vocab_size", lambda value: max(SMALLEST_VOCABULARY, value // divisor))
+
+
+def _cut_lists_by_layer(config: Any, divisor: int) -> None:
+    """Keeps the first entries of what a configuration says of each layer."""
+    layers = next((value for name in LAYERS if (value := _own(config, name))), None)
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list) and len(value) == layers:
+            setattr(config, name, value[: max(1, layers // divisor)])
+
+
+def _own(config: Any, name: str) -> int | None:
+    """A size under the name that the configuration itself has for it; None if it has none.
+
+    transformers knows common names as well, which stand for those: no size may be divided twice.
+    """
+    is_alias = name in config.attribute_map
+    value = None if is_alias else getattr(config, name, None)
+    return value if isinstance(value, int) else None
+
+
+def _divide(config: Any, name: str, divide: Callable[[int], int]) -> None:
+    value = _own(config, name)
+    if value is not None:
+        setattr(config, name, divide(value))
+
+
+CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AllenaiLongformerBase": (
+        "LongformerForMaskedLM",
+        {
+            "attention_window": [512] * 12,
+            "max_position_embeddings": 4098,
+            "vocab_size": 50265,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "sep_token_id": 2,
+        },
+    ),
+    "CamemBert": (
+        "CamembertForMaskedLM",
+        {
+            "max_position_embeddings": 514,
+            "vocab_size": 32005,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+        },
+    ),
+    "DistillGPT2": ("GPT2LMHeadModel", {"n_layer": 6}),
+    "GoogleFnet": ("FNetForMaskedLM", {}),
+    "T5Small": ("T5ForConditionalGeneration", {}),
+    "YituTechConvBert": ("ConvBertForMaskedLM", {}),
+}
+"""Names of the harness that are no class of transformers: the class, and in what the configuration
+that the harness fetches from the hub differs from the default."""
+PADDED_WITH_0 = ("GPT2ForSequenceClassification", "GPTNeoForSequenceClassification", "Roberta")
+"""Models, by the beginning of their name, that need a padding token and have none that fits."""
+READS_ONE_TOKEN = "Roberta"
+"""Its default configuration has no position for a padding of 0 but the first, so that all tokens
+are 0 in the harness."""
+FEEDS_THE_DECODER = ("T5", "M2M100", "MT5", "BlenderbotForConditionalGeneration")
+ENDS_WITH_EOS = "Bart"
+"""Models whose name holds this expect a text's end as the last token."""
+
+
+def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
+    """Raises `WorkloadError` for a name that transformers does not have or cannot build."""
+    name = chosen.name
+    kind, config = configuration(name, chosen.divisor)
+    config = without_dropout(config, experiment)
+    torch.manual_seed(experiment.training.seed)
+    try:
+        model = kind(config)
+    except Exception as error:
+        raise WorkloadError(
+            f"model.source = 'huggingface:{name}': transformers {transformers.__version__} cannot "
+            f"build it: {type(error).__name__}: {error}"
+        ) from error
+    # After it was built, as the harness does: T5's decoder has a configuration of its own by then.
+    model.config.use_cache = False
+    return Workload(
+        model=AnswersQuestions(model) if name.endswith("QuestionAnswering") else model,
+        data=random_dataset(
+            experiment,
+            lambda count, random: _samples(name, config, experiment, count, random),
+            config.vocab_size,
+        ),
+        metrics=TOKEN_METRICS,
+        align=_align(name),
+    )
+
+
+class AnswersQuestions(nn.Module):
+    """Takes where an answer starts and ends as one tensor of labels, (samples, 2)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, labels: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        """`loss`, and as `logits` those of start and end, (samples, 2, tokens)."""
+        output = self.model(**inputs, start_positions=labels[:, 0], end_positions=labels[:, 1])
+        logits = torch.stack([output.start_logits, output.end_logits], dim=1)
+        return {"loss": output.loss, "logits": logits}
+
+
+def configuration(name: str, divisor: int) -> tuple[Any, Any]:
+    """The class of a model, and its configuration."""
+    class_name, differences = CONFIGURATIONS.get(name, (name, {}))
+    kind: Any = getattr(transformers, class_name, None)
+    if not hasattr(kind, "config_class"):
+        near = difflib.get_close_matches(class_name, dir(transformers), n=3)
+        raise WorkloadError(
+            f"model.source = 'huggingface:{name}': transformers {transformers.__version__} has no "
+            f"model {class_name!r}" + (f"; it has {', '.join(near)}" if near else "")
+        )
+    config = kind.config_class(**differences)
+    if name.startswith(PADDED_WITH_0):
+        config.pad_token_id = 0
+    if name.endswith("SequenceClassification"):
+        # Left open, transformers settles it in the first forward, and the changed configuration
+        # makes Dynamo compile the whole step a second time.
+        config.problem_type = "single_label_classification"
+    shrink(config, divisor)
+    return kind, config
+
+
+def _samples(
+    name: str, config: Any, experiment: ExperimentSpec, count: int, random: torch.Generator
+) -> tuple[dict[str, Tensor], Tensor]:
+    length = experiment.data.sequence_length
+
+    def draw(below: int, *shape: int) -> Tensor:
+        return torch.randint(below, shape, generator=random)
+
+    tokens = draw(1 if name.startswith(READS_ONE_TOKEN) else config.vocab_size, count, length)
+    if ENDS_WITH_EOS in name:
+        tokens[:, -1] = config.eos_token_id
+    inputs = {"input_ids": tokens}
+    if name.startswith(FEEDS_THE_DECODER):
+        inputs["decoder_input_ids"] = tokens
+    if name.endswith("QuestionAnswering"):
+        return inputs, draw(length, count, 2)
+    if name.endswith("SequenceClassification"):
+        return inputs, draw(config.num_labels, count)
+    return inputs, draw(config.vocab_size, count, length)
+
+
+def _align(name: str) -> Align:
+    next_token = name.endswith(("CausalLM", "GPT2"))
+    return align_next_tokens if next_token else align_classes

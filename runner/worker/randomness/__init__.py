@@ -1,1 +1,0 @@
-"""What is asked of a backend that draws other random numbers than torch does without a compiler."""

@@ -1,0 +1,209 @@
+"""The run's process where a run has several ranks: it starts them through torchrun's elastic launch
+and says how they ended."""
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.meetings import (
+    Meeting,
+    Meetings,
+    free_port,
+    own_address,
+    wait_for_others,
+)
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
+from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.ranks.switchboard import (
+    RankFailure,
+    Switchboard,
+)
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig
+
+RANK_MODULE = "breakeven.runner.worker.ranks.rank"
+LOOPBACKS = ("lo", "lo0")
+"""What the device that leads nowhere else is called, on Linux and on macOS."""
+COMING_SECONDS = 600.0
+"""How long the first machine of several waits for the others, and they for it."""
+TELLING_SECONDS = 3.0
+"""How long another machine may take to say why it failed."""
+CONSEQUENCE = re.compile(r"[Cc]onnection (closed|reset|refused)|Socket Timeout|NCCL|Broken pipe")
+"""What ranks say when others are gone."""
+
+
+def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
+    """Runs all ranks to their end. What went wrong is in the journal then."""
+    prepare(spec, run)
+    pipes = os.environ.pop(TURN_PIPES_VARIABLE, "")
+    board = Switchboard([int(fd) for fd in pipes.split(",") if fd])
+    try:
+        if spec.experiment.nodes > 1:
+            failure = _with_others(run, spec, board)
+        else:
+            failure = run_ranks(run, spec, board)
+        if failure is None:
+            return WorkerExit.FINISHED
+        if board.was_abandoned or failure.status == WorkerExit.CANCELLED:
+            return WorkerExit.CANCELLED
+        return _write_down(run, spec, failure)
+    finally:
+        board.close()
+
+
+def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> RankFailure | None:
+    """The same on the first of several machines, which calls the others."""
+    data_dir = DataDir(run.path.parent.parent)
+    meetings = Meetings(data_dir)
+    meeting = Meeting(
+        run_id=run.run_id, attempt=run.attempt, nodes=spec.experiment.nodes,
+        address=own_address(data_dir), port=free_port(), devices=spec.experiment.devices,
+    )  # fmt: skip
+    meetings.call(meeting)
+    signal.signal(signal.SIGTERM, _leave)  # until elastic has a handler of its own
+    try:
+        if not wait_for_others(meetings, meeting, COMING_SECONDS):
+            came = 1 + meetings.num_here(run.run_id)
+            message = (
+                f"{came} of {meeting.nodes} machines were there within {COMING_SECONDS:g} s: have "
+                "`breakeven join` run on the others, with the same data folder"
+            )
+            fields = {"error": "MachinesMissing", "message": message}
+            return RankFailure(0, WorkerExit.FAILED, fields)
+        failure = run_ranks(run, spec, board, meeting)
+        if failure is not None and failure.status != WorkerExit.CANCELLED:
+            time.sleep(TELLING_SECONDS)
+            return _from_afar(meetings, run.run_id) or failure
+        return failure
+    finally:
+        meetings.close(run.run_id)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(WorkerExit.CANCELLED)
+
+
+def _from_afar(meetings: Meetings, run_id: str) -> RankFailure | None:
+    """What another machine says was wrong there, unless that came of what was wrong elsewhere: that
+    the connection to another rank was closed."""
+    told = [RankFailure(**one) for one in meetings.failures(run_id)]
+    own = [one for one in told if not CONSEQUENCE.search(str(one.fields.get("message")))]
+    return own[0] if own else None
+
+
+def run_ranks(
+    run: RunDir, spec: RunSpec, board: Switchboard, meeting: Meeting | None = None, number: int = 0
+) -> RankFailure | None:
+    """Starts the ranks of this machine, which is that `number` of a meeting, and waits until all
+    have ended; why they failed, with the status CANCELLED if they were asked to stop."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    # What elastic has to say of a failure is said here, in the run's own words.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        rendezvous = [] if meeting is not None else [f"{folder}/ranks"]
+        if meeting is None:
+            _stay_on_this_machine()
+        started = elastic_launch(_config(spec, folder, meeting, number), sys.executable)
+        try:
+            started("-u", "-m", RANK_MODULE, str(run.path), board.address, *rendezvous)
+        except SignalException:
+            return RankFailure(0, WorkerExit.CANCELLED, {})
+        except ChildFailedError as error:
+            failure = _first_failure(board, error)
+            board.close()
+            return failure
+    return None
+
+
+def _stay_on_this_machine() -> None:
+    """Has ranks talk over the loopback device where no other one is named, and meet in a file: in
+    the network, nobody needs to be let in."""
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    for _, name in socket.if_nameindex():
+        if name in LOOPBACKS:
+            for library in ("GLOO", "NCCL"):
+                os.environ.setdefault(f"{library}_SOCKET_IFNAME", name)
+
+
+def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) -> "LaunchConfig":
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig
+
+    nodes = 1 if meeting is None else meeting.nodes
+    # On one machine, in a file: a store of torch's listens to the whole network, asks nobody who
+    # they are, and what somebody puts there the agent unpickles, which is to run it.
+    where: dict[str, Any] = {
+        "rdzv_backend": "c10d", "rdzv_endpoint": f"{folder}/agent", "local_addr": "localhost",
+        "rdzv_configs": {"store_type": "file"},
+    }  # fmt: skip
+    if meeting is not None:
+        # Which machine is the first one is known: it has the turn and the journal.
+        where = {
+            "rdzv_backend": "static",
+            "rdzv_endpoint": f"{meeting.address}:{meeting.port}",
+            "rdzv_configs": {"rank": number, "timeout": int(COMING_SECONDS)},
+        }
+    return LaunchConfig(
+        min_nodes=nodes,
+        max_nodes=nodes,
+        nproc_per_node=len(spec.experiment.devices),
+        run_id=spec.run_id,
+        max_restarts=0,
+        monitor_interval=0.1,
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
+        **where,
+    )
+
+
+def _first_failure(board: Switchboard, error: "ChildFailedError") -> RankFailure:
+    """A rank that was killed, here or by somebody, could say nothing, and what others say is a
+    consequence: a peer closed the connection, they were asked to stop. Else what was heard first.
+    """
+    heard = sorted(board.failures, key=lambda one: one.status is not None)
+    if heard and heard[0].status is None:
+        return heard[0]
+    for rank, ended in error.failures.items():
+        if ended.exitcode < 0:
+            return _lost(rank, ended.exitcode)
+    told = [failure for failure in heard if failure.status != WorkerExit.CANCELLED]
+    if told or heard:
+        return (told or heard)[0]
+    rank, first = error.get_first_failure()
+    return _lost(rank, first.exitcode)
+
+
+def _lost(rank: int, exitcode: int) -> RankFailure:
+    _, reason = explain(exitcode)
+    return RankFailure(rank, None, {"error": "RankLost", "message": f"rank {rank}: {reason}"})
+
+
+def _write_down(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
+    """Nobody else writes into the journal any more."""
+    from breakeven.runner.worker.event_log import EventLog
+
+    device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]
+    fields = {"traceback": "", "out_of_memory": False, **failure.fields}
+    sys.stderr.write(f"rank {failure.rank} ({device}): {fields['message']}\n")
+    try:
+        log = EventLog(run.events_file)
+        log.append("error", rank=failure.rank, **fields)
+        log.close()
+    except OSError:
+        return WorkerExit.DISK_FULL
+    return WorkerExit.RANK_LOST if failure.status is None else WorkerExit(failure.status)

@@ -1,0 +1,205 @@
+"""One rank of a run, started by torchrun's elastic launch:
+
+python -m breakeven.runner.worker.ranks.rank RUN_FOLDER SWITCHBOARD [RENDEZVOUS_FILE]
+
+A socket to the run's process is its lifeline: the rank ends when that process does. Rank 0 has the
+turn from the supervisor and shares it.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.placement import placed
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import Turn, TurnTaker
+from breakeven.runner.worker.event_log import EventLog, SilentLog
+from breakeven.runner.worker.process import describe_failure, leave_in_time, loading, status_after
+from breakeven.runner.worker.turn_source import end_abandoned, leave
+
+if TYPE_CHECKING:
+    from breakeven.runner.worker.group import RankGroup
+
+BEAT_SECONDS = 1.0
+PR_SET_PDEATHSIG = 1
+
+
+class Lifeline:
+    """Beats in a thread of its own, and kills this process when nobody listens any more."""
+
+    def __init__(self, rank: int, address: str) -> None:
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(address)
+        self._lock = threading.Lock()
+        self._is_open = True
+        _die_with_parent()
+        self.say("hello", rank=rank, pid=os.getpid())
+        _, self.turn_fds, *_ = socket.recv_fds(self._connection, 1, 2)
+        """Descriptors of the turn pipes; empty but for rank 0 of a run that is supervised."""
+        threading.Thread(target=self._beat, name="beats", daemon=True).start()
+        threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
+
+    def say(self, word: str, **fields: Any) -> None:
+        """Tells the run's process something; one that is gone is told nothing."""
+        data = json.dumps({"say": word, **fields}).encode() + b"\n"
+        with self._lock, contextlib.suppress(OSError):
+            self._connection.sendall(data)
+
+    def close(self) -> None:
+        """Nothing is said or heard any more."""
+        self._is_open = False
+
+    def _beat(self) -> None:
+        while self._is_open:
+            time.sleep(BEAT_SECONDS)
+            self.say("beat")
+
+    def _watch(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._connection.recv(1):
+                pass
+        if self._is_open:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _die_with_parent() -> None:
+    """A stopped process cannot watch anything; on Linux the kernel ends it with its parent."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+STOPPING_SECONDS = 2.0
+"""How long ranks that were asked to stop may take to come to the end of a block: less than a run on
+one device has, because the run's process ends after them."""
+
+
+class Termination:
+    """SIGTERM to a rank: noted at once and acted on in time, also while the main thread waits in a
+    collective, where Python runs no handler."""
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        """`save` writes down what is buffered."""
+        self.is_asked = False
+        self.when_asked: Callable[[], None] = lambda: None
+        self._save = save
+        self._woken, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        self._wakes = wakes
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _nothing)
+        threading.Thread(target=self._listen, name="termination", daemon=True).start()
+
+    def _listen(self) -> None:
+        while not set(self._woken.recv(16)) & {signal.SIGTERM, signal.SIGINT}:
+            pass
+        self.is_asked = True
+        self.when_asked()
+        time.sleep(STOPPING_SECONDS)
+        leave(self._save, WorkerExit.CANCELLED)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """A signal without a handler would end the process before anything is saved."""
+
+
+class SharedTurns:
+    """Turns as every rank gets them. Whether to stop is agreed on between blocks alone, because a
+    rank that left a block early would leave the others waiting in it."""
+
+    def __init__(
+        self, group: "RankGroup", source: TurnTaker | None, termination: Termination
+    ) -> None:
+        """`source`: rank 0's, of a run that is supervised."""
+        self.stop_requested = False
+        self._group = group
+        self._source = source
+        self._termination = termination
+        self._round = -1
+        if source is not None:
+            termination.when_asked = source.interrupt
+            if termination.is_asked:
+                source.interrupt()
+
+    def ready(self) -> None:
+        self._group.gather(None)  # all ranks are here
+        if self._source is not None:
+            self._source.ready()
+
+    def wait(self) -> Turn | None:
+        (turn,) = self._group.share([self._next()] if self._group.rank == 0 else None)
+        self.stop_requested = turn is None
+        return turn
+
+    def done(self, *, finished: bool) -> None:
+        if self._source is not None:
+            self._source.done(finished=finished)
+
+    def _next(self) -> Turn | None:
+        if self._termination.is_asked:
+            return None
+        if self._source is not None:
+            return self._source.wait()
+        self._round += 1
+        return Turn(round=self._round, position=0)
+
+
+def main() -> int:
+    run = RunDir(Path(sys.argv[1]))
+    rank = int(os.environ["RANK"])
+    lifeline = Lifeline(rank, sys.argv[2])
+    log = EventLog(run.events_file) if rank == 0 else SilentLog()
+    termination = Termination(lambda: log.flush(durable=True))
+    try:
+        finished = _work(run, lifeline, log, termination)
+        log.close()
+        status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
+    except Exception as error:
+        fields = describe_failure(error)
+        status = WorkerExit.CANCELLED if termination.is_asked else status_after(error)
+        log.close_as_it_is()
+        lifeline.say("failed", status=status, **fields)
+    lifeline.close()
+    leave_in_time(status)
+    return status
+
+
+def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Termination) -> bool:
+    def abandoned() -> None:
+        lifeline.say("abandoned")
+        end_abandoned(lambda: log.flush(durable=True))
+
+    # The supervisor's death must be seen from the beginning on.
+    source = None
+    if lifeline.turn_fds:
+        read_fd, write_fd = lifeline.turn_fds
+        source = TurnTaker(read_fd, write_fd, abandoned)
+    spec = placed(spec_in_use(run), os.environ)
+    with loading():
+        from breakeven.runner.worker.device.devices import open_device
+        from breakeven.runner.worker.group import DistributedGroup
+        from breakeven.runner.worker.session import run_session
+
+    place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
+    device = open_device(place)
+    group = DistributedGroup(device, *sys.argv[3:])
+    turns = SharedTurns(group, source, termination)
+    finished = run_session(run, spec, log, turns, device, group)
+    group.close()
+    return finished
+
+
+if __name__ == "__main__":
+    sys.exit(main())

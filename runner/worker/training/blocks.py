@@ -1,0 +1,227 @@
+"""Blocks of steps: which steps make one, after which the model is evaluated, what they leave."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import EvaluationPoint
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.callbacks import OwnValue
+from breakeven.runner.worker.device.base import MemoryUse
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.group import ALONE, RankGroup, whole
+from breakeven.runner.worker.step.stepping import StepResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Consecutive steps of one epoch, timed without interruption."""
+
+    first_step: int
+    num_steps: int
+    epoch: int
+    window: int
+    """Place of the first step in its epoch."""
+    evaluate: bool
+    """Whether the model is evaluated when the block is over."""
+    ends_epoch: bool
+    warm_up: bool
+    """Whether the block is timed apart and never counts."""
+
+    @property
+    def end(self) -> int:
+        return self.first_step + self.num_steps
+
+
+def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Block]:
+    """All blocks of a run in their order, those before `first_step` left out.
+
+    A block is as long as the experiment says, or shorter where an epoch, the training, or the steps
+    to the next evaluation or checkpoint end. In the scenario `speed` there are no epochs, and the
+    first blocks from `first_step` on are a warm-up.
+    """
+    evaluation = experiment.evaluation
+    when = experiment.evaluates
+    first, last = first_step, experiment.num_steps
+    times_steps = experiment.kind.cycles_batches
+    steps_per_epoch = last if times_steps else experiment.steps_per_epoch
+    warm_up_ends = first + experiment.speed.warm_up_blocks * experiment.block_steps
+    while first < last:
+        epoch = first // steps_per_epoch
+        end = min(first + experiment.block_steps, (epoch + 1) * steps_per_epoch, last)
+        for every in _due_every(experiment):
+            end = min(end, (first // every + 1) * every)
+        evaluate = end == last and when != "never"
+        evaluate |= _is_due(when, evaluation.every, end, experiment)
+        yield Block(
+            first_step=first,
+            num_steps=end - first,
+            epoch=epoch,
+            window=first % steps_per_epoch,
+            evaluate=evaluate,
+            ends_epoch=end % steps_per_epoch == 0,
+            warm_up=times_steps and first < warm_up_ends,
+        )
+        first = end
+
+
+def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
+    """Numbers of steps after which something is due that must wait for the end of a block."""
+    if experiment.evaluates == "steps":
+        yield experiment.evaluation.every
+    if experiment.checkpoints.every is not None and experiment.checkpoints.unit == "steps":
+        yield experiment.checkpoints.every
+
+
+def _is_due(point: EvaluationPoint, every: int, step: int, experiment: ExperimentSpec) -> bool:
+    match point:
+        case "steps":
+            return step % every == 0
+        case "epochs":
+            return step % (every * experiment.steps_per_epoch) == 0
+        case _:
+            return False
+
+
+@dataclass
+class Steps:
+    """The steps of a block so far. What they computed stays on the device until it is over; forward
+    passes leave nothing but whether they compiled."""
+
+    losses: list[Tensor | None] = field(default_factory=list)
+    terms: list[Tensor] = field(default_factory=list)
+    gradient_norms: list[Tensor] = field(default_factory=list)
+    learning_rates: list[float] = field(default_factory=list)
+    compiled: list[bool] = field(default_factory=list)
+    samples: list[int | None] = field(default_factory=list)
+    """Of a script, which tells them, or None, in each step; like `tokens`."""
+    tokens: list[int | None] = field(default_factory=list)
+
+    def add(self, result: StepResult, learning_rate: float, *, copy: bool) -> None:
+        """Keeps a step's results; `copy` where the next step overwrites them in place."""
+        self.losses.append(result.loss.clone() if copy else result.loss)
+        if result.terms is not None:
+            self.terms.append(result.terms.clone() if copy else result.terms)
+        if result.gradient_norm is not None:
+            norm = result.gradient_norm
+            self.gradient_norms.append(norm.clone() if copy else norm)
+        self.learning_rates.append(learning_rate)
+
+    def __len__(self) -> int:
+        return len(self.compiled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockCost:
+    """What the clock and the allocator said of a block."""
+
+    seconds: list[float]
+    memory: MemoryUse
+    cpu_seconds: float = 0.0
+    """Of all threads of this process."""
+
+
+class BlockRecorder:
+    """Writes blocks down when they are over."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        loss_names: tuple[str, ...] = (),
+        values: list[OwnValue] | None = None,
+        group: RankGroup = ALONE,
+    ) -> None:
+        """`values` is emptied when they are written; whoever records one appends to it. `group`:
+        the ranks, each of which has a part of every loss."""
+        self._group = group
+        self._log = log
+        self._loss_names = loss_names
+        self._values = [] if values is None else values
+
+    def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
+        if not len(steps):
+            return
+        rows = self._rows(block, steps, cost)
+        self._write_ranks(block, turn, cost)
+        self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
+        self._log.append(
+            "block",
+            round=turn.round,
+            position=turn.position,
+            first_step=block.first_step,
+            num_steps=len(steps),
+            seconds=sum(cost.seconds),
+            compiled=any(steps.compiled),
+            warm_up=block.warm_up,
+            peak_memory_bytes=cost.memory.peak_bytes,
+            reserved_memory_bytes=cost.memory.reserved_bytes,
+            samples=_sum(steps.samples),
+            tokens=_sum(steps.tokens),
+        )
+        self.write_values()
+
+    def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
+        """What each rank's own clocks and allocator said of the block."""
+        if self._group.size == 1:
+            return
+        mine = {
+            "seconds": sum(cost.seconds),
+            "cpu_seconds": cost.cpu_seconds,
+            "peak_memory_bytes": cost.memory.peak_bytes,
+            "reserved_memory_bytes": cost.memory.reserved_bytes,
+        }
+        rows = [{"rank": rank, **one} for rank, one in enumerate(self._group.gather(mine))]
+        self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)
+
+    def write_values(self) -> None:
+        """Writes the numbers that callbacks recorded since the last time."""
+        for step, name, value in self._values:
+            self._log.append("value", step=step, name=name, value=float(value))
+        self._values.clear()
+
+    def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> list[dict[str, Any]]:
+        """The fields of the steps' events."""
+        unknown = [None] * len(steps)
+        columns = zip(
+            self._group.averaged(_read(steps.losses)) or unknown,
+            cost.seconds,
+            steps.compiled,
+            steps.learning_rates or unknown,
+            _read(steps.gradient_norms) or unknown,
+            strict=True,
+        )
+        rows: list[dict[str, Any]] = [
+            {
+                "step": step,
+                "loss": loss,
+                "seconds": seconds,
+                "compiled": compiled,
+                "learning_rate": rate,
+                "gradient_norm": norm,
+            }
+            for step, (loss, seconds, compiled, rate, norm) in enumerate(columns, block.first_step)
+        ]
+        if steps.terms:
+            by_step = torch.stack(steps.terms).tolist()
+            for row, terms in zip(rows, map(self._group.averaged, by_step), strict=True):
+                row["losses"] = dict(zip(self._loss_names, terms, strict=True))
+        return rows
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """None unless all are known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
+    """Their values, waited for once."""
+    known = [whole(tensor) for tensor in tensors if tensor is not None]
+    if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
+        known = [one.to(known[0].device, torch.float32) for one in known]
+    values = iter(torch.stack(known).tolist() if known else [])
+    return [None if tensor is None else next(values) for tensor in tensors]

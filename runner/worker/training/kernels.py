@@ -1,0 +1,271 @@
+"""What a trace says of where steps spent their time: by kernel on a device that works by itself, by
+operator where the CPUs are the device; and what ranks sent each other meanwhile.
+"""
+
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from breakeven.runner.worker.training.trace import (
+    Collective,
+    DeviceWork,
+    HostCall,
+    Span,
+    Trace,
+    length,
+    merged,
+)
+
+Phase = Literal["forward", "backward", "optimizer"]
+BACKWARD = "autograd::engine::evaluate_function"
+OPTIMIZER = "Optimizer.step#"
+GUARDS = "TorchDynamo Cache Lookup"
+COMPILED_CODE = "## Call CompiledFxGraph"
+"""Code that Inductor generated; beneath it are only the operators that it calls."""
+COMPILED_FRAME = "Torch-Compiled Region"
+"""What became of a function: its graph, and after a graph break the frame of all that follows."""
+GRAPHS = (COMPILED_CODE, "CompiledFunction")
+"""A graph that runs, with whatever its backend and autograd put around it."""
+BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
+               "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
+"""Calls, by the beginning of their names, that compute nothing themselves."""
+MAX_NAME = 1000
+"""Characters; names of templates can be longer than that."""
+MAX_KERNELS = 1000
+"""Rows of a profile; what took the least time is one row together."""
+
+
+class Kernel(NamedTuple):
+    """Work of one kind."""
+
+    name: str
+    op: str | None
+    """The operator that started it; None where nobody can tell, as in a replayed CUDA graph."""
+    phase: Phase | None
+    dtype: str | None
+    """Element type of the operator's first input that has one with a fraction."""
+
+
+@dataclass
+class Cost:
+    calls: int = 0
+    seconds: float = 0.0
+
+    def add(self, seconds: float, calls: int = 1) -> None:
+        self.seconds += seconds
+        self.calls += calls
+
+
+Costs = dict[Kernel, Cost]
+
+
+def device_costs(trace: Trace) -> Costs:
+    """Seconds of the device by kernel. Where several ran at once, each has its share, so that the
+    sum is the time in which any ran."""
+    launches = {call.correlation: call for call in trace.calls if call.correlation is not None}
+    costs: Costs = defaultdict(Cost)
+    for work, seconds in _shared(trace.work):
+        launch = launches.get(work.correlation) if work.correlation is not None else None
+        costs[_kernel(work.name, launch)].add(seconds)
+    return costs
+
+
+def cpu_costs(trace: Trace) -> Costs:
+    """Seconds of the host by operator, what it had other operators do left out; bookkeeping of
+    autograd and of the compiler is no operator. Where several threads compute at once, each has its
+    share, so that the sum is the time in which any did."""
+    costs: Costs = defaultdict(Cost)
+    work: list[tuple[Span, Kernel]] = []
+    for call in trace.calls:
+        computes = call.category == "cpu_op" and "::" in call.name
+        if call.name.startswith(COMPILED_CODE):
+            kernel = Kernel(_short(call.name), None, _phase(call), None)
+        elif computes and not call.name.startswith(BOOKKEEPING):
+            kernel = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
+        else:
+            continue
+        costs[kernel].add(0.0)
+        work += [(span, kernel) for span in call.own]
+    shares = shared_seconds([span for span, _ in work])
+    for (_, kernel), seconds in zip(work, shares, strict=True):
+        costs[kernel].add(seconds, calls=0)
+    return costs
+
+
+def host_seconds(trace: Trace) -> dict[str, float]:
+    """Seconds of the host in backward passes, in optimizers that are not compiled, in checking
+    guards of compiled code, and between the graphs of functions that graph breaks cut up."""
+    return {
+        "backward": _outermost(trace.calls, BACKWARD),
+        "optimizer": _outermost(trace.calls, OPTIMIZER),
+        "guards": _outermost(trace.calls, GUARDS),
+        "between_graphs": _between_graphs(trace.calls),
+    }
+
+
+def underfilled_seconds(trace: Trace) -> float:
+    """Seconds of the device in kernels with fewer blocks than it has processors for them."""
+    return sum(seconds for work, seconds in _shared(trace.work) if not work.fills_device)
+
+
+def num_launches(trace: Trace) -> int:
+    """Kernels and graphs that the host started."""
+    kinds = ("cuda_runtime", "cuda_driver")
+    return sum(call.category in kinds and "Launch" in call.name for call in trace.calls)
+
+
+def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
+    """At most `MAX_KERNELS` rows; the last may stand for all others."""
+    ordered = sorted(costs.items(), key=lambda item: -item[1].seconds)
+    yield from ordered[: MAX_KERNELS - 1]
+    rest = ordered[MAX_KERNELS - 1 :]
+    if rest:
+        together = Cost()
+        for _, cost in rest:
+            together.add(cost.seconds, cost.calls)
+        yield Kernel(f"{len(rest)} others", None, None, None), together
+
+
+def shared_seconds(work: Sequence[Span]) -> list[float]:
+    """The seconds of each; where n ran at once, each has an nth."""
+    seconds = [0.0] * len(work)
+    edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
+                   + [(one.end, 0, i) for i, one in enumerate(work)])  # fmt: skip
+    running: set[int] = set()
+    before = 0.0
+    for now, begins, i in edges:
+        for other in running:
+            seconds[other] += (now - before) / len(running)
+        if begins:
+            running.add(i)
+        else:
+            running.discard(i)
+        before = now
+    return seconds
+
+
+def _shared(work: Sequence[DeviceWork]) -> Iterable[tuple[DeviceWork, float]]:
+    spans = [Span(one.start, one.start + one.seconds) for one in work]
+    return zip(work, shared_seconds(spans), strict=True)
+
+
+def _kernel(name: str, launch: HostCall | None) -> Kernel:
+    if launch is None or "GraphLaunch" in launch.name:
+        return Kernel(name[:MAX_NAME], None, None, None)
+    op = next((call for call in launch.callers() if call.category == "cpu_op"
+               and not call.name.startswith(BOOKKEEPING)), None)  # fmt: skip
+    op_name, dtype = (None, None) if op is None else (op.name[:MAX_NAME], op.dtype)
+    return Kernel(name[:MAX_NAME], op_name, _phase(launch), dtype)
+
+
+def _phase(call: HostCall) -> Phase:
+    for caller in call.callers():
+        if caller.name.startswith(OPTIMIZER):
+            return "optimizer"
+        if caller.name.startswith(BACKWARD):
+            return "backward"
+    return "forward"
+
+
+def _outermost(calls: Iterable[HostCall], name: str) -> float:
+    """Seconds in which any call ran with a name that begins so, within others or beside them."""
+    return length(merged(call.span for call in calls if call.name.startswith(name)))
+
+
+def _between_graphs(calls: Sequence[HostCall]) -> float:
+    """Seconds between graphs of one function, which one graph would not need: what is there runs,
+    and enters the next part, from Python. A backward pass is what parts graphs of a whole iteration
+    anyway. 0 where graphs leave no trace, as under the backend eager."""
+    backward = sorted(call.start for call in calls if call.name.startswith(BACKWARD))
+    graphs: dict[HostCall, list[Span]] = defaultdict(list)
+    for call in calls:
+        frame = _frame_of(call) if call.name.startswith(GRAPHS) else None
+        if frame is not None:
+            graphs[frame].append(call.span)
+    return sum(
+        after.start - before.end
+        for spans in graphs.values()
+        for before, after in pairwise(sorted(spans))
+        if bisect(backward, before.end) == bisect(backward, after.start)
+    )
+
+
+def _frame_of(graph: HostCall) -> HostCall | None:
+    """The outermost function that a graph is a part of; None within another graph or a backward
+    pass."""
+    above = list(_above(graph))
+    if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):
+        return None
+    return next((one for one in reversed(above) if one.name.startswith(COMPILED_FRAME)), None)
+
+
+def _above(call: HostCall) -> Iterable[HostCall]:
+    return () if call.parent is None else call.parent.callers()
+
+
+def _short(name: str) -> str:
+    """`## Call CompiledFxGraph fso5z2… ##` with enough of the hash to tell graphs apart."""
+    words = name.split()
+    return f"CompiledFxGraph {words[3][:8]}" if len(words) > 3 else "CompiledFxGraph"
+
+
+def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> dict[str, float]:
+    """Seconds a step of this rank: computing, communicating, and the part of that in which nothing
+    was computed."""
+    if device_works_by_itself:
+        computing = [
+            Span(one.start, one.start + one.seconds)
+            for one in trace.work
+            if "nccl" not in one.name.lower()
+        ]
+    else:
+        computing = [
+            call.span
+            for call in trace.calls
+            if (call.category == "cpu_op" and "::" in call.name and not _is_no_work(call.name))
+            or call.name.startswith(COMPILED_CODE)
+        ]
+    sent = merged(one.span for one in trace.collectives)
+    worked = merged(computing)
+    return {
+        "compute_seconds": length(worked) / steps,
+        "communication_seconds": length(sent) / steps,
+        "exposed_seconds": (length(sent) - overlap(sent, worked)) / steps,
+    }
+
+
+def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
+    """Calls, bytes and seconds a step of each kind of collective."""
+    kinds: dict[str, list[Collective]] = defaultdict(list)
+    for one in trace.collectives:
+        kinds[one.name].append(one)
+    rows = []
+    for name, calls in sorted(kinds.items()):
+        sizes = [one.bytes for one in calls]
+        rows.append({
+            "name": name,
+            "calls": len(calls) / steps,
+            "sent_bytes": None if None in sizes else sum(filter(None, sizes)) / steps,
+            "seconds": length(merged(one.span for one in calls)) / steps,
+        })  # fmt: skip
+    return rows
+
+
+def _is_no_work(name: str) -> bool:
+    return name.startswith((*BOOKKEEPING, "c10d::", "_c10d_functional::"))
+
+
+def overlap(some: list[Span], others: list[Span]) -> float:
+    """Seconds that lie in both; each are `merged`."""
+    total, first = 0.0, 0
+    for span in some:
+        while first < len(others) and others[first].end <= span.start:
+            first += 1
+        for other in others[first:]:
+            if other.start >= span.end:
+                break
+            total += min(span.end, other.end) - max(span.start, other.start)
+    return total

@@ -1,0 +1,193 @@
+"""Profiles steps in turns of their own, after the timed ones: what is seen here is in no timing."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from torch.profiler import profile
+
+from breakeven.runner.worker.compiler.observer import CompileObserver
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.training.kernels import (
+    by_collective,
+    communication,
+    cpu_costs,
+    device_costs,
+    host_seconds,
+    most_costly,
+    num_launches,
+    underfilled_seconds,
+)
+from breakeven.runner.worker.training.trace import read_trace
+from breakeven.runner.worker.turn_source import TurnSource
+
+TURNS_OF_A_DEVICE = 3
+"""Turns in which a device that works by itself is profiled: their differences tell how surely its
+own time is known. Where the CPUs are the device that time is the clock's, and one will do."""
+WAITED_STEPS = 10
+"""Steps of each such turn that are timed one by one, with the device waited for after each, as
+PyTorch's Dynamo harness takes latencies."""
+TRACE = "profile/trace.json.gz"
+"""Of the last turn, beneath the run's artifacts."""
+
+StepOf = Callable[[int], None]
+"""Makes a step, told which it is of its turn."""
+
+
+class StepProfiler:
+    """Writes down where the time of steps goes."""
+
+    def __init__(self, context: RunContext, observer: CompileObserver) -> None:
+        """Each rank profiles itself; of all but the first only what is to be compared is written
+        down."""
+        self._group, self._device, self._log = context.group, context.device, context.log
+        self._communication: tuple[dict[str, float], list[dict[str, Any]]] | None = None
+        """What the trace of the turn says of it, until it is written down."""
+        experiment = context.experiment
+        self._steps = experiment.profile_steps if experiment.profiles else 0
+        self._file = context.run.artifacts / TRACE
+        if self._group.rank > 0:
+            self._file = self._file.with_name(f"trace-rank-{self._group.rank}.json.gz")
+        self._root = context.run.path
+        self._observer = observer
+        self._uncompiled: Callable[[], StepOf] | None = None
+
+    def alternate_with(self, uncompiled: Callable[[], StepOf]) -> None:
+        """Has a step without a compiler made before each one that is waited for, as PyTorch's
+        harness makes them in turns: what it leaves behind in the device's caches costs the next
+        step time. `uncompiled` prepares such steps. Where that fails, as for want of room on the
+        device, nothing is waited for."""
+        self._uncompiled = uncompiled
+
+    @property
+    def num_turns(self) -> int:
+        """In which it profiles; 0 where it shall not, or cannot."""
+        if not self._steps or not self._device.profiler_activities:
+            return 0
+        return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
+
+    @property
+    def steps_of_turn(self) -> int:
+        """That have to be made in each of them."""
+        return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
+
+    def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
+        """Gives the turn back and profiles in the next ones. `step` is told which it is.
+
+        Returns whether it holds a turn in the end, and not if somebody asked to stop.
+        """
+        for _ in range(self.num_turns):
+            turns.done(finished=False)
+            turn = turns.wait()
+            if turn is None:
+                return False
+            self._profile(turn.round, step)
+        return True
+
+    def _profile(self, round_number: int, step: StepOf) -> None:
+        """Everything that was measured is written down already: whatever goes wrong here is told,
+        and the run has come to its end all the same."""
+        since = time.perf_counter()
+        try:
+            for number in self.steps(round_number):
+                step(number)
+        except Exception as error:
+            cost = time.perf_counter() - since
+            self._write(round_number, cost_seconds=cost, failure=_said(error))
+
+    def steps(self, round_number: int) -> Iterator[int]:
+        """Gives the number of each step of a turn, which has to be made before the next is asked
+        for; the turn's events are written when it ends. What goes wrong with profiling is told, and
+        nothing is profiled then."""
+        self._log.enter("profiling")
+        since = time.perf_counter()
+        found: dict[str, Any] = {}
+        try:
+            yield from self._record(round_number, found)
+        except Exception as error:
+            found = {"failure": _said(error)}
+        self._write(round_number, cost_seconds=time.perf_counter() - since, **found)
+        self._write_ranks(round_number)
+
+    def _write(self, round_number: int, **found: Any) -> None:
+        self._log.append("profile", round=round_number, steps=self._steps, **found)
+        self._log.flush()
+
+    def _write_ranks(self, round_number: int) -> None:
+        """What each rank's own trace says of its communication."""
+        if self._group.size == 1:
+            return
+        mine, self._communication = self._communication, None
+        told = [(rank, one) for rank, one in enumerate(self._group.gather(mine)) if one]
+        rows = [{"rank": rank, **seconds} for rank, (seconds, _) in told]
+        sent = [{"rank": rank, **row} for rank, (_, kinds) in told for row in kinds]
+        self._log.extend("collective", sent, round=round_number)
+        self._log.extend("rank_profile", rows, round=round_number)
+        self._log.flush()
+
+    def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
+        """Puts the fields of the turn into `found`."""
+        yield 0  # What happened since this run's last turn shall not be seen.
+        self._device.synchronize()
+        compilations = self._observer.num_compilations
+        waited: list[float] = []
+        if self._device.works_by_itself:
+            # What an uncompiled step raises; what one that is waited for raises, its maker hears.
+            with suppress(Exception):
+                yield from self._wait_for_each(waited)
+        with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
+            since = time.perf_counter()
+            yield from range(self._steps)
+            issued = time.perf_counter() - since
+            self._device.synchronize()
+            seconds = time.perf_counter() - since
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(self._file))
+        del profiler
+        compiled = self._observer.num_compilations > compilations
+        shares = {"seconds": seconds, "issue_seconds": issued}
+        found |= self._write_kernels(round_number) | {
+            **{name: value / self._steps for name, value in shares.items()},
+            "waited_seconds": waited or None,
+            "compiled": compiled,
+            "trace": str(self._file.relative_to(self._root)),
+            "trace_bytes": self._file.stat().st_size,
+        }
+
+    def _wait_for_each(self, seconds: list[float]) -> Iterator[int]:
+        """Takes down the seconds of single steps, before anything is profiled."""
+        uncompiled = self._uncompiled() if self._uncompiled is not None else None
+        for number in range(WAITED_STEPS):
+            if uncompiled is not None:
+                uncompiled(number)
+                self._device.synchronize()
+            since = time.perf_counter()
+            yield number
+            self._device.synchronize()
+            seconds.append(time.perf_counter() - since)
+
+    def _write_kernels(self, round_number: int) -> dict[str, Any]:
+        """Writes a row for each kernel; the fields of the turn that its trace tells."""
+        trace, steps = read_trace(self._file), self._steps
+        costs = device_costs(trace) if self._device.works_by_itself else cpu_costs(trace)
+        rows = [
+            {**kernel._asdict(), "calls": cost.calls / steps, "seconds": cost.seconds / steps}
+            for kernel, cost in most_costly(costs)
+        ]
+        self._log.extend("profile_kernel", rows, round=round_number)
+        if self._group.size > 1:
+            self._communication = (
+                communication(trace, steps, device_works_by_itself=self._device.works_by_itself),
+                by_collective(trace, steps),
+            )
+        return {
+            "busy_seconds": sum(row["seconds"] for row in rows),
+            "underfilled_seconds": underfilled_seconds(trace) / steps,
+            "launches": num_launches(trace) / steps,
+            "host_seconds": {name: s / steps for name, s in host_seconds(trace).items()},
+        }
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]

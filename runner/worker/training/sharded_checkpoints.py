@@ -1,0 +1,178 @@
+"""Checkpoints that all ranks write together, each its part (`torch.distributed.checkpoint`).
+
+A folder with the tensors by the names of parameters, which do not depend on how many ranks there
+are, and beside them `rest.pt` with everything that is no tensor. Nothing in it is code that loading
+would run: the one pickle of torch's format may name nothing but its own few classes.
+"""
+
+import io
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import UNFINISHED
+from breakeven.runner.worker.group import RankGroup, on_rank_0
+
+REST = "rest.pt"
+PART = re.compile(r"[\w.-]+\.distcp")
+"""The name of a file with tensors, beside the index."""
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+METADATA = "torch.distributed.checkpoint.metadata"
+KNOWN_NAMES = {
+    *((METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta",
+        "TensorStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
+        "_MEM_FORMAT_ENCODING")),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch", "Size"), ("torch", "device"), ("torch.serialization", "_get_layout"),
+    ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
+    ("pathlib._local", "PosixPath"),
+}  # fmt: skip
+"""What torch's index of a checkpoint is made of, beside element types: each by its whole name, as a
+module of torch's leads to most others (`torch.ctypes.util.subprocess.Popen`), and some of its
+classes start processes."""
+
+
+def save_sharded(
+    folder: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    rest: dict[str, Any],
+    group: RankGroup,
+) -> int:
+    """Writes a folder that is there whole or not at all; returns its size in bytes. All ranks call
+    it; `rest` is rank 0's."""
+    beside = folder.with_suffix(UNFINISHED)
+
+    def begin() -> None:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+
+    on_rank_0(group, begin)
+    tensors, values = _taken_apart(model, optimizers)
+    # One process that loads alone needs no group, so nothing but tensors goes through it.
+    save(tensors, checkpoint_id=beside)
+
+    def end() -> None:
+        with (beside / REST).open("wb") as stream:
+            torch.save({**rest, "optimizer_values": values}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, folder)
+
+    on_rank_0(group, end)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def load_sharded(
+    folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Any]:
+    """Puts weights and optimizers back, on any number of ranks; returns the rest.
+
+    Raises `WorkloadError` for a folder that is no such checkpoint.
+    """
+    try:
+        rest: dict[str, Any] = torch.load(folder / REST, map_location="cpu", weights_only=True)
+        tensors, _ = _taken_apart(model, optimizers)
+        load(tensors, storage_reader=_SafeReader(folder))
+    except CheckpointException as error:  # which is no `Exception`
+        causes = "; ".join(str(cause) for cause, _ in error.failures.values())
+        raise WorkloadError(f"{folder} cannot be read as a checkpoint: {causes}") from error
+    except (OSError, pickle.UnpicklingError, RuntimeError) as error:
+        raise WorkloadError(f"{folder} cannot be read as a checkpoint: {error}") from error
+    set_model_state_dict(model, _under(tensors, "model."))
+    state = {**_under(tensors, "optimizer."), **rest["optimizer_values"]}
+    set_optimizer_state_dict(model, optimizers, state, options=FLAT)
+    return rest
+
+
+def divide(
+    weights: dict[str, Any],
+    states: Sequence[dict[str, Any]],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> None:
+    """Gives each rank its part of what one device wrote whole, in place; what ranks do not share
+    stays whole. All ranks call it, and each has all of it."""
+    for name, tensor in model.state_dict().items():
+        weights[name] = _part(weights[name], tensor)
+    for optimizer, state in zip(optimizers, states, strict=True):
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        for number, values in state["state"].items():
+            like = parameters[number]
+            values.update({name: _part(value, like) for name, value in values.items()})
+
+
+def _part(value: Any, like: Tensor) -> Any:
+    """Step counts and the like have another shape than the parameter and are everybody's."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+
+
+def _taken_apart(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors by name, and what of the optimizers is none."""
+    weights = get_model_state_dict(model)
+    state: Any = get_optimizer_state_dict(model, optimizers, options=FLAT)
+    tensors: dict[str, Any] = {f"model.{name}": tensor for name, tensor in weights.items()}
+    tensors |= {f"optimizer.{n}": one for n, one in state.items() if isinstance(one, Tensor)}
+    return tensors, {n: one for n, one in state.items() if not isinstance(one, Tensor)}
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+    return {n.removeprefix(prefix): one for n, one in tensors.items() if n.startswith(prefix)}
+
+
+class _SafeReader(FileSystemReader):
+    """Reads the index without running what a stranger may have put there."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        index = Path(self.path, ".metadata").read_bytes()
+        metadata = _SafeUnpickler(io.BytesIO(index)).load()
+        if not isinstance(metadata, Metadata):
+            raise pickle.UnpicklingError(f"its index is {type(metadata).__name__}")
+        _require_tensors(metadata)
+        told = metadata.storage_meta or StorageMeta()
+        told.load_id, metadata.storage_meta = self.load_id, told
+        return metadata
+
+
+def _require_tensors(metadata: Metadata) -> None:
+    """Raises `UnpicklingError` for what is none: torch unpickles it, and runs what that says. Also
+    for a tensor that lies elsewhere than in a file of the checkpoint."""
+    for name, told in metadata.state_dict_metadata.items():
+        if not isinstance(told, TensorStorageMetadata):
+            raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")
+    for place in (metadata.storage_data or {}).values():
+        if not isinstance(place, _StorageInfo) or not PART.fullmatch(str(place.relative_path)):
+            raise pickle.UnpicklingError("its index names a file that is no part of it")
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_type or (module, name) in KNOWN_NAMES:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"its index names {module}.{name}")

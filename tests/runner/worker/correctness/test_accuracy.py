@@ -1,0 +1,476 @@
+"""The scenario `accuracy`: outputs and gradients against a reference in double precision."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.backends import registry
+from torch._dynamo.utils import same
+
+from breakeven.runner.specs.experiment import (
+    AccuracySpec,
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    TrainingSpec,
+)
+from breakeven.runner.worker.correctness.sameness import default_tolerance, judge, own_scales
+from breakeven.runner.worker.correctness.trial import watched
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.cuda import CudaDevice
+from breakeven.runner.worker.device.devices import CpuDevice
+from tests.faults.planted_faults import (
+    negated_inference,
+    scaled_gradients,
+    wrong_in_one_layer,
+    zeroed_gradients,
+)
+from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+
+CPU, CUDA = CpuDevice(torch.device("cpu")), CudaDevice(torch.device("cuda"))
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+Events = list[dict[str, Any]]
+
+
+NO_LAYERS = AccuracySpec(layers="never")
+
+
+def here(folder: Path, label: str = "baseline", **changes: Any) -> Events:
+    """The journal of a run in this process."""
+    spec = experiment(**{"scenario": "accuracy", "accuracy": NO_LAYERS} | changes)
+    return run(spec, folder / "events.jsonl", label)
+
+
+def with_backend(folder: Path, backend: Any, **changes: Any) -> Events:
+    """The journal of a run in this process, under a backend that torch is told of."""
+    torch._dynamo.register_backend(backend, name="own_backend")
+    try:
+        return here(folder, "own_backend", backends=("own_backend",), **changes)
+    finally:
+        registry._BACKENDS.pop("own_backend")
+        registry._COMPILER_FNS.pop("own_backend")
+
+
+def statuses(events: Events) -> dict[str, str]:
+    return {event["part"]: event["status"] for event in of_kind(events, "accuracy_status")}
+
+
+def failed(events: Events) -> set[tuple[str, str, str]]:
+    return {
+        (event["part"], event["quantity"], event["tensor"])
+        for event in of_kind(events, "accuracy")
+        if not event["passed"]
+    }
+
+
+def test_gradients_that_are_5_percent_too_large_fail_and_nothing_else_does(tmp_path: Path) -> None:
+    events = with_backend(tmp_path, scaled_gradients)
+    assert statuses(events) == {"training": "fail_accuracy", "inference": "pass"}
+    assert {(part, quantity) for part, quantity, _ in failed(events)} == {("training", "gradient")}
+    (bias,) = (
+        event
+        for event in of_kind(events, "accuracy")
+        if (event["quantity"], event["tensor"]) == ("gradient", "classifier.bias")
+    )
+    # The scale is the gradient's root mean square, of which the error is a twentieth.
+    assert bias["rmse"] == pytest.approx(0.05 * bias["scale"], rel=1e-3)
+    assert bias["baseline_rmse"] < 1e-4 * bias["rmse"]
+
+
+def test_gradients_of_zero_fail(tmp_path: Path) -> None:
+    events = with_backend(tmp_path, zeroed_gradients)
+    assert statuses(events) == {"training": "fail_accuracy", "inference": "pass"}
+    gradients = {
+        event["tensor"] for event in of_kind(events, "accuracy") if event["quantity"] == "gradient"
+    }
+    # The sum of softmax's inputs has no bearing on it, so a key's bias has no gradient at all.
+    alive = {name for name in gradients if not name.endswith("attention.self.key.bias")}
+    assert {name for _, quantity, name in failed(events) if quantity == "gradient"} == alive
+
+
+def test_answers_of_the_wrong_sign_fail_in_inference(tmp_path: Path) -> None:
+    events = with_backend(tmp_path, negated_inference)
+    assert statuses(events) == {"training": "pass", "inference": "fail_accuracy"}
+    assert ("inference", "output", "logits") in failed(events)
+
+
+def test_inductor_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = own(tmp_path, "", monkeypatch)
+    sgd = replace(spec.training, optimizer="SGD")
+    spec = replace(spec, backends=("inductor:scope=forward",), training=sgd)
+    events = run(spec, tmp_path / "events.jsonl", "inductor-forward")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert of_kind(events, "compile_metrics")
+
+
+TWO_BLOCKS = {"task": "causal_lm", "model": ModelSpec(source="builtin:gpt2-tiny")}
+
+
+@pytest.mark.parametrize(
+    ("backend", "workload"),
+    [("eager", {}), ("aot_eager:scope=forward", {}), ("eager:scope=blocks", TWO_BLOCKS)],
+)
+def test_correct_backends_pass_in_one_turn(
+    tmp_path: Path, backend: str, workload: dict[str, Any]
+) -> None:
+    turns = TurnsOnPaper()
+    spec = experiment(scenario="accuracy", backends=(backend,), **workload)
+    events = run(spec, tmp_path / "events.jsonl", spec.variants[1].label, turns)
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert turns.said == ["ready", "finished"]
+    assert of_kind(events, "compile_metrics"), "the backend must have been at work"
+
+
+def test_every_parameter_is_compared_with_its_gradient_beside_loss_and_outputs(
+    tmp_path: Path,
+) -> None:
+    events = here(tmp_path)
+    names = [(e["part"], e["quantity"]) for e in of_kind(events, "accuracy")]
+    # 5 embeddings, 16 in the layer, 2 of the pooler, 2 of the classifier: 25.
+    assert names.count(("training", "gradient")) == names.count(("training", "parameter")) == 25
+    for part in ("training", "inference"):
+        assert names.count((part, "output")) == names.count((part, "loss")) == 1
+    tolerances = {e["part"]: e["tolerance"] for e in of_kind(events, "accuracy_status")}
+    assert tolerances == {"training": 1e-2, "inference": 1e-3}
+
+
+def test_the_baseline_that_agrees_with_itself_passes(tmp_path: Path) -> None:
+    events = here(tmp_path)
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert {event["max_difference"] for event in of_kind(events, "accuracy")} == {0.0}
+    assert not torch.are_deterministic_algorithms_enabled(), "as it was before"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_the_baseline_is_measured_against_double_precision(tmp_path: Path, precision: str) -> None:
+    training = replace(experiment().training, precision=precision)
+    events = here(tmp_path, training=training)
+    (logits,) = (e for e in of_kind(events, "accuracy") if (e["part"], e["quantity"]) ==
+                 ("inference", "output"))  # fmt: skip
+    # Half a unit in the last place of numbers around 0.1: float32 has 24 binary digits, bf16 8.
+    low, high = {"float32": (1e-10, 1e-6), "bf16": (1e-5, 1e-2)}[precision]
+    assert low < logits["baseline_rmse"] < high
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+
+
+def test_dropout_is_off_and_there_is_no_control() -> None:
+    spec = experiment(scenario="accuracy", model=ModelSpec(dropout="keep"))
+    assert not spec.has_dropout
+    assert [variant.label for variant in spec.variants] == ["baseline", "eager"]
+
+
+def test_only_the_parts_asked_for_are_checked_by_the_tolerance_asked_for(tmp_path: Path) -> None:
+    asked = AccuracySpec(parts=("inference",), tolerance=0.25, iterations=1)
+    events = here(tmp_path, accuracy=asked)
+    (status,) = of_kind(events, "accuracy_status")
+    assert (status["part"], status["tolerance"], status["iterations"]) == ("inference", 0.25, 1)
+
+
+def test_a_backend_that_raises_fails_to_run_and_the_other_part_is_still_checked(
+    tmp_path: Path,
+) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("no such instruction")
+        return graph.forward
+
+    events = with_backend(tmp_path, broken)
+    assert statuses(events) == {"training": "fail_to_run", "inference": "pass"}
+
+
+def test_a_backend_that_runs_out_of_memory_is_said_to(tmp_path: Path) -> None:
+    def greedy(graph: Any, inputs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    assert statuses(with_backend(tmp_path, greedy)) == {"training": "OOM", "inference": "OOM"}
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.calls = 0
+
+    def forward(self, x, labels=None):
+        %s
+        return self.linear(x)
+
+def data():
+    x = torch.randn(8, 4)
+    return {part: {"x": x, "labels": (x[:, 0] > 0).long()} for part in ("train", "validation")}
+"""
+
+
+def own(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> ExperimentSpec:
+    """An experiment with a model of one's own, whose forward begins with a line."""
+    monkeypatch.setenv("BREAKEVEN_CODE", str(folder))
+    file = folder / "own.py"
+    file.write_text(OWN % line)
+    spec = experiment(scenario="accuracy", task="custom")
+    return replace(
+        spec,
+        model=ModelSpec(source=f"{file}:Model"),
+        data=replace(spec.data, source=f"{file}:data", num_train_samples=8, num_eval_samples=8),
+        training=replace(spec.training, losses=("CrossEntropyLoss",)),
+    )
+
+
+def test_a_baseline_that_differs_from_itself_is_no_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "x = x + __import__('secrets').randbelow(10**9) / 10**9"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == dict.fromkeys(("training", "inference"), "eager_two_runs_differ")
+    assert "two runs differ in logits" in of_kind(events, "accuracy_status")[0]["message"]
+    assert not of_kind(events, "accuracy")
+
+
+def test_operations_are_asked_to_repeat_themselves_strictly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With warnings alone attention's fused kernels on a GPU add up in any order.
+    line = "assert not torch.is_deterministic_algorithms_warn_only_enabled()"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_a_model_whose_operation_cannot_repeat_itself_is_checked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    (note,) = of_kind(events, "accuracy_status")[0]["notes"]
+    assert note == (
+        "Not every operation repeats itself: put_ does not have a deterministic implementation"
+    )
+
+
+def test_a_model_that_cannot_run_is_said_to_fail_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "raise ValueError('not today')"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == dict.fromkeys(("training", "inference"), "eager_1st_run_fail")
+    assert of_kind(events, "accuracy_status")[0]["message"] == "ValueError: not today"
+
+
+def test_weights_of_classes_are_in_double_precision_where_the_model_is(tmp_path: Path) -> None:
+    training = replace(experiment().training, losses=("CrossEntropyLoss:weight=(1,2,3,4,5)",))
+    events = here(tmp_path, "eager", backends=("eager",), training=training)
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert [status["notes"] for status in of_kind(events, "accuracy_status")] == [[], []]
+    assert None not in {event["rmse"] for event in of_kind(events, "accuracy")}
+
+
+def test_a_model_that_does_not_run_in_double_precision_is_compared_with_the_baseline_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "assert self.linear.weight.dtype == torch.float32"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert {event["rmse"] for event in of_kind(events, "accuracy")} == {None}
+    (note,) = of_kind(events, "accuracy_status")[0]["notes"]
+    assert note.startswith("The model does not run in double precision")
+
+
+@pytest.mark.parametrize("shape", [(5,), (40, 50), (2000, 1, 1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-2, 4e-2])
+def test_the_rule_is_that_of_the_harness(
+    shape: tuple[int, ...], dtype: torch.dtype, tolerance: float
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def noise() -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    reference, verdicts = noise(), []
+    for exponent in range(-6, 1):
+        for more in (1.0, 1.5, 2.5, 4.0):
+            baseline = (reference + 10.0**exponent * noise()).to(dtype)
+            result = (reference + more * 10.0**exponent * noise()).to(dtype)
+            judgement = judge(result, baseline, reference, tolerance)
+            expected = same(baseline, result, reference, tol=tolerance)
+            assert judgement.passed == expected, (exponent, more)
+            verdicts.append(expected)
+    assert any(verdicts) and not all(verdicts)
+
+
+def test_a_result_of_another_shape_or_type_fails() -> None:
+    ones = torch.ones(3)
+    assert not judge(torch.ones(3, 1), ones, None, 1.0).passed
+    assert not judge(ones.double(), ones, None, 1.0).passed
+
+
+def test_not_a_number_passes_only_where_the_baseline_has_it_in_half_precision() -> None:
+    nan, one = torch.tensor([float("nan")]), torch.ones(1)
+    assert judge(nan, nan, None, 1.0, equal_nan=True).passed
+    assert not judge(nan, nan, None, 1.0).passed
+    assert not judge(nan, one, None, 1.0, equal_nan=True).passed
+
+
+def test_small_gradients_are_compared_by_their_own_size() -> None:
+    right = torch.full((2000,), 1e-3)
+    for result, passed in ((torch.zeros(2000), False), (1.05 * right, False), (right, True)):
+        assert judge(result, right, right.double(), 1e-2).passed, "too small for the harness"
+        assert judge(result, right, right.double(), 1e-2, scale=1e-3).passed is passed
+
+
+def test_a_gradient_that_is_rounding_and_nothing_else_may_be_rounded_otherwise() -> None:
+    # As that of a bias of attention's keys, whose terms cancel: 2e-8 beside rounding of 1e-7.
+    reference = torch.full((2000,), 2e-8, dtype=torch.float64)
+    baseline = torch.full((2000,), 1.2e-7)
+    for size, passed in ((3.2e-7, True), (1.3e-6, False)):  # 3 and 13 times the baseline's error
+        found = judge(torch.full((2000,), size), baseline, reference, 1e-2, scale=3e-6)
+        assert found.passed is passed and found.multiplier == 10.0
+    known = torch.full((2000,), 2e-7, dtype=torch.float64)  # twice the baseline's error
+    found = judge(torch.full((2000,), 5e-7), known.float() + 1e-7, known, 1e-2, scale=3e-6)
+    assert not found.passed and found.multiplier == 2.0
+
+
+def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() -> None:
+    gradients = {
+        "large": torch.tensor([3.0, -4.0, 0.0, 0.0]),  # root of 25 / 4
+        "small": torch.full((7,), -0.01),
+        "rounding": torch.full((7,), 1e-9),
+    }
+    assert own_scales(gradients) == pytest.approx({"large": 2.5, "small": 0.01, "rounding": 0.0025})
+    assert own_scales({}) == {}
+
+
+def test_a_gradient_that_is_not_a_number_fails_and_spoils_no_other() -> None:
+    broken = torch.tensor([float("nan"), 1.0])
+    scales = own_scales({"broken": broken, "fine": torch.tensor([3.0, -3.0])})
+    assert scales == {"broken": 1.0, "fine": 3.0}
+    assert not judge(broken, broken, None, 1e-2, scale=scales["broken"]).passed
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "precision", "part", "device", "tolerance"),
+    [
+        ("text_classification", "a/hub-name", "float32", "training", CPU, 1e-2),
+        ("masked_lm", "a/hub-name", "bf16", "inference", CUDA, 1e-3),
+        ("custom", "a.py:b", "float32", "training", CPU, 1e-4),
+        ("custom", "a.py:b", "float32", "training", CUDA, 1e-3),
+        ("custom", "a.py:b", "float32", "inference", CUDA, 1e-4),
+        ("custom", "a.py:b", "bf16", "inference", CUDA, 1e-3),
+        ("suite", "timm:resnet18", "float32", "training", CPU, 1e-2),
+        ("suite", "torchbench:resnet18", "float32", "training", CPU, 1e-4),
+    ],
+)
+def test_tolerances_are_those_of_the_harness(
+    task: str, model: str, precision: Any, part: Any, device: Device, tolerance: float
+) -> None:
+    experiment = ExperimentSpec(
+        name="x",
+        task=task,
+        model=ModelSpec(source=model),
+        data=DataSpec(source="builtin:random" if task == "suite" else "a.py:b"),
+        training=TrainingSpec(precision=precision),
+    )
+    assert default_tolerance(experiment, part, device) == tolerance
+
+
+def activations(events: Events, part: str = "inference") -> Events:
+    return [event for event in of_kind(events, "accuracy")
+            if (event["quantity"], event["part"]) == ("activation", part)]  # fmt: skip
+
+
+VIT = {
+    "task": "image_classification",
+    "model": ModelSpec(source="builtin:vit-small"),
+    "data": DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=10),
+}
+"""A model of four layers."""
+
+
+def test_a_fault_in_one_layer_is_named_as_that_layer(tmp_path: Path) -> None:
+    asked = AccuracySpec(parts=("inference",))
+    events = with_backend(tmp_path, wrong_in_one_layer, accuracy=asked, **VIT)
+    assert statuses(events) == {"inference": "fail_accuracy"}
+    layers = activations(events)
+    names = [event["tensor"] for event in layers]
+    # What it computes first and last; each of the four layers, after those that it is made of.
+    blocks = [f"vit.layers.{number}" for number in range(4)]
+    assert [name for name in names if name in blocks] == blocks
+    assert names.index("vit.layers.1.attention") < names.index("vit.layers.1")
+    wrong = [event["tensor"] for event in layers if not event["passed"]]
+    assert wrong[0].startswith("vit.layers.1.") and "attention" not in wrong[0]
+    assert len(of_kind(events, "accuracy_status")) == 1, "nothing to note"
+    # Two iterations of one graph, and no more: what compiles for layers is nobody's latency.
+    assert len({event["compile_id"] for event in of_kind(events, "compile_ended")}) == 1
+
+
+def test_a_fault_of_the_backward_leaves_every_layers_output_right(tmp_path: Path) -> None:
+    asked = AccuracySpec(parts=("training",), layers="failed")
+    events = with_backend(tmp_path, zeroed_gradients, accuracy=asked)
+    assert statuses(events) == {"training": "fail_accuracy"}
+    layers = activations(events, "training")
+    assert len(layers) > 15 and all(event["passed"] for event in layers)
+    (status,) = of_kind(events, "accuracy_status")
+    assert status["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "negates", "looked_at"),
+    [("failed", False, False), ("always", False, True), ("never", True, False)],
+)
+def test_layers_are_looked_at_when_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any, negates: bool, looked_at: bool
+) -> None:
+    asked = AccuracySpec(parts=("inference",), layers=layers)
+    spec = replace(own(tmp_path, "", monkeypatch), accuracy=asked)
+    changes = {"task": "custom", "model": spec.model, "data": spec.data,
+               "training": spec.training, "accuracy": asked}  # fmt: skip
+    backend = negated_inference if negates else (lambda graph, inputs: graph.forward)
+    events = with_backend(tmp_path, backend, **changes)
+    assert statuses(events) == {"inference": "fail_accuracy" if negates else "pass"}
+    assert [event["tensor"] for event in activations(events)] == ["linear"] * looked_at
+
+
+def test_what_comes_without_the_outputs_of_layers_alone_is_noted_and_stays_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fused(graph: Any, inputs: Any) -> Any:
+        """Wrong where there is one output, as code is that was fused wrongly."""
+        few = len(graph.graph.output_node().args[0]) == 1
+        return negated_inference(graph, inputs) if few else graph.forward
+
+    def fails(graph: Any, inputs: Any) -> Any:
+        if len(graph.graph.output_node().args[0]) > 1:
+            raise RuntimeError("too many outputs")
+        return negated_inference(graph, inputs)
+
+    spec = own(tmp_path, "", monkeypatch)
+    changes = {"task": "custom", "model": spec.model, "data": spec.data,
+               "training": spec.training,
+               "accuracy": AccuracySpec(parts=("inference",))}  # fmt: skip
+    for backend, said in ((fused, "the fault does not come"), (fails, "too many outputs")):
+        (tmp_path / "events.jsonl").unlink(missing_ok=True)
+        torch._dynamo.reset()
+        events = with_backend(tmp_path, backend, **changes)
+        assert statuses(events) == {"inference": "fail_accuracy"}
+        (note,) = of_kind(events, "accuracy_status")[-1]["notes"]
+        assert said in note
+
+
+def test_layers_are_whole_levels_of_a_model_as_long_as_there_are_not_too_many() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+
+    model = nn.Sequential(nn.ModuleList([block(), *(nn.Linear(2, 2) for _ in range(97))]), block())
+    # The last block; 98 members of the list and what the block is made of; with another one 101.
+    names = list(watched(model))
+    assert len(names) == 100 and names[0] == "1" and "0" not in names and "0.0.0" not in names
+    assert list(watched(block())) == ["0"], "dropout hands on"

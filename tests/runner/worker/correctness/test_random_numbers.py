@@ -1,0 +1,180 @@
+"""After training a backend is asked whether it draws the random numbers that eager draws."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.backends.registry import list_backends, register_backend
+from torch.fx import GraphModule
+
+from breakeven.runner.specs.experiment import ModelSpec
+from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
+from breakeven.runner.worker.correctness.redraws import TensorState
+from breakeven.runner.worker.device.devices import CpuDevice
+from tests.faults.dropout_faults import OWN_NUMBERS
+from tests.helpers.loop import experiment, of_kind, run, torch_afresh
+
+pytestmark = pytest.mark.heavy
+ASKED = ("random_numbers", "redraw", "rehearsal", "dropout")
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> Iterator[None]:
+    with torch_afresh():
+        names = ("own_numbers", "dropout_wrong_rate", "dropout_in_inference")
+        backends = {**{name: OWN_NUMBERS[name] for name in names}, "warms_up": warms_up}
+        for name, backend in backends.items():
+            if name not in list_backends(exclude_tags=None):
+                register_backend(backend, name=name)
+        yield
+
+
+def warms_up(graph: GraphModule, inputs: list[Any]) -> Any:
+    """Draws more than it is asked to once, as whoever captures CUDA graphs does."""
+    was_run = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal was_run
+        results = graph.forward(*arguments)
+        if not was_run:
+            torch.rand(())
+        was_run = True
+        return results
+
+    return run
+
+
+def events_of(tmp_path: Path, backend: str, label: str, dropout: Any = "keep") -> Any:
+    spec = experiment(backends=(backend,), model=ModelSpec(dropout=dropout))
+    found = run(spec, tmp_path / f"{label}.jsonl", label)
+    return {kind: of_kind(found, kind) for kind in ("step", *ASKED)}
+
+
+def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
+    found = events_of(tmp_path, "eager", "eager")
+    (asked,) = found["random_numbers"]
+    assert asked["same"] and asked["num_draws"] == 2
+    assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
+    assert not found["rehearsal"] and not found["dropout"] and not found["redraw"]
+
+
+def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_steps(
+    tmp_path: Path,
+) -> None:
+    baseline = events_of(tmp_path, "warms_up", "baseline")
+    found = events_of(tmp_path, "warms_up", "warms_up")
+    losses, expected = ([event["loss"] for event in one["step"]] for one in (found, baseline))
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert found["random_numbers"][0]["same"]
+
+
+@pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager", "off")])
+def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
+    tmp_path: Path, label: str, dropout: str
+) -> None:
+    found = events_of(tmp_path, "eager", label, dropout)
+    assert not any(found[kind] for kind in ASKED)
+
+
+def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
+    found = events_of(tmp_path, "own_numbers", "own_numbers")
+    (asked,) = found["random_numbers"]
+    assert not asked["same"] and asked["num_draws"] == 12 and asked["inference_draws"] is False
+    assert len(found["redraw"][0]["distances"]) == 24 * 23 / 2
+    losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}
+    assert losses["compiled"] == pytest.approx(losses["eager"], rel=1e-5)
+    assert losses["perturbed"] != losses["eager"]
+    assert len(losses["eager"]) == len(found["step"]) == 12
+    # Embeddings, in the layer attention and two outputs; the pooled output.
+    for compiled in (False, True):
+        rows = [row for row in found["dropout"] if row["compiled"] is compiled]
+        assert [row["number"] for row in rows] == list(range(5))
+        assert [row["operation"] == "attention" for row in rows].count(True) == 1
+        assert all(abs(row["zeros"] / row["tried"] - 0.1) < 0.03 for row in rows)
+        assert all(row["backward"] == pytest.approx(row["squares"]) for row in rows)
+
+
+def test_a_wrong_rate_shows_in_every_dropout(tmp_path: Path) -> None:
+    found = events_of(tmp_path, "dropout_wrong_rate", "dropout_wrong_rate")
+    rows = [row for row in found["dropout"] if row["compiled"]]
+    assert len(rows) == 5
+    assert all(abs(row["zeros"] / row["tried"] - 0.2) < 0.04 for row in rows)
+
+
+def test_dropout_that_is_left_on_in_inference_shows_as_other_answers(tmp_path: Path) -> None:
+    found = events_of(tmp_path, "dropout_in_inference", "dropout_in_inference")
+    assert found["random_numbers"][0]["inference_draws"] is True
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.25)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        attended = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, is_causal=True)
+        return self.dropout(attended)
+
+
+def test_probes_let_everything_through_and_draw_beside_it() -> None:
+    net, x = Net(), torch.randn(4, 2, 8, 16)
+    plain = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    probes = DropoutProbes(torch.device("cpu"))
+    with probes.active():
+        assert probes.survey(lambda: torch.equal(net(x), plain))
+        assert [(one.operation, one.p) for one in probes.places] == [
+            ("attention", 0.5),
+            ("dropout", 0.25),
+        ]
+        assert torch.equal(net(x), plain)
+        (4 * probes.term()).backward()
+    tried, zeros, total, squares, backward = probes.take(loss_scale=4.0).T
+    # One number for each query; each element of the output.
+    assert tried.tolist() == [4 * 2 * 8, 4 * 2 * 8 * 16]
+    kept = tried - zeros
+    assert torch.allclose(total, kept * torch.tensor([2.0, 4 / 3]).double())
+    assert torch.allclose(squares, kept * torch.tensor([4.0, 16 / 9]).double())
+    assert torch.allclose(backward, squares)
+    assert not torch.equal(net(x), plain), "dropout is itself again"
+
+
+@dataclass
+class WithRoom(CpuDevice):
+    free: int
+
+    @property
+    def free_bytes(self) -> int:
+        return self.free
+
+
+def test_a_copy_of_the_state_lies_on_the_device_where_twice_its_size_is_free() -> None:
+    # Six numbers of 4 bytes, of a device that has none to give: they cannot be copied to the CPU.
+    model = nn.Linear(2, 2, device="meta")
+    assert {one.device.type for one in TensorState(model, [], WithRoom(48))._values} == {"meta"}
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta"):
+        TensorState(model, [], WithRoom(47))
+
+
+def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> torch.Tensor:
+        loss = model(torch.ones(3, 2) * torch.tensor([[1.0], [2.0], [4.0]])).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    step()
+    state = TensorState(model, [optimizer], CpuDevice(torch.device("cpu")))
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    first = step()
+    state.restore()
+    assert torch.equal(step(), first)
+    assert [parameter.data_ptr() for parameter in model.parameters()] == places

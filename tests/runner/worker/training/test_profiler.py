@@ -1,0 +1,178 @@
+"""Profiled turns in a real training: after all steps, in no timing, and never the end of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.training import profiler, training
+from breakeven.runner.worker.training.training import Trainer
+from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+
+def losses(events: list[dict[str, Any]]) -> list[float]:
+    return [event["loss"] for event in of_kind(events, "step")]
+
+
+def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(profile_steps=2), tmp_path / "with", turns=turns)
+    without = run(experiment(), tmp_path / "without")
+    assert losses(events) == losses(without)
+    last_block = of_kind(events, "block")[-1]
+    (found,) = of_kind(events, "profile")
+    assert found["seq"] > last_block["seq"] and found["round"] == last_block["round"] + 1
+    assert turns.said[-2:] == ["done", "finished"]
+    assert len(of_kind(events, "block")) == len(of_kind(without, "block"))
+    assert [event["phase"] for event in of_kind(events, "phase")][-2:] == ["profiling", "done"]
+
+
+def test_the_kernels_add_up_to_the_time_that_the_operators_took(tmp_path: Path) -> None:
+    events = run(experiment(profile_steps=2), tmp_path / "journal", "eager")
+    (found,) = of_kind(events, "profile")
+    kernels = of_kind(events, "profile_kernel")
+    assert found["busy_seconds"] == pytest.approx(sum(one["seconds"] for one in kernels))
+    assert 0 < found["busy_seconds"] <= found["seconds"]
+    assert not found["compiled"] and found["cost_seconds"] > 0
+    names = {one["name"] for one in kernels}
+    assert {"aten::addmm", "aten::mm"} <= names
+    phases = {one["phase"] for one in kernels}
+    assert {"forward", "backward"} <= phases
+    trace = folder_of(tmp_path / "journal").path / found["trace"]
+    assert trace.stat().st_size == found["trace_bytes"]
+
+
+def test_whoever_asks_for_no_profile_gets_none(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(), tmp_path / "journal", turns=turns)
+    assert not of_kind(events, "profile")
+    assert turns.said[-1] == "finished"
+
+
+def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_trace(file: Path) -> Any:
+        raise ValueError("the trace is torn")
+
+    monkeypatch.setattr(profiler, "read_trace", no_trace)
+    events = run(experiment(profile_steps=1), tmp_path / "journal")
+    (found,) = of_kind(events, "profile")
+    assert found["failure"] == "ValueError: the trace is torn"
+    assert of_kind(events, "phase")[-1]["phase"] == "done"
+
+
+def test_whoever_is_stopped_before_the_profile_has_trained_to_the_end(tmp_path: Path) -> None:
+    """Three blocks an epoch of six steps in blocks of four make four turns; a fifth never comes."""
+    num_blocks = len(of_kind(run(experiment(), tmp_path / "plain"), "block"))
+    turns = TurnsOnPaper(num_turns=num_blocks)
+    events = run(experiment(profile_steps=1), tmp_path / "journal", turns=turns)
+    assert not of_kind(events, "profile")
+    assert of_kind(events, "phase")[-1]["phase"] == "done"
+
+
+def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
+    speed = SpeedSpec(part="inference", batches=2, min_rounds=6, max_rounds=6)
+    spec = experiment(scenario="speed", speed=speed, profile_steps=1)
+    events = run(spec, tmp_path / "journal")
+    (found,) = of_kind(events, "profile")
+    assert found["busy_seconds"] > 0 and found["host_seconds"]["backward"] == 0
+
+
+def like_harness(part: str) -> ExperimentSpec:
+    """Two rounds, and one profiled step in each turn."""
+    speed = SpeedSpec(part=part, batches=2, min_rounds=6, max_rounds=6)
+    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1)
+
+
+@pytest.fixture
+def device_at_work_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU is: steps are waited for, in three profiled turns."""
+    monkeypatch.setattr(CpuDevice, "works_by_itself", True)
+
+
+def spied_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seen: list[str]) -> None:
+    real = getattr(owner, name)
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(name)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, spy)
+
+
+OF_A_TURN = {
+    "eager": ["compiled", *["uncompiled", "compiled"] * 10, "compiled"],
+    "baseline": ["compiled"] * 12,
+}
+"""One step unseen, ten that are waited for, one profiled."""
+
+
+@pytest.mark.parametrize("label", ["eager", "baseline"])
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_like_the_harness_a_forward_pass_that_is_waited_for_comes_after_an_uncompiled_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    seen: list[str] = []
+    spied_on(monkeypatch, Inference, "forward", seen)
+    spied_on(monkeypatch, Inference, "forward_uncompiled", seen)
+    events = run(like_harness("inference"), tmp_path / "journal", label)
+    names = {"forward": "compiled", "forward_uncompiled": "uncompiled"}
+    assert [names[one] for one in seen][-3 * len(OF_A_TURN[label]) :] == OF_A_TURN[label] * 3
+    assert [len(one["waited_seconds"]) for one in of_kind(events, "profile")] == [10, 10, 10]
+
+
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    weights: list[torch.Tensor] = []
+    real = training.uncompiled_copy
+
+    def copied(model: torch.nn.Module, *arguments: Any) -> Any:
+        step = real(model, *arguments)
+        parameter = next(model.parameters())
+
+        def uncompiled(batches: Any) -> None:
+            before = parameter.detach().clone()
+            step(batches)
+            seen.append("uncompiled")
+            weights.append(parameter.detach() - before)
+
+        return uncompiled
+
+    monkeypatch.setattr(training, "uncompiled_copy", copied)
+    spied_on(monkeypatch, Trainer, "_make_step", seen)
+    run(like_harness("training"), tmp_path / "journal", "eager")
+    names = {"_make_step": "compiled", "uncompiled": "uncompiled"}
+    begin = seen.index("uncompiled") - 1
+    assert [names[one] for one in seen][begin:][:66] == OF_A_TURN["eager"] * 3
+    assert not any(change.any() for change in weights)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol"),
+    ],
+)
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Exception
+) -> None:
+    def no_room(*arguments: Any) -> Any:
+        raise why
+
+    monkeypatch.setattr(training, "uncompiled_copy", no_room)
+    events = run(like_harness("training"), tmp_path / "journal", "eager")
+    profiles = of_kind(events, "profile")
+    assert [one["waited_seconds"] for one in profiles] == [None] * 3
+    assert all("failure" not in one and one["seconds"] > 0 for one in profiles)

@@ -1,0 +1,200 @@
+"""What a trace of the profiler says: who called whom, what the device did for whom; by hand."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from breakeven.runner.worker.training.kernels import (
+    MAX_KERNELS,
+    Cost,
+    Kernel,
+    cpu_costs,
+    device_costs,
+    host_seconds,
+    most_costly,
+    num_launches,
+    shared_seconds,
+    underfilled_seconds,
+)
+from breakeven.runner.worker.training.trace import Span, Trace, read_trace
+
+
+def event(
+    category: str, name: str, start: float, duration: float, thread: int = 1, **told: Any
+) -> dict[str, Any]:
+    """Times in microseconds, as traces have them."""
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": thread,
+            "args": told}  # fmt: skip
+
+
+def trace_of(tmp_path: Path, *events: dict[str, Any]) -> Trace:
+    file = tmp_path / "trace.json.gz"
+    with gzip.open(file, "wt") as out:
+        json.dump({"traceEvents": [{"ph": "M", "name": "process_name"}, *events]}, out)
+    return read_trace(file)
+
+
+def test_what_runs_at_once_shares_its_time() -> None:
+    """0 to 4 and 2 to 6: of the two seconds together each has one, so 3 and 3, 6 in all. A third
+    kernel of 1 s comes after a gap."""
+    spans = [Span(0, 4), Span(2, 6), Span(10, 11)]
+    assert shared_seconds(spans) == pytest.approx([3, 3, 1])
+
+
+def test_a_kernel_belongs_to_the_operator_that_started_it(tmp_path: Path) -> None:
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "aten::linear", 0, 50),
+        event("cpu_op", "aten::addmm", 10, 30, **{"Input type": ["c10::BFloat16", "Scalar"]}),
+        event("cuda_runtime", "cudaLaunchKernel", 20, 5, correlation=7),
+        event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 60, 30, thread=2),
+        event("cpu_op", "aten::mm", 65, 20, thread=2, **{"Input type": ["float", "float"]}),
+        event("cuda_runtime", "cudaLaunchKernel", 70, 5, thread=2, correlation=8),
+        event("user_annotation", "Optimizer.step#Adam.step", 100, 20),
+        event("cuda_runtime", "cudaLaunchKernel", 105, 5, correlation=9),
+        event("kernel", "gemm", 200, 40, correlation=7),
+        event("kernel", "gemm", 250, 60, correlation=8),
+        event("kernel", "adam", 320, 10, correlation=9, **{"blocks per SM": 0.2}),
+        event("gpu_memset", "Memset (Device)", 340, 1, correlation=99),
+    )
+    costs = device_costs(trace)
+    assert costs[Kernel("gemm", "aten::addmm", "forward", "bf16")].seconds == pytest.approx(40e-6)
+    assert costs[Kernel("gemm", "aten::mm", "backward", "float32")].seconds == pytest.approx(60e-6)
+    assert costs[Kernel("adam", None, "optimizer", None)].calls == 1
+    assert costs[Kernel("Memset (Device)", None, None, None)].calls == 1
+    assert num_launches(trace) == 3
+    assert underfilled_seconds(trace) == pytest.approx(10e-6)
+    assert host_seconds(trace) == pytest.approx(
+        {"backward": 30e-6, "optimizer": 20e-6, "guards": 0.0, "between_graphs": 0.0}
+    )
+
+
+def test_of_kernels_in_a_replayed_graph_nobody_says_who_started_them(tmp_path: Path) -> None:
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "CompiledFunction", 0, 50),
+        event("cuda_runtime", "cudaGraphLaunch", 10, 5, correlation=7),
+        event("kernel", "gemm", 20, 4, correlation=7),
+        event("kernel", "add", 30, 6, correlation=7),
+    )
+    assert set(device_costs(trace)) == {
+        Kernel("gemm", None, None, None), Kernel("add", None, None, None)
+    }  # fmt: skip
+    assert num_launches(trace) == 1
+
+
+def test_on_the_cpu_an_operator_counts_without_those_it_called(tmp_path: Path) -> None:
+    """linear 50 us, of which addmm 30, of which copy_ 10; Inductor's code 40 us around an mm of
+    15; autograd's own work is no operator's."""
+    graph = "## Call CompiledFxGraph foihcyjnxfllcavvc6mmbkb5 ##"
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "aten::linear", 0, 50),
+        event("cpu_op", "aten::addmm", 10, 30, **{"Input type": ["float"]}),
+        event("cpu_op", "aten::copy_", 15, 10),
+        event("user_annotation", graph, 100, 40),
+        event("cpu_op", "aten::mm", 110, 15, **{"Input type": ["float"]}),
+        event("cpu_op", "autograd::engine::evaluate_function: MulBackward0", 200, 30),
+        event("cpu_op", "torch::autograd::AccumulateGrad", 205, 10),
+    )
+    seconds = {kernel.name: cost.seconds for kernel, cost in cpu_costs(trace).items()}
+    assert seconds == pytest.approx({
+        "aten::linear": 20e-6, "aten::addmm": 20e-6, "aten::copy_": 10e-6,
+        "CompiledFxGraph foihcyjn": 25e-6, "aten::mm": 15e-6,
+    })  # fmt: skip
+
+
+def test_operators_of_threads_that_run_at_once_share_the_time(tmp_path: Path) -> None:
+    """Thread 1: 0 to 40, in which another operator works from 10 to 20. Thread 2: 15 to 55. Both
+    run from 15 to 40, each for half of it: 10 + 10, 5 + 2.5 and 12.5 + 15; together 55 us, not 80.
+    """
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "aten::linear", 0, 40),
+        event("cpu_op", "aten::addmm", 10, 10),
+        event("cpu_op", "aten::mul", 15, 40, thread=2),
+        event("cpu_op", "autograd::engine::evaluate_function: X", 12, 50, thread=2),
+    )
+    seconds = {kernel.name: cost.seconds for kernel, cost in cpu_costs(trace).items()}
+    assert seconds == pytest.approx(
+        {"aten::linear": 20e-6, "aten::addmm": 7.5e-6, "aten::mul": 27.5e-6}
+    )
+    assert {cost.calls for cost in cpu_costs(trace).values()} == {1}
+
+
+def test_a_call_that_outlasts_its_caller_is_counted_once(tmp_path: Path) -> None:
+    """0 to 50 and 40 to 100: clocks of two recorders. 100 us, not 110, nor 60."""
+    trace = trace_of(
+        tmp_path, event("cpu_op", "aten::mm", 0, 50), event("cpu_op", "aten::add", 40, 60)
+    )
+    seconds = {kernel.name: cost.seconds for kernel, cost in cpu_costs(trace).items()}
+    assert seconds == pytest.approx({"aten::mm": 40e-6, "aten::add": 60e-6})
+
+
+def test_backward_passes_of_two_threads_at_once_take_the_time_of_the_longer(
+    tmp_path: Path,
+) -> None:
+    name = "autograd::engine::evaluate_function: X"
+    trace = trace_of(
+        tmp_path, event("cpu_op", name, 0, 30, thread=2), event("cpu_op", name, 5, 35, thread=3)
+    )
+    assert host_seconds(trace)["backward"] == pytest.approx(40e-6)
+
+
+def test_guards_within_guards_are_counted_once(tmp_path: Path) -> None:
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "TorchDynamo Cache Lookup", 0, 50),
+        event("cpu_op", "TorchDynamo Cache Lookup", 10, 20),
+        event("cpu_op", "TorchDynamo Cache Lookup", 80, 5),
+    )
+    assert host_seconds(trace)["guards"] == pytest.approx(55e-6)
+
+
+def test_time_between_graphs_of_one_function_is_what_its_breaks_cost(tmp_path: Path) -> None:
+    """A function of three graphs, 10 to 30, 50 to 60 and 65 to 90: 25 us between them. Another of
+    one graph, and the graphs of two functions beside each other, need none."""
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "Torch-Compiled Region: 0/0", 0, 100),
+        event("cpu_op", "CompiledFunction", 10, 20),
+        event("user_annotation", "## Call CompiledFxGraph fabc ##", 12, 10),
+        event("cpu_op", "Torch-Compiled Region: 1/0", 40, 58),
+        event("cpu_op", "CompiledFunction", 50, 10),
+        event("cpu_op", "CompiledFunction", 65, 25),
+        event("cpu_op", "Torch-Compiled Region: 2/0", 200, 50),
+        event("cpu_op", "CompiledFunction", 210, 20),
+    )
+    assert host_seconds(trace)["between_graphs"] == pytest.approx(25e-6)
+
+
+def test_a_backward_pass_between_graphs_is_no_break(tmp_path: Path) -> None:
+    """A whole iteration: forward, backward on another thread, as on a GPU, and the optimizer."""
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "Torch-Compiled Region: 0/0", 0, 100),
+        event("cpu_op", "CompiledFunction", 10, 20),
+        event("cpu_op", "autograd::engine::evaluate_function: X", 35, 30, thread=2),
+        event("cpu_op", "CompiledFunctionBackward", 40, 20, thread=2),
+        event("user_annotation", "## Call CompiledFxGraph fabc ##", 70, 20),
+    )
+    assert host_seconds(trace)["between_graphs"] == 0.0
+
+
+def test_of_very_many_kernels_the_least_are_one_row() -> None:
+    costs = {Kernel(f"k{i}", None, None, None): Cost(1, float(i)) for i in range(MAX_KERNELS + 5)}
+    rows = list(most_costly(costs))
+    assert len(rows) == MAX_KERNELS
+    assert rows[0][1].seconds == MAX_KERNELS + 4
+    # 0 to 5 are left: six of them, 15 s together.
+    assert rows[-1][0].name == "6 others" and rows[-1][1].seconds == 15
+
+
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json.gz"
+    file.write_bytes(gzip.compress(b"{"))
+    with pytest.raises(ValueError):
+        read_trace(file)
