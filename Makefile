@@ -92,10 +92,12 @@ machine:
 	    "Remedy: apt install g++ (Debian), dnf install gcc-c++ (Fedora), xcode-select --install (macOS)."
 
 # The browser tests drive a real Chromium: the system's, or else one that Playwright brings. A test
-# of the backup recipe needs rsync, and is skipped without it.
+# of the backup recipe needs rsync, those of the sign-in nginx and Apache's mod_auth_openidc; they are
+# skipped without.
 chromium: .venv/installed-dev
-	@command -v rsync >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
-	  { apt-get -qq update && apt-get -qq install -y rsync; }
+	@{ command -v rsync && command -v nginx && test -e /usr/lib/apache2/modules/mod_auth_openidc.so; } >/dev/null || \
+	  ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get -qq update && apt-get -qq install -y rsync nginx-light apache2 libapache2-mod-auth-openidc; }
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	  command -v google-chrome >/dev/null || \
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; \

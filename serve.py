@@ -10,8 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from importlib.util import find_spec
-from pathlib import Path
 from threading import Thread
 
 if __name__ == "__main__":
@@ -19,26 +17,19 @@ if __name__ == "__main__":
     # it. `import_all` turns the collector on again.
     gc.disable()
 
+import uvicorn
 from starlette.middleware import Middleware
-from streamlit import App
+from streamlit import App, config
 
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir, default_data_folder
 from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
-from breakeven.runner.settings import read_settings
-from breakeven.views.access.bundle import Bundle
-from breakeven.views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
-from breakeven.views.access.home import Home
-from breakeven.views.access.lasting import Lasting
-from breakeven.views.access.messages import Messages
-from breakeven.views.access.patience import give_up_at_last
-from breakeven.views.access.permissions import NotAllowed, allowed_to_others, may_act_by
-from breakeven.views.access.session import signed_out
-from breakeven.views.access.signin import SignIn
-from breakeven.views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
-from breakeven.views.access.uploads import let_scripts_run
+from breakeven.runner.settings import HOST_VARIABLE, read_settings
+from breakeven.views.access import doors
+from breakeven.views.access.permissions import may_act_by
 from breakeven.views.comparison.ahead import Imported, prepare_all
+from breakeven.views.parts.files import let_scripts_run
 from breakeven.views.report.serving import Reports
 from breakeven.views.upkeep.failing import show_failure
 from breakeven.views.upkeep.memory import keep_giving_back, share_arenas
@@ -57,13 +48,8 @@ async def preparing(app: App) -> AsyncIterator[None]:
 
 
 layers = [
-    Middleware(Doors, may_upload=may_act_by),
-    Middleware(SignIn),
-    Middleware(Messages),
-    Middleware(Home),
-    Middleware(Lasting),
+    Middleware(doors.Doors, may_upload=may_act_by),
     Middleware(Reports),
-    Middleware(Bundle),
     Middleware(Imported),
 ]
 SWITCH_SECONDS = 0.0005
@@ -76,56 +62,55 @@ LEFT_SECONDS = 30
 back later, after a nap of the network, gets it from the address and the fields of the page."""
 
 
-def the_team() -> Team | None:
-    """Who may sign in, where people are to; raises `TeamUnusable`."""
-    file = os.environ.get(TEAM_VARIABLE)
-    if not file:
-        return None
-    if find_spec("authlib") is None:
-        raise TeamUnusable(f"{TEAM_VARIABLE} needs Authlib: pip install -r requirements-team.txt")
-    return read_team(Path(file))
+GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
+"""Variables that said whom to serve: to pass over one would serve others than somebody meant."""
 
 
 def main() -> None:
     share_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
+    folder = DataDir(default_data_folder())
+    if gone := [name for name in GONE if os.environ.get(name)]:
+        sys.exit(f"{gone[0]} is no variable any more: docs/serving.md says what to set instead.")
     try:
-        allowed_to_others()
-        team = the_team()
-        folder = DataDir(default_data_folder())
-        read_settings(folder.path)
-    except (NotAllowed, SettingsUnusable, TeamUnusable) as error:
+        serving = read_settings(folder.path).serving
+        os.environ[HOST_VARIABLE] = serving.host  # Whatever becomes of the file: it listens there.
+        proxied = doors.open_socket() if doors.has_sign_in() else None
+    except (SettingsUnusable, doors.NotServed) as error:
         sys.exit(f"{error}.")
     with suppress(OSError):  # A page says so.
         folder.make()
     open_log(folder.logs, DASHBOARD)
-    signed_out.open(folder)
-    log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
+    where = {"address": serving.host, "port": serving.port}
+    log.info("dashboard begins", extra={"fields": where})
     keep_giving_back()
-    give_up_at_last()
     offer_no_components_of_packages()
-    held = hold_the_other_loopback()
     app = App(
         str(PACKAGE / "dashboard.py"),
         lifespan=preparing,
         middleware=layers,
         routes=ROUTES,
         on_script_error=show_failure,
-        secrets=None if team is None else team.secrets(),
     )
-    app.run(
-        config={
-            "server.address": address(),
-            "server.port": port(),
-            "server.allowedHosts": ["*"],  # the middleware knows them
-            "server.headless": True,
-            "server.disconnectedSessionTTL": LEFT_SECONDS,
-            "client.showErrorDetails": "none",  # `show_failure` does, to whom it may concern
-            "browser.serverAddress": (*own_names(), "localhost")[0],  # nobody is asked for it
-        }
-    )
-    if held is not None:
-        held.close()
+    options = {
+        "server.address": serving.host if proxied is None else doors.LOOPBACK,
+        "server.port": serving.port,
+        "server.allowedHosts": ["*"],  # the middleware knows them
+        "server.headless": True,
+        "server.disconnectedSessionTTL": LEFT_SECONDS,
+        "client.showErrorDetails": "none",  # `show_failure` does, to whom it may concern
+        "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # nobody is asked for it
+    }
+    if proxied is None:
+        held = doors.hold_the_other_loopback()
+        app.run(config=options)
+        if held is not None:
+            held.close()
+        return
+    for name, value in options.items():
+        config.set_option(name, value)
+    server = uvicorn.Config(app, ws="websockets-sansio", access_log=False, forwarded_allow_ips="*")
+    uvicorn.Server(server).run(sockets=[proxied])
 
 
 if __name__ == "__main__":

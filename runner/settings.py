@@ -12,7 +12,9 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -21,9 +23,11 @@ from breakeven.runner.errors import SettingsUnusable, shown
 FILE_NAME = "breakeven.toml"
 HOST_VARIABLE, PORT_VARIABLE = "BREAKEVEN_HOST", "BREAKEVEN_PORT"
 OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
+VARIABLES = (HOST_VARIABLE, PORT_VARIABLE, OTHERS_VARIABLE)
 MAX_BYTES = 1_000_000
 MAX_PORT = 65_535
-NAMES = {str: "a text", int: "a whole number"}
+EVERYBODY = "*"
+NAMES = {str: "a text", int: "a whole number", bool: "true or false"}
 """What an error calls a type."""
 
 
@@ -36,7 +40,8 @@ class Serving:
     """Whom the dashboard serves."""
 
     host: str = _from_variable("127.0.0.1", HOST_VARIABLE)
-    """The address to listen on; `0.0.0.0` is all of the machine's."""
+    """The address to listen on; `0.0.0.0` is all of the machine's. A path is that of a Unix socket,
+    on which a proxy that has people sign in is listened to."""
     port: int = _from_variable(8501, PORT_VARIABLE)
     hostnames: tuple[str, ...] = ()
     """Names under which others reach the dashboard, as through a proxy."""
@@ -48,6 +53,33 @@ class Serving:
     def __post_init__(self) -> None:
         if not 0 < self.port <= MAX_PORT:
             raise ValueError(f"port = {shown(self.port)}: must be from 1 to {MAX_PORT}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members:
+    """People who have a role."""
+
+    members: tuple[str, ...] = ()
+    """Verified addresses, in any case of the letters A to Z; subjects, which hold no `@`."""
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """Who may do what, where people sign in (docs/serving.md)."""
+
+    claim: str = "groups"
+    """Of the ID token, with groups; a point leads into an object: `realm_access.roles`."""
+    trust_emails: bool = False
+    """Whether an address counts of which the provider does not say whether it is verified."""
+    blocked: tuple[str, ...] = ()
+    operators: Members = Members()
+    viewers: Members = Members()
+    """`*` is everybody who can sign in."""
+
+    def __post_init__(self) -> None:
+        if EVERYBODY in self.operators.members + self.operators.groups:
+            raise ValueError("operators are named one by one, or by a group; '*' is for viewers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +97,7 @@ class Settings:
     """What `breakeven.toml` says, or the defaults."""
 
     serving: Serving = Serving()
+    team: Team = Team()
     store: TeamStore = TeamStore()
     addresses: Mapping[str, str] = field(default_factory=dict)
     """By the host name of a machine: under which address further machines of a run find it."""
@@ -74,7 +107,20 @@ def read_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> 
     """The settings of a data folder. Raises `SettingsUnusable` for a file that cannot be read, that
     other accounts may write, or that holds an unknown key, a wrong type or a wrong value."""
     file = folder / FILE_NAME
-    settings: Settings = _section(Settings, _read(file), f"{file}: ", environment)
+    version: tuple[int, ...] = ()
+    with suppress(OSError):  # Reading says what is wrong.
+        found = file.stat()
+        version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode)
+    variables = [(name, environment.get(name, "")) for name in VARIABLES]
+    return _of_version(file, version, tuple(variables))
+
+
+@lru_cache(maxsize=4)
+def _of_version(
+    file: Path, version: tuple[int, ...], variables: tuple[tuple[str, str], ...]
+) -> Settings:
+    """Settings are asked for with every request: a file is read once for each of its versions."""
+    settings: Settings = _section(Settings, _read(file), f"{file}: ", dict(variables))
     return settings
 
 

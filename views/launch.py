@@ -12,12 +12,12 @@ from breakeven.storage.estimates.costs import earlier_costs
 from breakeven.storage.estimates.remaining import expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
-from breakeven.views.access import permissions, uploads
+from breakeven.views.access import permissions
 from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.parts import device_now
+from breakeven.views.parts import device_now, files
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
@@ -63,8 +63,8 @@ def launch_experiment(store: Store) -> None:
         again_form.show(again)
         key, start = again.key, again.spec
     show_missing_compiler(machine)
-    if permissions.files_are_limited():
-        uploads.ask_upload()
+    if files.files_are_limited():
+        files.ask_upload()
     try:
         spec = spec_form(key, start, machine, check, again.blamed if again else None)
     except RunnerError as error:

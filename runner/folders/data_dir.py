@@ -41,7 +41,6 @@ class DataDir:
         self.queue_file = self.path / "queue.json"
         self.views_file = self.path / "views.json"
         self.audit_file = self.path / "audit.jsonl"
-        self.signed_out_file = self.path / "signed-out.json"
 
     def make(self) -> None:
         """Makes the folder where there is none: for its account alone. Other accounts of a machine

@@ -9,7 +9,15 @@ import pytest
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import own_address
-from breakeven.runner.settings import FILE_NAME, Serving, Settings, TeamStore, read_settings
+from breakeven.runner.settings import (
+    FILE_NAME,
+    Members,
+    Serving,
+    Settings,
+    Team,
+    TeamStore,
+    read_settings,
+)  # fmt: skip
 
 DOCUMENT = Path(__file__).parents[2] / "docs/settings.md"
 
@@ -38,7 +46,8 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.store.data == "/shared/breakeven"
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
-    for name, section in (("serving", Serving), ("store", TeamStore)):
+    assert settings.team.operators == Members(members=("ada@example.org",), groups=("ml-ops",))
+    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStore)):
         assert list(shown[name]) == [one.name for one in fields(section)]
     assert list(shown) == [one.name for one in fields(Settings)]
 
@@ -48,7 +57,7 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     [
         ("[servings]", "servings is no setting; did you mean serving?"),
         ("[serving]\nprot = 1", "serving.prot is no setting; did you mean port?"),
-        ("zzz = 1", "zzz is no setting; there are serving, store, addresses"),
+        ("zzz = 1", "zzz is no setting; there are serving, team, store, addresses"),
         ("[serving]\nport = '8501'", "serving.port = '8501': must be a whole number"),
         ("[serving]\nport = true", "serving.port = True: must be a whole number"),
         ("[serving]\nport = 65536", "serving.port = 65536: must be from 1 to 65535"),

@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import json
 import os
 import socket
 import subprocess
@@ -14,8 +15,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from streamlit import config
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.testing.v1 import AppTest
 
+from breakeven import serve
 from breakeven.runner.checks import user_code
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
@@ -23,28 +27,30 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
-from breakeven.views.access import doors, permissions, uploads
-from breakeven.views.parts import actions
+from breakeven.views.access import doors, permissions
+from breakeven.views.parts import actions, files
 from breakeven.views.upkeep.failing import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
-from tests.helpers.oidc.sign_in import write_team
 from tests.helpers.oidc.socket_client import Page
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
-from tests.helpers.waiting import PATIENCE_SECONDS
-
-VARIABLES = (
-    doors.HOST_VARIABLE, doors.NAMES_VARIABLE, permissions.OTHERS_VARIABLE,
-    permissions.FILES_VARIABLE,
-)  # fmt: skip
+from tests.helpers.waiting import PATIENCE_SECONDS, awaited
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
+def plain_settings(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (HOST_VARIABLE, OTHERS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
+
+
+def say(folder: DataDir, **serving: object) -> None:
+    """Writes the section `serving` of the settings."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in serving.items()]
+    (folder.path / FILE_NAME).write_text("\n".join(["[serving]", *lines]))
 
 
 @pytest.fixture
@@ -164,9 +170,9 @@ def test_a_page_of_somebody_else_has_nothing_made_as_a_picture_or_a_frame(local:
 
 
 def test_where_others_are_served_the_operators_names_numbers_and_the_machines_own_are_ours(
-    others: pytest.MonkeyPatch,
+    others: pytest.MonkeyPatch, folder: DataDir
 ) -> None:
-    others.setenv(doors.NAMES_VARIABLE, "bench.example.org, Other.Example.")
+    say(folder, hostnames=["bench.example.org", "Other.Example."])
     ours = ("bench.example.org", "BENCH.example.org:8501", "other.example", "10.1.2.3:8501",
             "[2001:db8::1]:8501", socket.gethostname(), "localhost")  # fmt: skip
     assert all(map(doors.is_ours, ours))
@@ -175,27 +181,14 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
     assert not doors.may_come_from("https://evil.example", "bench.example.org")
 
 
-def test_where_people_sign_in_pages_of_that_very_address_alone_speak_to_us(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Browsers send cookies of a name to all of its ports."""
-    file = write_team(tmp_path / "team.toml", address="https://bench.example.org:443")
-    monkeypatch.setenv(doors.team.TEAM_VARIABLE, str(file))
-    assert doors.may_come_from("https://Bench.example.org", "bench.example.org")
-    name = "bench.example.org"
-    for origin in (f"http://{name}", f"https://{name}:8443", f"http://{name}:8080", "null", "",
-                   "https://evil.example", "https://["):  # fmt: skip
-        assert not doors.may_come_from(origin, "bench.example.org:8080"), origin
-
-
 def test_a_named_host_or_a_proxy_means_that_others_are_served(
-    monkeypatch: pytest.MonkeyPatch,
+    folder: DataDir,
 ) -> None:
     assert not doors.serves_others(["Host", "Cookie"])
     assert doors.serves_others(["Host", "X-Forwarded-For"])
-    monkeypatch.setenv(doors.NAMES_VARIABLE, "localhost")
+    say(folder, hostnames=["localhost"])
     assert not doors.serves_others()
-    monkeypatch.setenv(doors.NAMES_VARIABLE, "bench.example.org")
+    say(folder, hostnames=["bench.example.org"])
     assert doors.serves_others()
 
 
@@ -209,10 +202,10 @@ def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
 def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_unless_they_may_launch(
     data_dir: DataDir,
 ) -> None:
-    data_dir.path.mkdir(parents=True)
+    data_dir.path.mkdir(parents=True, exist_ok=True)
     upload = "/_stcore/upload_file/session/file"
     for others_may, refused in (("view", True), ("launch", False)):
-        environment = {doors.HOST_VARIABLE: "0.0.0.0", permissions.OTHERS_VARIABLE: others_may}
+        environment = {HOST_VARIABLE: "0.0.0.0", OTHERS_VARIABLE: others_may}
         with served(data_dir, environment=environment) as (url, _server):
             answer = answered(url, "localhost", upload, method="PUT")
             assert ("for viewing only" in answer) == refused
@@ -235,11 +228,11 @@ def provoked(url: str) -> tuple[list[str], list[str]]:
 
 @pytest.mark.heavy
 def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
-    environment = {**os.environ, permissions.OTHERS_VARIABLE: "everything"}
+    environment = {**os.environ, OTHERS_VARIABLE: "everything"}
     answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
                             capture_output=True, text=True, timeout=PATIENCE_SECONDS)  # fmt: skip
     assert answer.returncode == 1
-    assert "BREAKEVEN_OTHERS = 'everything' must be view or launch" in answer.stderr
+    assert "BREAKEVEN_OTHERS = 'everything': must be 'view' or 'launch'" in answer.stderr
 
 
 def record(folder: DataDir) -> None:
@@ -262,7 +255,7 @@ def test_others_see_everything_and_are_offered_nothing_that_changes_it(
     launch = opened("launch")
     assert "Viewing only." in text(launch) and "BREAKEVEN_OTHERS=launch" in text(launch)
     assert not launch.button and not launch.text_input and not launch.selectbox
-    others.setenv(permissions.OTHERS_VARIABLE, "launch")
+    others.setenv(OTHERS_VARIABLE, "launch")
     assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
 
@@ -301,14 +294,15 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
     with pytest.raises(permissions.NotAllowed, match="BREAKEVEN_OTHERS=launch"):
         actions.launch(experiment_spec(), MACHINE)
     with pytest.raises(permissions.NotAllowed):
-        uploads.keep("data.csv", b"text,label\n")
+        files.keep("data.csv", b"text,label\n")
     assert not list(experiments(folder))
-    assert not permissions.uploads().exists()
+    assert not files.uploads().exists()
 
 
 CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
             "unlink", "rmtree", "mkdir", "import_rows", "import_file", "bring"}  # fmt: skip
 HARMLESS = {
+    ("doors.py", "open_socket"),  # when the dashboard starts
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
     ("state.py", "problems"),  # takes in what journals gained, as every page does
@@ -370,13 +364,13 @@ def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
     keep(folder, MACHINE)
     secret = tmp_path / "secret.csv"
     secret.write_text("text,label\nthe password is swordfish,1\nanother,2\n" * 40)
-    others.setenv(permissions.OTHERS_VARIABLE, "launch")
+    others.setenv(OTHERS_VARIABLE, "launch")
     query = {"preset": "Your own data", "own.data": str(secret)}
     app = opened("launch", **query)
     shown = text(app) + "".join(frame.value.to_csv() for frame in app.dataframe)
     assert "swordfish" not in shown and "must lie in a folder that is open" in shown
     assert app.button[-1].disabled
-    others.setenv(permissions.FILES_VARIABLE, str(tmp_path))
+    say(folder, files=[str(tmp_path)])
     app = opened("launch", **query)
     assert "swordfish" in "".join(frame.value.to_csv() for frame in app.dataframe)
 
@@ -396,10 +390,10 @@ def test_others_use_only_files_in_folders_that_were_named(
         (one / "a.csv").write_text("text,label\n")
     (opened_folder / "link.csv").symlink_to(secret / "a.csv")
     (opened_folder / "away").symlink_to(secret)
-    others.setenv(permissions.FILES_VARIABLE, str(opened_folder))
-    kept = permissions.uploads() / "b.csv"
+    say(folder, files=[str(opened_folder)])
+    kept = files.uploads() / "b.csv"
     for source in (opened_folder / "a.csv", kept, "builtin:reviews", "owner/name"):
-        permissions.check_files(with_data(str(source)))
+        files.check_files(with_data(str(source)))
     for source in (
         secret / "a.csv", opened_folder / "link.csv", opened_folder / "away" / "a.csv",
         opened_folder / ".." / "secret" / "a.csv", "/etc/passwd", "~/a.csv", "./a.csv", "a.csv",
@@ -407,20 +401,18 @@ def test_others_use_only_files_in_folders_that_were_named(
         "docs/decisions", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
     ):  # fmt: skip
         with pytest.raises(InvalidSpec, match="must"):
-            permissions.check_files(with_data(str(source)))
+            files.check_files(with_data(str(source)))
     for model in (str(secret), "views", "../other", "docs/decisions"):
         with pytest.raises(InvalidSpec, match="must lie in a folder"):
-            permissions.check_files(experiment_spec(model=ModelSpec(source=model)))
-    permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
+            files.check_files(experiment_spec(model=ModelSpec(source=model)))
+    files.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
     # Which scripts may run is said elsewhere, for everybody alike.
     script = ModelSpec(source=f"script:{secret}/train.py")
-    permissions.check_files(
-        experiment_spec(task="script", model=script, data=DataSpec(source="script"))
-    )
+    files.check_files(experiment_spec(task="script", model=script, data=DataSpec(source="script")))
 
 
 def test_on_this_machine_alone_any_path_may_be_used(tmp_path: Path) -> None:
-    permissions.check_files(with_data(str(tmp_path / "a.csv")))
+    files.check_files(with_data(str(tmp_path / "a.csv")))
 
 
 def test_an_uploaded_file_is_kept_under_a_safe_name_once(
@@ -428,14 +420,14 @@ def test_an_uploaded_file_is_kept_under_a_safe_name_once(
 ) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
-        path = uploads.keep(name, b"text,label\ngood,1\n")
-        assert path.parent == permissions.uploads()
+        path = files.keep(name, b"text,label\ngood,1\n")
+        assert path.parent == files.uploads()
         assert path.name.isascii() and path.suffix == ".csv" and len(path.name) < 110
         assert path.name[0].isalnum()
         assert path.read_bytes() == b"text,label\ngood,1\n"
-    assert uploads.keep("a.csv", b"1") == uploads.keep("a.csv", b"1")
-    assert uploads.keep("a.csv", b"1") != uploads.keep("a.csv", b"2")
-    assert not [entry for entry in permissions.uploads().iterdir() if entry.name.startswith(".")]
+    assert files.keep("a.csv", b"1") == files.keep("a.csv", b"1")
+    assert files.keep("a.csv", b"1") != files.keep("a.csv", b"2")
+    assert not [entry for entry in files.uploads().iterdir() if entry.name.startswith(".")]
 
 
 def test_an_upload_that_is_too_large_or_no_data_is_refused(
@@ -443,15 +435,15 @@ def test_an_upload_that_is_too_large_or_no_data_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):
-        with pytest.raises(uploads.UploadRefused, match="must end in one of"):
-            uploads.keep(name, b"1")
-    monkeypatch.setattr(uploads, "MAX_MEBIBYTES", 0)
-    with pytest.raises(uploads.UploadRefused, match="must not be larger"):
-        uploads.keep("a.csv", b"1")
+        with pytest.raises(files.UploadRefused, match="must end in one of"):
+            files.keep(name, b"1")
+    monkeypatch.setattr(files, "MAX_MEBIBYTES", 0)
+    with pytest.raises(files.UploadRefused, match="must not be larger"):
+        files.keep("a.csv", b"1")
     monkeypatch.undo()
-    monkeypatch.setattr(uploads, "MAX_TOTAL_BYTES", 0)
-    with pytest.raises(uploads.UploadRefused, match="together"):
-        uploads.keep("a.csv", b"12345")
+    monkeypatch.setattr(files, "MAX_TOTAL_BYTES", 0)
+    with pytest.raises(files.UploadRefused, match="together"):
+        files.keep("a.csv", b"12345")
 
 
 @pytest.fixture
@@ -459,7 +451,7 @@ def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> No
     """As `serve.py` has it on a machine that serves nobody else."""
     monkeypatch.setenv(CODE_VARIABLE, "/home/me/code")
     monkeypatch.setattr(sys, "platform", "linux")
-    uploads.let_scripts_run()
+    files.let_scripts_run()
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
@@ -468,15 +460,15 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
 ) -> None:
     for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
                        (".py", "script")):  # fmt: skip
-        path = uploads.keep_script(name, b"import breakeven\n")
-        assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
+        path = files.keep_script(name, b"import breakeven\n")
+        assert path.parent.parent == files.scripts() and path.name == f"{stem}.py"
         assert [one.name for one in path.parent.iterdir()] == [path.name]
         assert user_code.locate(str(path))[0] == path.resolve()
-    assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
-    with pytest.raises(uploads.UploadRefused, match=r"must end in \.py"):
-        uploads.keep_script("a.csv", b"1")
-    with pytest.raises(uploads.UploadRefused, match="not be larger than 1 MiB"):
-        uploads.keep_script("a.py", b"#" * 2**20 + b"#")
+    assert files.keep_script("a.py", b"1") != files.keep_script("a.py", b"2")
+    with pytest.raises(files.UploadRefused, match=r"must end in \.py"):
+        files.keep_script("a.csv", b"1")
+    with pytest.raises(files.UploadRefused, match="not be larger than 1 MiB"):
+        files.keep_script("a.py", b"#" * 2**20 + b"#")
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
@@ -484,13 +476,13 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
 def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_script(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv(permissions.OTHERS_VARIABLE, "launch")
+    monkeypatch.setenv(OTHERS_VARIABLE, "launch")
     headers = {name: doors.ANOTHERS[1].decode()}
     monkeypatch.setattr(permissions.st, "context", SimpleNamespace(headers=headers, ip_address="1"))
-    assert permissions.may_act() and not uploads.scripts_may_run()
+    assert permissions.may_act() and not files.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
-        uploads.keep_script("a.py", b"1")
-    assert not permissions.scripts().exists()
+        files.keep_script("a.py", b"1")
+    assert not files.scripts().exists()
 
 
 def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts_do_not_run(
@@ -498,13 +490,71 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
 ) -> None:
     monkeypatch.delenv(CODE_VARIABLE, raising=False)
     monkeypatch.setattr(sys, "platform", "darwin")
-    uploads.let_scripts_run()
+    files.let_scripts_run()
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setenv(doors.NAMES_VARIABLE, "bench.example.org")
-    uploads.let_scripts_run()
-    assert CODE_VARIABLE not in os.environ and not uploads.scripts_may_run()
-    monkeypatch.delenv(doors.NAMES_VARIABLE)
+    say(folder, hostnames=["bench.example.org"])
+    files.let_scripts_run()
+    assert CODE_VARIABLE not in os.environ and not files.scripts_may_run()
+    say(folder)
     with pytest.raises(permissions.NotAllowed):
-        uploads.keep_script("a.py", b"1")
-    uploads.let_scripts_run()
-    assert uploads.scripts_may_run()
+        files.keep_script("a.py", b"1")
+    files.let_scripts_run()
+    assert files.scripts_may_run()
+
+
+@pytest.mark.parametrize("name", serve.GONE)
+def test_a_variable_that_said_whom_to_serve_is_not_passed_over(name: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, "serve.py"], cwd=PROJECT_ROOT, env={**os.environ, name: "x"},
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert answer.returncode == 1 and f"{name} is no variable any more" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "says"),
+    [
+        ("/component/plotly_js/plotly.min.js", b"version=7.1.0", 200, doors.FOREVER),
+        ("/component/plotly_js/plotly.min.js", b"", 200, {}),
+        ("/component/plotly_js/plotly.min.js", b"version=7.1.0", 404, {}),
+        ("/media/file.csv", b"version=7.1.0", 200, {}),
+    ],
+)
+def test_files_of_components_last_by_their_version_and_nothing_else_does(
+    path: str, query: bytes, status: int, says: dict[bytes, bytes]
+) -> None:
+    sent: list[Any] = []
+
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        told = [(b"cache-control", b"no-cache"), (b"content-type", b"text/javascript")]
+        await send({"type": "http.response.start", "status": status, "headers": told})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "query_string": query,
+             "headers": [(b"host", b"localhost")]}  # fmt: skip
+    awaited(doors.Doors(behind, permissions.may_act_by)(scope, None, send))
+    found = dict(sent[0]["headers"])
+    usual = {b"cache-control": b"no-cache", b"content-type": b"text/javascript"}
+    assert len(sent[0]["headers"]) == len(found)
+    assert found == usual | doors.HEADERS | says
+
+
+def test_no_page_has_streamlit_write_files_here(local: str) -> None:
+    """Streamlit refuses that where it opens no browser of its own, as we have it start."""
+    first, message, answer = BackMsg(), BackMsg(), ForwardMsg()
+    first.rerun_script.SetInParent()
+    with Page(local, {}) as page:
+
+        def said(one: BackMsg, kind: str) -> None:
+            page.connection.send(one.SerializeToString())
+            while answer.WhichOneof("type") != kind:
+                answer.ParseFromString(page.connection.recv(timeout=PATIENCE_SECONDS))  # type: ignore[arg-type]
+
+        said(first, "new_session")
+        session = answer.new_session.initialize.session_id
+        message.backend_operation_request.session_id = session
+        message.backend_operation_request.install_skills.SetInParent()
+        said(message, "backend_operation_response")
+    assert answer.backend_operation_response.error_reason == "refused:headless"

@@ -1,9 +1,12 @@
-"""Who reaches the dashboard: this machine alone, unless whoever starts it says otherwise.
+"""Who reaches the dashboard: this machine alone, unless its operator says otherwise.
 
 Streamlit listens on every interface and answers to any name. Here it listens on this machine alone,
 and a middleware in front of everything, pages and websocket alike, refuses names that are not ours:
 a page of a stranger, whose name he has pointed to this machine (DNS rebinding), would otherwise
 act with the reader's browser. It also has browsers load nothing from anywhere else.
+
+Where people sign in, a proxy has them do so and says who they are. The proxy is believed because it
+alone reaches the Unix socket that the dashboard then listens on.
 
 What people may do who are let in, `views/access/permissions.py` decides.
 """
@@ -11,23 +14,28 @@ What people may do who are let in, `views/access/permissions.py` decides.
 import errno
 import os
 import socket
-from collections.abc import Iterable, Mapping
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from google.protobuf.message import DecodeError
 from streamlit import config
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from breakeven.runner.errors import RunnerError, SettingsUnusable
 from breakeven.runner.logs import log
+from breakeven.runner.settings import Settings, read_settings
 from breakeven.views.access import team
 from breakeven.views.access.accounts import is_anothers
+from breakeven.views.access.team import Person
+from breakeven.views.shared.pace import one_more_reader
+from breakeven.views.shared.resources import data_dir
 
-HOST_VARIABLE = "BREAKEVEN_HOST"
-"""The address to listen on: `0.0.0.0` for all of this machine's; by default this machine alone."""
-PORT_VARIABLE = "BREAKEVEN_PORT"
-NAMES_VARIABLE = "BREAKEVEN_HOSTNAMES"
-"""Names under which others reach the dashboard, as through a proxy, separated by commas."""
-PORTS = {"http": 80, "https": 443}
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 FORWARDED = (
@@ -38,6 +46,8 @@ FORWARDED = (
 ANOTHERS = (b"via", b"another account of this machine")
 """Marks a request as one of others, to whatever asks later."""
 UPLOADS = "/_stcore/upload_file"
+WITHOUT_PERSON = ("/healthz", "/metrics", "/_stcore/health")
+"""What the proxy may ask for anybody; its configuration says for whom it does."""
 HEADERS = {
     b"content-security-policy": (
         b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
@@ -52,24 +62,36 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
 }
 """Whatever a page says, no browser asks another host because of it."""
+COMPONENTS, LASTING = "/component/", "version"
+"""Streamlit says of no file of a component how long it lasts; one with its version in the address
+lasts for good, or a browser would load plotly.js, 5 MB, with every page."""
+FOREVER = {b"cache-control": b"public, max-age=31536000, immutable"}
+MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request",
+            "backend_operation_request"}  # fmt: skip
+"""What our pages say to the server. Streamlit also answers messages that are meant for developers:
+they tell names of files, or empty what all sessions share."""
+PAGE_SECONDS = 12 * 3600.0
+"""After which an open page has to connect anew, past the proxy's sign-in."""
+Headers = Mapping[str, str]
 
 
-def address() -> str:
-    """The address to listen on."""
-    return os.environ.get(HOST_VARIABLE) or LOOPBACK
+class NotServed(RunnerError):
+    """The dashboard cannot listen where it is to."""
 
 
-def port() -> int:
-    """The port to listen on."""
-    return int(os.environ.get(PORT_VARIABLE) or 8501)
+def settings() -> Settings:
+    """As of now; raises `SettingsUnusable`."""
+    return read_settings(data_dir().path)
+
+
+def has_sign_in() -> bool:
+    """Whether people sign in: the dashboard listens on a Unix socket."""
+    return settings().serving.host.startswith("/")
 
 
 def own_names() -> list[str]:
     """The names that the operator gave, in small letters."""
-    given = os.environ.get(NAMES_VARIABLE, "")
-    names = [name.strip().lower().rstrip(".") for name in given.split(",") if name.strip()]
-    known = team.current()
-    return names if known is None or known.name in names else [known.name, *names]
+    return [name.lower().rstrip(".") for name in settings().serving.hostnames]
 
 
 def hold_the_other_loopback() -> socket.socket | None:
@@ -78,33 +100,62 @@ def hold_the_other_loopback() -> socket.socket | None:
     `localhost` is both addresses, and browsers try ::1 first. Another account that listened there
     would be shown for us, and its page would be one of ours to us.
     """
-    if address() != LOOPBACK:
+    serving = settings().serving
+    if serving.host != LOOPBACK:
         return None
     held = socket.socket(socket.AF_INET6)
     try:
-        held.bind(("::1", port()))
+        held.bind(("::1", serving.port))
     except OSError as error:
         held.close()
         if error.errno == errno.EADDRINUSE:
             log.warning("somebody else listens on [::1]:%s: open http://%s:%s instead of localhost",
-                        port(), LOOPBACK, port())  # fmt: skip
+                        serving.port, LOOPBACK, serving.port)  # fmt: skip
         return None
     return held
+
+
+def open_socket() -> socket.socket:
+    """The Unix socket to listen on, which this account and the group of its folder reach. Raises
+    `NotServed` where others could reach that folder, and so pretend to be the proxy."""
+    path = Path(settings().serving.host)
+    try:
+        folder = path.parent.stat()
+        is_ours = folder.st_uid in (os.getuid(), 0)
+        if not is_ours or folder.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
+            raise NotServed(f"{path.parent} must be this account's and closed to others, who could "
+                            "pretend to be the proxy: chmod 710")  # fmt: skip
+        path.unlink(missing_ok=True)
+        opened = socket.socket(socket.AF_UNIX)
+        opened.bind(str(path))
+        os.chown(path, -1, folder.st_gid)
+        path.chmod(0o660)
+    except OSError as error:
+        raise NotServed(f"{path} cannot be listened on: {error}") from None
+    return opened
 
 
 def serves_others(headers: Iterable[str] = ()) -> bool:
     """Whether people on other machines can reach the dashboard, for all that can be known: it has
     people sign in, it listens for them, it has a name for them, or, by the names of the `headers`
     of a request, this request came through a proxy."""
-    listens = not _is_local(config.get_option("server.address") or "")
+    listens = has_sign_in() or not _is_local(config.get_option("server.address") or "")
     named = any(not _is_local(name) for name in own_names())
-    return team.is_asked() or listens or named or any(name.lower() in FORWARDED for name in headers)
+    return listens or named or any(name.lower() in FORWARDED for name in headers)
 
 
-def are_anothers(headers: Mapping[str, str]) -> bool:
+def are_anothers(headers: Headers) -> bool:
     """Whether they are of a request that another account of this machine sent."""
     name, value = (one.decode() for one in ANOTHERS)
     return headers.get(name) == value
+
+
+def person_of(headers: Headers) -> Person | None:
+    """Who sent a request, by the ID token that the proxy passes on; None for nobody."""
+    given = headers.get("authorization") or ""
+    if not has_sign_in():
+        return None
+    return team.person_of(given.removeprefix("Bearer "), settings().team)
 
 
 def is_ours(host: str) -> bool:
@@ -126,69 +177,119 @@ def is_ours(host: str) -> bool:
 
 def may_come_from(origin: str, host: str) -> bool:
     """Whether a page of that origin may speak to us: our own, or one of the operator's names. Where
-    people sign in, theirs alone: browsers send cookies of a name to all of its ports."""
-    known = team.current()
-    if known is not None:
-        return _origin(origin) == _origin(known.address)
+    people sign in, the very address that was asked, encrypted: browsers send cookies of a name to
+    all of its ports."""
+    if has_sign_in():
+        return origin.lower() == f"https://{host}".lower()
     return urlsplit(origin).netloc.lower() == host.lower() or _name_of(origin) in own_names()
 
 
 class Doors:
-    """ASGI middleware in front of the dashboard: refuses strangers' names, tells browsers to stay.
+    """ASGI middleware in front of the dashboard: refuses strangers, tells browsers to stay.
 
-    `may_upload` says by the names of a request's headers whether files are taken; where people sign
-    in, `SignIn` does.
+    `may_upload` says by the headers of a request whether files are taken.
     """
 
-    def __init__(self, app: Any, may_upload: Any) -> None:
+    def __init__(self, app: Any, may_upload: Callable[[Headers], bool]) -> None:
         self.app, self.may_upload = app, may_upload
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        names = [name.decode("latin-1").lower() for name, _ in scope["headers"]]
-        acts = scope["type"] == "websocket" or UPLOADS in scope["path"]
-        problem = self._problem(scope)
-        if problem:
-            await _refuse(scope["type"], problem, send)
-            return
-        if acts and not serves_others(names) and is_anothers(scope):
+        is_page, is_upload = scope["type"] == "websocket", UPLOADS in scope["path"]
+        headers = _decoded(scope)
+        try:
+            status, problem = self._problem(scope, headers)
+        except SettingsUnusable as error:
+            log.error("nobody is served: %s", error)
+            status, problem = 503, "Whoever runs this dashboard finds in its log why it stopped."
+        acts = not problem and (is_page or is_upload) and not serves_others(headers)
+        if acts and is_anothers(scope):
             scope = {**scope, "headers": [*scope["headers"], ANOTHERS]}
-            names.append(ANOTHERS[0].decode())
-        if UPLOADS in scope["path"] and not team.is_asked() and not self.may_upload(names):
-            await _refuse(
-                scope["type"], "This dashboard is for viewing only: it takes no files.\n", send
-            )
-            return
+            headers = _decoded(scope)
+        if not problem and is_upload and not self.may_upload(headers):
+            status, problem = 403, "This dashboard is for viewing only: it takes no files."
+        if problem and is_page:
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        elif problem:
+            plain = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS.items()]
+            await send({"type": "http.response.start", "status": status, "headers": plain})
+            await send({"type": "http.response.body", "body": f"{problem}\n".encode()})
+        elif is_page:
+            with one_more_reader():
+                await self.app(scope, *_watched(headers, receive, send))
+        else:
+            await self.app(scope, receive, _with_headers(scope, send))
 
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", ()) if pair[0] not in HEADERS]
-                message = {**message, "headers": [*kept, *HEADERS.items()]}
+    def _problem(self, scope: Any, headers: Headers) -> tuple[int, str]:
+        """Why a request is refused, after the status to answer; empty where it is not."""
+        host = headers.get("host", "")
+        if not is_ours(host):
+            return 403, (
+                "Breakeven does not answer to this name. If it is yours, name it "
+                "in `hostnames` of breakeven.toml."
+            )
+        is_strangers = "origin" in headers and not may_come_from(headers["origin"], host)
+        if is_strangers or (scope["type"] == "http" and _is_of_others(headers)):
+            return 403, "Breakeven does not answer to pages of others."
+        if has_sign_in() and scope["path"] not in WITHOUT_PERSON:
+            person = person_of(headers)
+            if person is None:
+                return 401, "Sign in to see what runs here."
+            if person.role is None:
+                who = f"{person.name} may not look at this dashboard."
+                return 403, f"{who} Whoever runs it can allow that."
+        return 200, ""
+
+
+def _watched(headers: Headers, receive: Any, send: Any) -> tuple[Any, Any]:
+    """How a page is heard and answered: what our pages never say is passed over, and a page is cut
+    off once its reader has another role, or after `PAGE_SECONDS`."""
+    began, whose, is_cut = time.monotonic(), person_of(headers), False
+
+    async def received() -> Any:
+        nonlocal is_cut
+        while True:
+            message = await receive()
+            is_over = time.monotonic() - began > PAGE_SECONDS or person_of(headers) != whose
+            if has_sign_in() and is_over and not is_cut:
+                await send({"type": "websocket.close", "code": 4401, "reason": ""})
+                is_cut = True
+            if is_cut:
+                return {"type": "websocket.disconnect", "code": 4401}
+            content = message.get("bytes")
+            if message["type"] != "websocket.receive" or content is None or _is_known(content):
+                return message
+
+    async def sent(message: Any) -> None:
+        if not is_cut:
             await send(message)
 
-        await self.app(scope, receive, send_with_headers)
-
-    def _problem(self, scope: Any) -> str:
-        """Why a request is refused; empty where it is not."""
-        headers = [(name.decode("latin-1").lower(), value.decode("latin-1"))
-                   for name, value in scope["headers"]]  # fmt: skip
-        hosts = [value for name, value in headers if name == "host"]
-        origins = [value for name, value in headers if name == "origin"]
-        if len(hosts) != 1 or not is_ours(hosts[0]):
-            return (
-                f"Breakeven does not answer to this name. If it is yours, start it with the name "
-                f"in {NAMES_VARIABLE}.\n"
-            )
-        if any(not may_come_from(origin, hosts[0]) for origin in origins):
-            return "Breakeven does not answer to pages of others.\n"
-        if scope["type"] == "http" and _is_of_others(dict(headers)):
-            return "Breakeven does not answer to pages of others.\n"
-        return ""
+    return received, sent
 
 
-def _is_of_others(headers: Mapping[str, str]) -> bool:
+def _is_known(content: bytes) -> bool:
+    """Whether a message is one that our pages send. What is no message ends the connection."""
+    with suppress(DecodeError):
+        return BackMsg.FromString(content).WhichOneof("type") in MESSAGES
+    return True
+
+
+def _with_headers(scope: Any, send: Any) -> Any:
+    lasts = COMPONENTS in scope["path"] and f"{LASTING}=".encode() in scope["query_string"]
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            added = {**HEADERS, **(FOREVER if lasts and message["status"] == 200 else {})}
+            kept = [pair for pair in message.get("headers", ()) if pair[0] not in added]
+            message = {**message, "headers": [*kept, *added.items()]}
+        await send(message)
+
+    return sent
+
+
+def _is_of_others(headers: Headers) -> bool:
     """Whether a browser says that a page of somebody else asks, to have what comes in a picture, a
     script or a frame. It could not read it, but see whether it is there, how long it took, and have
     it made over and over. Whoever follows a link gets a page."""
@@ -198,13 +299,14 @@ def _is_of_others(headers: Mapping[str, str]) -> bool:
     return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
 
 
-async def _refuse(kind: str, problem: str, send: Any) -> None:
-    if kind == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": ""})
-        return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS.items()]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": problem.encode()})
+def _decoded(scope: Any) -> Headers:
+    """A request's headers by their names; one that stands there twice has both values, so that no
+    host, origin or token is known by it."""
+    found: dict[str, str] = {}
+    for name, value in ((one.decode("latin-1") for one in pair) for pair in scope["headers"]):
+        name = name.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _name_of(address: str) -> str | None:
@@ -219,21 +321,10 @@ def _name_of(address: str) -> str | None:
     return parts.hostname and parts.hostname.lower().rstrip(".")
 
 
-def _origin(address: str) -> tuple[str, str | None, int | None]:
-    """Scheme, name and port, which is left out where it is the scheme's own."""
-    try:
-        parts = urlsplit(address.lower())
-        return parts.scheme, parts.hostname, parts.port or PORTS.get(parts.scheme)
-    except ValueError:
-        return "", None, None
-
-
 def _is_number(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ip_address(name))
+    return False
 
 
 def _is_local(name: str) -> bool:

@@ -14,7 +14,7 @@ import plotly
 import streamlit as st
 from streamlit.components.v1 import declare_component
 
-from breakeven.views.access.lasting import LASTING
+from breakeven.views.access.doors import LASTING
 
 SCRIPTS = ("loading.js", "ranges.js", "moving.js")
 PLOTLY = "plotly.min.js"

@@ -9,7 +9,7 @@ from breakeven.runner.checks.data import Head, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import BUILTIN, Task
-from breakeven.views.access import permissions
+from breakeven.views.parts import files
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
 
@@ -33,7 +33,7 @@ def look_into(source: str, task: Task) -> Head | None:
         return None
     try:
         data = DataSpec(source=source)
-        permissions.check_path(data, "data.source")
+        files.check_path(data, "data.source")
         if not data.is_file or locate(source, may_be_folder=True).is_dir():
             return None
         with st.spinner("Reading the first rows …"):

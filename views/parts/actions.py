@@ -25,6 +25,7 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.access import permissions
 from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.parts import files
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir, look_at_machine
 
@@ -51,7 +52,7 @@ def quick_race() -> None:
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `RunnerError` for what is known, before anything starts, not to work here."""
-    permissions.check_files(spec)
+    files.check_files(spec)
     with st.spinner("Checking with torch and the data …"):
         checks.check(spec, machine)
     checks.check_user_code(spec)

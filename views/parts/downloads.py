@@ -11,7 +11,6 @@ from html import unescape
 import streamlit as st
 
 from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
-from breakeven.views.access.asking import FILES, Places, asker
 from breakeven.views.charts.moving import moving_chart
 from breakeven.views.parts.cards import Card, Data, Draw
 from breakeven.views.parts.drawing import find_browser
@@ -181,11 +180,6 @@ def _table_file(data: Data, suffix: str) -> bytes:
     return TABLE_FORMATS[suffix].to_bytes(data() if callable(data) else data)
 
 
-def _made(data: Callable[[], bytes], places: Places, who: str) -> bytes:
-    with places.one_of(who):
-        return data()
-
-
 def download(
     label: Markdown,
     data: Callable[[], bytes] | bytes,
@@ -193,12 +187,9 @@ def download(
     mime: str,
     unavailable: Markdown | None = None,
     help: Markdown | None = None,
-    places: Places = FILES,
 ) -> None:
-    """A button for a file that is made when somebody asks; `unavailable` says why there is none;
-    `places`: how many of its kind each person may have under way."""
-    made = partial(_made, data, places, asker()) if callable(data) else data
+    """A button for a file that is made when somebody asks; `unavailable` says why there is none."""
     st.download_button(
-        label, made, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
+        label, data, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
         type="tertiary", disabled=unavailable is not None, help=unavailable or help,
     )  # fmt: skip

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import BoundedSemaphore
 from typing import Any
 
 from breakeven.runner.errors import RunnerError
@@ -12,6 +13,8 @@ from breakeven.runner.errors import RunnerError
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAX_SECONDS = 60.0
 """For one picture, and for starting the browser."""
+AT_ONCE = BoundedSemaphore(2)
+"""Browsers of all readers together; further requests wait."""
 
 Drawing = tuple[dict[str, Any], dict[str, Any]]
 """A figure as plotly.js reads it, and kaleido's options: format, width, height, scale."""
@@ -30,7 +33,7 @@ def find_browser() -> str | None:
 def draw(drawings: Sequence[Drawing]) -> list[bytes]:
     """Draws each figure, all of them in one browser. Raises `NotDrawn`."""
     # A thread of its own, because the calling thread may run an event loop already.
-    with ThreadPoolExecutor(1) as thread:
+    with AT_ONCE, ThreadPoolExecutor(1) as thread:
         try:
             return thread.submit(asyncio.run, _draw(drawings)).result()
         except Exception as error:

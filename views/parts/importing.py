@@ -13,7 +13,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.bring import Brought, bring
-from breakeven.views.access import permissions, uploads
+from breakeven.views.access import permissions
+from breakeven.views.parts import files
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, take_in
@@ -51,7 +52,7 @@ def show() -> None:
     with menu:
         given = st.file_uploader(
             "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
-            key="import-files", max_upload_size=uploads.MAX_MEBIBYTES, type=accepted(),
+            key="import-files", max_upload_size=files.MAX_MEBIBYTES, type=accepted(),
         )  # fmt: skip
         known: dict[str, Came] = st.session_state.setdefault(DONE, {})
         if new := [one for one in given if one.file_id not in known]:
@@ -74,7 +75,7 @@ def came(folder: DataDir, name: str, content: bytes) -> Came:
     permissions.require_acting()
     try:
         if _is_data_file(name, content):
-            return Came(name, data_file=uploads.keep(name, content))
+            return Came(name, data_file=files.keep(name, content))
         with tempfile.TemporaryDirectory() as temporary:
             file = Path(temporary, _plain_name(name))
             file.write_bytes(content)
@@ -101,7 +102,7 @@ def _plain_name(name: str) -> str:
     """Under which a file lies among those of the harness: letters, digits, dashes and its end."""
     end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
                "")  # fmt: skip
-    return uploads.plain_stem(name, end) + end
+    return files.plain_stem(name, end) + end
 
 
 def _say(one: Came) -> None:
@@ -115,7 +116,7 @@ def _say(one: Came) -> None:
                      query_params={"experiment": experiment_id})  # fmt: skip
     if one.data_file is not None:
         st.page_link("views/launch.py", label="Train on it", icon=":material/arrow_forward:",
-                     query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
+                     query_params={**files.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
 
 
 def _told(one: Came) -> Markdown:

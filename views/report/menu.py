@@ -5,7 +5,6 @@ from functools import partial
 import streamlit as st
 
 from breakeven.storage.index.store import Store
-from breakeven.views.access.asking import DRAWN, LONG
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
 from breakeven.views.parts.drawing import find_browser
 from breakeven.views.parts.exports import Origin, files_of
@@ -53,7 +52,7 @@ def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> 
         return
     with menu, files_of(about):
         st.markdown("**The report**: all of it in one file", help=REPORT_HELP)
-        download("HTML", partial(_report, store, asked), "report.html", "text/html", places=LONG)
+        download("HTML", partial(_report, store, asked), "report.html", "text/html")
         if is_suite:
             return
         lacking = None if find_browser() else NO_BROWSER
@@ -64,8 +63,7 @@ def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> 
             format_func=lambda one: inert(one.upper()),
         )  # fmt: skip
         write = partial(_everything, store, asked, str(format), style)
-        download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking,
-                 places=DRAWN)  # fmt: skip
+        download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking)
 
 
 def _report(store: Store, asked: str) -> bytes:

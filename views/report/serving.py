@@ -12,14 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 from breakeven.storage.errors import NotExportable, NotInStore
-from breakeven.views.access.asking import LONG, TooMany, asker_of
 from breakeven.views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
 SEPARATOR = ","
 MAX_UNDER_WAY = 24
 """Of everybody together; few of them are at work, and the others wait."""
-TOO_MANY, RETRY_SECONDS = 429, b"10"
 NOT_HERE = b"There is no such experiment or suite run here.\n"
 HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
 
@@ -35,8 +33,9 @@ def address(*asked: str, presenting: bool = False) -> str:
 class Reports:
     """ASGI middleware; all other addresses are the dashboard's.
 
-    Who asks for many waits for himself, and a report that nobody waits for any more is given up: a
-    viewer who left eight reports of twenty experiments behind had kept everybody's downloads.
+    A report that nobody waits for any more is given up: a viewer who left eight reports of twenty
+    experiments behind had kept everybody's downloads. How many somebody may ask for at once is the
+    proxy's to say (docs/serving.md).
     """
 
     def __init__(self, app: Any) -> None:
@@ -52,13 +51,12 @@ class Reports:
         watch = asyncio.create_task(_tell_once_gone(receive, is_gone))
         try:
             status, kind, body = await asyncio.get_running_loop().run_in_executor(
-                self._makers, _answer, asked[1], asker_of(scope), is_gone
+                self._makers, _answer, asked[1], is_gone
             )
         finally:
             is_gone.set()
             watch.cancel()
         headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-        headers += [(b"retry-after", RETRY_SECONDS)] if status == TOO_MANY else []
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send(
             {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
@@ -71,7 +69,7 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
     is_gone.set()
 
 
-def _answer(asked: str, who: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
+def _answer(asked: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
     from breakeven.views.report.files import (
         MAX_EXPERIMENTS,
@@ -80,11 +78,8 @@ def _answer(asked: str, who: str, is_gone: threading.Event) -> tuple[int, bytes,
     )  # Drawing and all: a server answers before it is there.
 
     try:
-        with LONG.one_of(who):
-            page = report_of(get_store(), asked.split(SEPARATOR), MAX_EXPERIMENTS,
-                             lambda: not is_gone.is_set())  # fmt: skip
-    except TooMany as error:
-        return TOO_MANY, TEXT, f"{error}\n".encode()
+        page = report_of(get_store(), asked.split(SEPARATOR), MAX_EXPERIMENTS,
+                         lambda: not is_gone.is_set())  # fmt: skip
     except NotInStore:  # Whose text names the data folder.
         return 404, TEXT, NOT_HERE
     except NotExportable as error:

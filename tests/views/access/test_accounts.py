@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from breakeven.runner.settings import OTHERS_VARIABLE
 from breakeven.views.access import accounts, permissions
 from breakeven.views.access.accounts import is_anothers
 from breakeven.views.access.doors import Doors
@@ -78,8 +79,8 @@ def test_another_accounts_page_may_look_and_bring_no_files(monkeypatch: pytest.M
         assert permissions.may_act_by(passed_on(upload))
         become_somebody_else(monkeypatch)
         assert passed_on(scope) and not permissions.may_act_by(passed_on(scope))
-        assert passed_on(upload) == []
-        monkeypatch.setenv(permissions.OTHERS_VARIABLE, "launch")
+        assert passed_on(upload) == {}
+        monkeypatch.setenv(OTHERS_VARIABLE, "launch")
         assert permissions.may_act_by(passed_on(scope))
 
 
@@ -89,15 +90,15 @@ def become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "ROOT", someone)
 
 
-def passed_on(scope: dict[str, Any]) -> list[str]:
-    """The names of headers that reach the dashboard; none where it is not reached."""
-    reached: list[str] = []
+def passed_on(scope: dict[str, Any]) -> dict[str, str]:
+    """The headers that reach the dashboard; none where it is not reached."""
+    reached: dict[str, str] = {}
 
     async def behind(scope: Any, receive: Any, send: Any) -> None:
-        reached.extend(name.decode() for name, _ in scope["headers"])
+        reached.update((name.decode(), value.decode()) for name, value in scope["headers"])
 
     async def send(message: Any) -> None:
         assert message.get("status", 403) == 403
 
-    awaited(Doors(behind, permissions.may_act_by)(scope, None, send))
+    awaited(Doors(behind, permissions.may_act_by)({"query_string": b"", **scope}, None, send))
     return reached

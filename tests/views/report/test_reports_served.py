@@ -1,4 +1,4 @@
-"""Reports at their addresses: who asks for many, leaves, or asks for what is not there."""
+"""Reports at their addresses: for many, for those who leave, and for what is not there."""
 
 import asyncio
 import threading
@@ -100,25 +100,11 @@ def test_what_is_not_there_tells_no_path(store: Store) -> None:
     assert asked.body == b"There is no such experiment or suite run here.\n"
 
 
-def test_who_asks_for_a_fourth_report_before_the_first_is_there_is_told_to_wait(
-    store: Store, gate: Gate
-) -> None:
-    mine, others = [Asked(EXPERIMENT_ID) for _ in range(4)], Asked(EXPERIMENT_ID, "10.0.0.2")
-
-    async def all_of_them() -> None:
-        reports = serving.Reports(None)
-        tasks = [asyncio.create_task(reports(one.scope, one.receive, one.send))
-                 for one in (*mine, others)]  # fmt: skip
-        await until(lambda: any(one.said for one in mine))
-        gate.open.set()
-        await asyncio.gather(*tasks)
-
-    awaited(all_of_them())
-    assert sorted(one.status for one in mine) == [200, 200, 200, 429]
-    assert others.status == 200
-    (refused,) = [one for one in mine if one.status == 429]
-    assert (b"retry-after", b"10") in refused.said[0]["headers"]
-    # The same page for all of them was made once.
+def test_the_same_report_for_all_of_its_readers_is_made_once(store: Store, gate: Gate) -> None:
+    every = [Asked(EXPERIMENT_ID) for _ in range(5)]
+    gate.open.set()
+    served(*every)
+    assert {one.status for one in every} == {200}
     assert gate.came == [EXPERIMENT_ID]
 
 

@@ -8,6 +8,7 @@ import pytest
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log, open_log, read_log
+from breakeven.runner.settings import FILE_NAME
 from breakeven.views.upkeep import strip, watching
 from tests.helpers.pages import opened, text
 
@@ -42,11 +43,9 @@ def test_operators_see_health_and_logs_without_secrets(
     assert "begins with" not in text(app) and "a page failed" in text(app)
 
 
-def test_viewers_see_neither_evidence_nor_logs(
-    folder: DataDir, logging: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_viewers_see_neither_evidence_nor_logs(folder: DataDir, logging: None) -> None:
     log.info("for operators only")
-    monkeypatch.setenv("BREAKEVEN_HOSTNAMES", "bench.example.org")
+    (folder.path / FILE_NAME).write_text('[serving]\nhostnames = ["bench.example.org"]')
     said = text(opened("machine", tab="Health"))
     assert "Viewing only." in said
     assert "for operators only" not in said and "can be written" not in said

@@ -1,5 +1,6 @@
-"""Files that people bring along: data where files by path are limited; scripts on this machine
-alone, where whoever brings one could run it by hand."""
+"""Files that people use and bring along: where others are served, only those in folders that the
+operator named, and uploads; scripts are uploaded on this machine alone, where whoever brings one
+could run it by hand."""
 
 import hashlib
 import os
@@ -11,14 +12,18 @@ from pathlib import Path
 
 import streamlit as st
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.checks import user_code
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders import audit
-from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES, SCRIPT_DATA
 from breakeven.views.access import doors, permissions
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.resources import data_dir
 
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")
 MAX_MEBIBYTES = 200
 """Of one file; `.streamlit/config.toml` has the server stop there, too."""
 MAX_TOTAL_BYTES = 5 * 2**30
@@ -34,10 +39,84 @@ class UploadRefused(RunnerError):
     """An uploaded file cannot be kept."""
 
 
+def files_are_limited() -> bool:
+    """Whether this session may use only files in folders that the operator named."""
+    return doors.serves_others(st.context.headers)
+
+
+def uploads() -> Path:
+    """Where uploaded files lie."""
+    return data_dir().path / "uploads"
+
+
+def scripts() -> Path:
+    """Where uploaded scripts lie: apart from data, which others may bring."""
+    return data_dir().path / "scripts"
+
+
+def allowed_folders() -> list[Path]:
+    """Folders from which others may use files, resolved; uploads first."""
+    named = doors.settings().serving.files
+    return [uploads().resolve(), *(Path(entry).expanduser().resolve() for entry in named)]
+
+
+def check_files(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for a path that this session may not use, before anything looks at it.
+
+    Code by path is `runner.checks.user_code`'s to allow.
+    """
+    check_path(spec.model, "model.source")
+    check_path(spec.data, "data.source")
+
+
+def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
+    """The same for a model or for data alone; `field` is called by name in the error."""
+    if not files_are_limited():
+        return
+    source = asked.source
+    is_code = asked.is_user_code or source == SCRIPT_DATA
+    if isinstance(asked, ModelSpec):
+        is_code = is_code or asked.from_suite is not None or asked.script is not None
+    if source.startswith(BUILTIN) or is_code:
+        return
+    is_file = isinstance(asked, DataSpec) and asked.is_file
+    if not is_file and HUB_NAME.fullmatch(source) and not _is_there(source):
+        # A bare name may be one of the `datasets` library's own, which reads what lies around.
+        rule = "must be owner/name, where it is a hub data set and others are served"
+        if isinstance(asked, DataSpec) and "/" not in source:
+            raise InvalidSpec(field, source, rule)
+        return
+    try:
+        path = Path(source).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):
+        path = None
+    if path is None or "://" in source or not _is_allowed(path):
+        raise InvalidSpec(
+            field, source,
+            "must lie in a folder that is open to others. Upload the file, or ask whoever runs "
+            "this dashboard to name its folder in `files` of breakeven.toml",
+        )  # fmt: skip
+
+
+def _is_allowed(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in allowed_folders())
+
+
+def _is_there(source: str) -> bool:
+    return any((folder / source).exists() for folder in (Path.cwd(), PROJECT_ROOT))
+
+
+def show_folders() -> None:
+    """Says from which folders files may be used, where that is limited."""
+    listed = ", ".join(code(folder) for folder in allowed_folders()[1:])
+    if listed:
+        st.caption(f"Files may be used from {listed}, and those that are uploaded.")
+
+
 def ask_upload() -> None:
     """Offers to bring a data file along, which the form then uses."""
     with st.expander("Upload a data file", icon=":material/upload_file:"):
-        permissions.show_folders()
+        show_folders()
         _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep,
              OWN_DATA, "own.data")  # fmt: skip
 
@@ -45,9 +124,12 @@ def ask_upload() -> None:
 def scripts_may_run() -> bool:
     """Whether this session may bring scripts: it acts on this machine alone, and scripts that were
     uploaded are among what the operator lets run."""
-    folder = permissions.scripts().resolve()
-    runs = any(folder.is_relative_to(Path(one).expanduser().resolve()) for one in allowed_folders())
-    return runs and permissions.may_act() and not permissions.files_are_limited()
+    folder = scripts().resolve()
+    runs = any(
+        folder.is_relative_to(Path(one).expanduser().resolve())
+        for one in user_code.allowed_folders()
+    )
+    return runs and permissions.may_act() and not files_are_limited()
 
 
 def let_scripts_run() -> None:
@@ -55,7 +137,7 @@ def let_scripts_run() -> None:
     the account that serves this dashboard can upload: others are not served, and the system tells
     whose a connection is."""
     if sys.platform == "linux" and not doors.serves_others():
-        listed = [*allowed_folders(), str(permissions.scripts())]
+        listed = [*user_code.allowed_folders(), str(scripts())]
         os.environ[CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))
 
 
@@ -109,7 +191,7 @@ def keep(name: str, content: bytes) -> Path:
         raise UploadRefused(f"{name!r} must end in one of {', '.join(DATA_FILE_SUFFIXES)}")
     if len(content) > MAX_MEBIBYTES * 2**20:
         raise UploadRefused(f"{name!r} must not be larger than {MAX_MEBIBYTES} MiB")
-    return _write(permissions.uploads() / safe_name(name, suffix, content), content)
+    return _write(uploads() / safe_name(name, suffix, content), content)
 
 
 def keep_script(name: str, content: bytes) -> Path:
@@ -122,7 +204,7 @@ def keep_script(name: str, content: bytes) -> Path:
     if not scripts_may_run():
         raise permissions.NotAllowed(
             f"Scripts are uploaded only on the machine itself, where {CODE_VARIABLE} lists "
-            f"{permissions.scripts()}"
+            f"{scripts()}"
         )
     if not name.lower().endswith(SCRIPT_SUFFIX):
         raise UploadRefused(f"{name!r} must end in {SCRIPT_SUFFIX}")
@@ -130,7 +212,7 @@ def keep_script(name: str, content: bytes) -> Path:
         raise UploadRefused(f"{name!r} must not be larger than {MAX_SCRIPT_MEBIBYTES} MiB")
     folder = safe_name(name, SCRIPT_SUFFIX, content).removesuffix(SCRIPT_SUFFIX)
     stem = plain_stem(name, SCRIPT_SUFFIX, otherwise="script").replace("-", "_")
-    return _write(permissions.scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
+    return _write(scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -139,7 +221,7 @@ def _write(path: Path, content: bytes) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    folders = (permissions.uploads(), permissions.scripts())
+    folders = (uploads(), scripts())
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     if sum(file.stat().st_size for file in files) + len(content) > MAX_TOTAL_BYTES:
         raise UploadRefused(
