@@ -31,8 +31,7 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_training,
 )
 from breakeven.runner.folders.data_dir import DataDir  # noqa: E402
-from breakeven.runner.folders.records import Exit  # noqa: E402
-from breakeven.runner.folders.states import RunState  # noqa: E402
+from breakeven.runner.folders.states import Exit, RunState  # noqa: E402
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
 from breakeven.storage.comparison.comparison import compare  # noqa: E402
 from breakeven.storage.comparison.results import Comparison  # noqa: E402

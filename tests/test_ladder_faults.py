@@ -12,8 +12,7 @@ import pytest
 import torch._inductor.config
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Claim, Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder

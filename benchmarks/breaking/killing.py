@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.breaking.trials import submit, toy, wait_for
 from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, kinds, leader
-from breakeven.runner.folders.process_table import command_line, members
+from breakeven.runner.folders.process import command_line, members
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 

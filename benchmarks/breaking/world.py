@@ -14,8 +14,7 @@ from pathlib import Path
 
 from benchmarks.breaking.device_memory import still_held
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.process_table import members
+from breakeven.runner.folders.process import ProcessIdentity, members
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.project import PROJECT_ROOT

@@ -26,7 +26,6 @@ from unittest import mock
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
 from breakeven.runner import files as runner_files
 from breakeven.runner.folders import process as processes
-from breakeven.runner.folders import process_table
 from breakeven.runner.folders import queue as folders_queue
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.machine.placement import Machine
@@ -83,8 +82,8 @@ def _processes(system: System) -> Replaced:
         (os, "sched_setaffinity", lambda pid, cpus: None),
         (processes, "subprocess", SimpleNamespace(Popen=system.popen, DEVNULL=-3, STDOUT=-2)),
         (processes, "_start_mark", system.start_mark),
-        (processes, "_arguments", system.arguments),
-        (process_table, "members", system.members),
+        (processes, "command_line", system.arguments),
+        (processes, "members", system.members),
         (orphans, "members", system.members),
         (supervisor, "threading", threads),
         (supervisor, "queue", queues),

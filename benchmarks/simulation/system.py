@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.simulation.kernel import EPOCH, Kernel, Process, Task, Violation
-from breakeven.runner.folders import process_table
+from breakeven.runner.folders.process import RUN_VARIABLE, Member
 from breakeven.runner.machine.placement import DEVICES_VARIABLE
 
 FIRST_FD = 1_000_000
@@ -142,11 +142,11 @@ class System:
         environment = options.get("env") or {}
         task = self.kernel.current
         assert task is not None
-        is_run = process_table.RUN_VARIABLE in environment
+        is_run = RUN_VARIABLE in environment
         child = self.kernel.new_process(
             "run" if is_run else "supervisor",
             arguments=" ".join(command),
-            run_folder=environment.get(process_table.RUN_VARIABLE),
+            run_folder=environment.get(RUN_VARIABLE),
             devices=environment.get(DEVICES_VARIABLE, ""),
             parent=task.process,
         )
@@ -186,11 +186,11 @@ class System:
         process = self.kernel.find(pid)
         return "" if process is None else process.arguments
 
-    def members(self, below: Path) -> Iterator[process_table.Member]:
+    def members(self, below: Path) -> Iterator[Member]:
         for one in self.kernel.processes:
             folder = None if one.run_folder is None else Path(one.run_folder)
             if one.is_alive and folder is not None and folder.is_relative_to(below):
-                yield process_table.Member(pid=one.pid, run_folder=folder)
+                yield Member(pid=one.pid, run_folder=folder)
 
     def _release(self, process: Process) -> None:
         """What the system takes back from a dead process: its pipe ends and locks."""

@@ -14,17 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from breakeven.runner.cluster.host import Delivery, NodeFacts, facts, files_of
-from breakeven.runner.cluster.parts import There, at_home, store
+from breakeven.runner.cluster.host import (
+    Delivery,
+    NodeFacts,
+    There,
+    at_home,
+    facts,
+    files_of,
+    store,
+)
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.files import FileLock, lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import Experiment, experiments
 from breakeven.runner.folders.queue_order import startable
-from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.occupancy import wish_of
 from breakeven.runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
 from breakeven.runner.specs.experiment import RunSpec

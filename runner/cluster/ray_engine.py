@@ -22,8 +22,7 @@ from ray.util.scheduling_strategies import (
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.cluster.driver import JobLost, Node
-from breakeven.runner.cluster.host import WORKER, Delivery, Host, NodeFacts, facts
-from breakeven.runner.cluster.parts import There
+from breakeven.runner.cluster.host import WORKER, Delivery, Host, NodeFacts, There, facts
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT

@@ -1,24 +1,96 @@
-"""Slurm places the experiments, through submitit: one job for each. Which waits for which is
-Slurm's to say; home sees the folders that the jobs work in.
+"""Slurm places the experiments, through submitit: one job for each, in the order that Slurm likes.
+
+A job works in a folder that home sees, too. What is asked and answered lies there beside the data:
+who placed the job touches `asked`, the job touches `alive`; `stop` ends it, and it writes `over`
+when it is done.
 """
 
+import os
 import shutil
+import socket
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import submitit
 
 from breakeven.runner.cluster.driver import JobLost, Node
-from breakeven.runner.cluster.host import WORKER, Delivery, NodeFacts
-from breakeven.runner.cluster.jobs import JobFolder, work
-from breakeven.runner.cluster.parts import PART_BYTES, Part, There, missing
+from breakeven.runner.cluster.host import (
+    PART_BYTES,
+    WORKER,
+    Delivery,
+    NodeFacts,
+    Part,
+    There,
+    missing,
+)
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.records import Claim
-from breakeven.runner.machine.placement import Place
+from breakeven.runner.folders.queue import experiments, find_experiment
+from breakeven.runner.folders.states import Claim
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.machine.placement import Machine, Place
+from breakeven.runner.specs.place import parse_cpus
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.supervisor import work_at
 from breakeven.runner.texts import printable
+
+LOOK_SECONDS = 1.0
+
+
+class JobFolder:
+    """The files of one job."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data_dir = DataDir(path)
+        self.job_file = path / "job"
+        self.asked = path / "asked"
+        self.alive = path / "alive"
+        self.stop = path / "stop"
+        self.over = path / "over"
+
+
+def work(
+    folder: str, experiment_id: str, worker: Sequence[str] = WORKER, patience_seconds: float = 600.0
+) -> None:
+    """Runs the experiment to its end on what this job was given: its CPUs by affinity, its GPUs by
+    what is visible."""
+    job = JobFolder(Path(folder))
+    if job.stop.exists():
+        return
+    job.alive.write_text(socket.gethostname())
+    threading.Thread(target=_watch, args=(job, patience_seconds), daemon=True).start()
+    experiment = find_experiment(job.data_dir, experiment_id)
+    spec, cpus = experiment.spec, cpu_allowance().cpus
+    devices = tuple(f"cuda:{place}" if name.startswith("cuda") else name
+                    for place, name in enumerate(wish_of(experiment).devices))  # fmt: skip
+    named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
+    place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
+    command = (sys.executable, *worker)
+    work_at(job.data_dir, experiment, command, ExitRecords(), place, Machine(cpus=cpus))
+    job.over.touch()
+
+
+def _watch(job: JobFolder, patience_seconds: float) -> None:
+    """Ends this process when it is told to, or when nobody has asked for a long while; the pipes of
+    its runs close with it, and they end themselves."""
+    seen, since = 0.0, time.monotonic()
+    while not job.over.exists():
+        with suppress(OSError):
+            os.utime(job.alive)
+            asked = job.asked.stat().st_mtime
+            if asked != seen:
+                seen, since = asked, time.monotonic()
+        if job.stop.exists() or time.monotonic() - since > patience_seconds:
+            os._exit(1)
+        time.sleep(LOOK_SECONDS)
+
 
 MOST_GPUS = 16
 """That one job asks for; Slurm says whether any machine has them."""

@@ -10,9 +10,9 @@ from functools import partial
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
-from breakeven.runner.folders import library, retention
+from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.states import Labels
 from breakeven.runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
@@ -111,7 +111,7 @@ def _empty_trash(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
-    found = retention.plan(data_dir, options.budget)
+    found = library.plan_removals(data_dir, options.budget)
     for removal in found.removals:
         if not options.dry_run:
             removal.remove()

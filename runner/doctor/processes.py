@@ -8,7 +8,7 @@ from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.files import FileLock, is_locked
 from breakeven.runner.folders.data_dir import DataDir, run_names
-from breakeven.runner.folders.process_table import holders, kill_members, members
+from breakeven.runner.folders.process import holders, kill_members, members
 from breakeven.runner.folders.queue_order import read_order, waiting
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState

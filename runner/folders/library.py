@@ -1,4 +1,10 @@
-"""What people do to experiments that are there: label, put away, delete, restore, free disk space.
+"""What people do to experiments that are there: label, put away, delete, restore, free disk space,
+one by one or until the data folder is within a budget.
+
+For a budget, what no result needs goes first: deleted experiments, then checkpoints, then all other
+artifacts (predictions, graphs, traces), of the oldest experiments first. What journals,
+specifications and labels say stays, so every result does; so do checkpoints from which a run could
+still go on, and whatever is not over.
 
 One writer at a time: everything here holds the data folder's library lock while it changes
 anything. What is deleted goes to the trash of the data folder first.
@@ -7,18 +13,20 @@ anything. What is deleted goes to the trash of the data folder first.
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from breakeven.runner.errors import RunnerError, UnknownExperiment
 from breakeven.runner.files import FileLock
-from breakeven.runner.folders import audit, tree
-from breakeven.runner.folders.data_dir import DataDir, run_dirs
-from breakeven.runner.folders.labels import Change, Labels
-from breakeven.runner.folders.queue import find_experiment, folders_of, writing
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir, run_dirs, run_names
+from breakeven.runner.folders.inside import remove_tree, walk
+from breakeven.runner.folders.queue import can_resume, find_experiment, folders_of, writing
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Change, Labels
 from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0
@@ -100,7 +108,7 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
                 if os.path.lexists(target):
                     raise RunnerError(f"{target} is there already; nothing is written over it")
                 os.rename(run.path, target)
-            tree.remove(folder)
+            remove_tree(folder)
         audit.record(data_dir, "restore", experiment_id)
 
 
@@ -142,7 +150,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
                 if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
                     freed += size_of(folder)
                     with writing(run.path):
-                        tree.remove(folder)
+                        remove_tree(folder)
         with writing(data_dir.path):
             os.utime(data_dir.runs)
         what = "artifacts" if artifacts else "checkpoints"
@@ -154,7 +162,7 @@ def size_of(folder: Path) -> int:
     """Bytes that all plain files below a folder take; links are not followed. Holes, which a file
     may have terabytes of, take none, and a file of two names is there once."""
     total, seen = 0, set()
-    for parent, _folders, files in () if folder.is_symlink() else tree.walk(folder):
+    for parent, _folders, files in () if folder.is_symlink() else walk(folder):
         for name in files:
             with suppress(OSError):
                 found = os.lstat(Path(parent, name))
@@ -219,7 +227,7 @@ def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
     limit = time.time() - days * DAY_SECONDS
     old = [one for one in trash(data_dir) if one.deleted <= limit]
     for one in old:
-        tree.remove(one.folder)
+        remove_tree(one.folder)
     return len(old)
 
 
@@ -233,3 +241,77 @@ def locked(data_dir: DataDir) -> Iterator[None]:
         raise RunnerError(f"{data_dir.path} is being changed by somebody else; try again")
     with lock:
         yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """Something that can go."""
+
+    what: str
+    num_bytes: int
+    remove: Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovalPlan:
+    """What goes, in order, and what the folder then holds."""
+
+    removals: tuple[Removal, ...]
+    bytes_before: int
+    budget: int
+
+    @property
+    def bytes_after(self) -> int:
+        return self.bytes_before - sum(removal.num_bytes for removal in self.removals)
+
+    @property
+    def is_enough(self) -> bool:
+        return self.bytes_after <= self.budget
+
+
+def plan_removals(data_dir: DataDir, budget: int) -> RemovalPlan:
+    """What has to go until the data folder takes `budget` bytes at most."""
+    before = left = size_of(data_dir.path)
+    chosen = []
+    for removal in _candidates(data_dir):
+        if left <= budget:
+            break
+        if removal.num_bytes:
+            chosen.append(removal)
+            left -= removal.num_bytes
+    return RemovalPlan(removals=tuple(chosen), bytes_before=before, budget=budget)
+
+
+def _candidates(data_dir: DataDir) -> Iterator[Removal]:
+    trash = size_of(data_dir.trash)
+    yield Removal(what="what was deleted", num_bytes=trash,
+                  remove=partial(empty_trash, data_dir))  # fmt: skip
+    ended = dict(_ended(data_dir))
+    for experiment_id, runs in ended.items():
+        found = sum(size_of(run.checkpoints) for run in runs)
+        yield Removal(what=f"checkpoints of {experiment_id}", num_bytes=found,
+                      remove=partial(free, data_dir, experiment_id))  # fmt: skip
+    for experiment_id, runs in ended.items():
+        found = sum(size_of(folder) for run in runs for folder in (run.artifacts, run.workplace))
+        found -= sum(size_of(run.checkpoints) for run in runs)
+        yield Removal(
+            what=f"artifacts of {experiment_id}",
+            num_bytes=found,
+            remove=partial(free, data_dir, experiment_id, artifacts=True),
+        )
+
+
+def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:
+    """Experiments that are over and from which nothing could go on, the oldest first."""
+    groups: dict[str, list[RunDir]] = {}
+    for name in run_names(data_dir.runs):
+        run = data_dir.run_dir(name)
+        if not run.is_link:
+            groups.setdefault(name.partition(".")[0], []).append(run)
+    for experiment_id, runs in groups.items():
+        try:
+            is_over = all(run.state.is_final for run in runs)
+            if is_over and not any(can_resume(run) for run in runs):
+                yield experiment_id, runs
+        except (RunnerError, OSError):  # Of what cannot be read nothing is taken.
+            continue

@@ -38,11 +38,14 @@ from typing import Any, BinaryIO
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
 from breakeven.runner.files import lacks_room, write_atomically
 from breakeven.runner.folders.events import open_journal
-from breakeven.runner.folders.inside import open_inside, read_document, require_plain_tree
-from breakeven.runner.folders.labels import Labels
-from breakeven.runner.folders.records import Claim, Exit, Standing
-from breakeven.runner.folders.states import RunState
-from breakeven.runner.folders.tree import remove, walk
+from breakeven.runner.folders.inside import (
+    open_inside,
+    read_document,
+    remove_tree,
+    require_plain_tree,
+    walk,
+)
+from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, Standing
 from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.fields import UNKNOWN_FIELD
@@ -237,7 +240,7 @@ class RunDir:
         Raises `OSError`."""
         self._require_own()
         if os.path.lexists(self.compile_cache):
-            remove(self.compile_cache)
+            remove_tree(self.compile_cache)
 
     def take_cache(self, other: "RunDir") -> None:
         """Takes over the compile caches that another run left, if it left any."""

@@ -1,8 +1,19 @@
-"""Where runs and experiments stand, and what that means for whoever waits for them."""
+"""Where runs and experiments stand, and what their folders say of it: claims, exits and labels.
 
-from collections.abc import Collection
+All of it may have been copied here from anywhere, so that what is read is checked.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
+
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.specs.fields import Spec, check_plain, require
+from breakeven.runner.specs.place import parse_cpus
 
 EarlyEnd = Literal["failed", "cancelled"]
 """What stands for a verdict on a run that ended before enough of it was measured."""
@@ -96,3 +107,157 @@ FAILED_RUNS = [state.value for state in RunState if state.is_failed]
 ACTIVE_EXPERIMENTS = [state.value for state in ExperimentState if state.is_active]
 """As columns of data frames hold them, like the following."""
 FINAL_EXPERIMENTS = [state.value for state in ExperimentState if state.is_final]
+
+
+MAX_TIME = 9e9
+"""Seconds since the epoch that data frames can hold as a date: the year 2255."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Who runs a run. Times are seconds since the epoch."""
+
+    host: str
+    process: ProcessIdentity
+    supervisor: ProcessIdentity
+    time: float
+    devices: tuple[str, ...] = ()
+    """Which it was given, where the supervisor placed it."""
+    cpus: str | None = None
+    """Which its experiment has to itself, such as `0-3`."""
+    node: str | None = None
+    """The machine that it runs on, where the host that claimed it only answers for it."""
+
+    @classmethod
+    def by(
+        cls, process: ProcessIdentity, devices: tuple[str, ...] = (), cpus: str | None = None
+    ) -> "Claim":
+        """A claim made now, on this machine, by the calling process."""
+        return cls(
+            host=socket.gethostname(),
+            process=process,
+            supervisor=ProcessIdentity.of(os.getpid()),
+            time=time.time(),
+            devices=devices,
+            cpus=cpus,
+        )
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Claim":
+        """Reads what `asdict` wrote; raises `TypeError`, `KeyError` or `ValueError` for anything
+        else."""
+        identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
+        devices = tuple(content.get("devices", ()))
+        claim = cls(**{**content, **identities, "devices": devices})
+        for identity in identities.values():
+            _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
+            _require_text(identity.started, "started")
+        _require_text(claim.host, "host")
+        _require(_is_time(claim.time), "time")
+        for name in devices:
+            _require_text(name, "devices")
+        if claim.node is not None:
+            _require_text(claim.node, "node")
+        if claim.cpus is not None:
+            _require_text(claim.cpus, "cpus")
+            parse_cpus(claim.cpus)
+        return claim
+
+    @property
+    def is_from_this_host(self) -> bool:
+        return self.host == socket.gethostname()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a run ended. `time` is in seconds since the epoch; `reason` is one sentence."""
+
+    state: RunState
+    reason: str
+    returncode: int | None
+    """Exit status of the process, negative for a signal; None if nobody saw it end."""
+    time: float
+
+    @classmethod
+    def now(cls, state: RunState, reason: str, returncode: int | None) -> "Exit":
+        return cls(state=state, reason=reason, returncode=returncode, time=time.time())
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Exit":
+        """Reads what `asdict` wrote; raises `TypeError`, `KeyError` or `ValueError` for anything
+        else."""
+        ended = cls(**{**content, "state": RunState(content["state"])})
+        _require(ended.state.is_final, "state")
+        _require_text(ended.reason, "reason")
+        _require(ended.returncode is None or _is_exit_status(ended.returncode), "returncode")
+        _require(_is_time(ended.time), "time")
+        return ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a run stands, as far as its folder tells. Times are seconds since the epoch."""
+
+    state: RunState
+    reason: str | None = None
+    """How it ended in a sentence, what is wrong with the files that should say so, or what a run
+    that has not ended waits for, if it is disk space."""
+    claimed: float | None = None
+    ended: float | None = None
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
+
+
+def _is_exit_status(value: object) -> bool:
+    return type(value) is int and abs(value) < 2**31
+
+
+def _require_text(value: object, field: str) -> None:
+    _require(isinstance(value, str), field)
+    check_plain(field, value)
+
+
+def _require(condition: bool, field: str) -> None:
+    if not condition:
+        raise ValueError(f"its {field} is none")
+
+
+MAX_NAME = 120
+MAX_TAGS = 20
+MAX_TAG = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Spec):
+    """The labels of one experiment. A file from elsewhere is refused like any specification."""
+
+    name: str | None = None
+    """What it is called instead of what its specification says."""
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    """Markdown, shown without links, images and HTML."""
+    archived: bool = False
+    """Whether lists leave it out unless they are asked for it."""
+
+    def check_rules(self) -> None:
+        rule = f"must be 1 to {MAX_NAME} printable characters"
+        require(self.name is None or _is_line(self.name, MAX_NAME), "name", self.name, rule)
+        rule = f"must be at most {MAX_TAGS}"
+        require(len(self.tags) <= MAX_TAGS, "tags", self.tags, rule)
+        rule = f"must each be 1 to {MAX_TAG} printable characters without a comma"
+        valid = all(_is_line(tag, MAX_TAG) and "," not in tag for tag in self.tags)
+        require(valid, "tags", self.tags, rule)
+
+    def tagged(self, add: Collection[str] = (), remove: Collection[str] = ()) -> "Labels":
+        """With these tags more and those less; each once, in the order in which they came."""
+        kept = [tag for tag in (*self.tags, *add) if tag not in remove]
+        return replace(self, tags=tuple(dict.fromkeys(kept)))
+
+
+Change = Callable[[Labels], Labels]
+
+
+def _is_line(text: str, most: int) -> bool:
+    return 0 < len(text) <= most and text.isprintable() and text == text.strip()

@@ -11,9 +11,8 @@ from enum import IntEnum
 from pathlib import Path
 
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.records import Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.logs import log
 from breakeven.runner.masking import mask
 from breakeven.runner.notifications import Notifier

@@ -9,8 +9,7 @@ the experiment.
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import kill_abandoned
-from breakeven.runner.folders.process_table import kill_members, members
+from breakeven.runner.folders.process import kill_abandoned, kill_members, members
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import RunSpec

@@ -10,16 +10,16 @@ from contextlib import suppress
 from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError, cause_of
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.process import (
+    RUN_VARIABLE,
     ProcessIdentity,
     end_group,
     has_exited,
+    kill_members,
     signal_group,
     start_in_own_session,
 )
-from breakeven.runner.folders.process_table import RUN_VARIABLE, kill_members
-from breakeven.runner.folders.records import Claim
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
 from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT

@@ -8,8 +8,8 @@ from pathlib import Path
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Claim, Exit
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain

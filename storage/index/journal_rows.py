@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 
 from breakeven.runner.folders.events import MAX_COUNT
-from breakeven.runner.folders.records import MAX_TIME
+from breakeven.runner.folders.states import MAX_TIME
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import Look
 from breakeven.storage.index.journal_lines import objects

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.folders.labels import Labels
-from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.folders.states import ExperimentState, Labels, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK, known_as
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.kept import Revision

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from breakeven.runner.folders.records import MAX_TIME
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import MAX_TIME, RunState
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store

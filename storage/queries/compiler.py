@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from breakeven.runner.folders.records import MAX_TIME
+from breakeven.runner.folders.states import MAX_TIME
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.kept import kept
 from breakeven.storage.queries.rows import MINE, rows

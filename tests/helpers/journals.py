@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.worker.event_log import EventLog
 

@@ -9,8 +9,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.records import Claim, Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.timeline import elapsed

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Labels
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import reports
 from breakeven.storage.exchange.bring import bring

@@ -11,7 +11,7 @@ import streamlit as st
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import MAX_NAME, MAX_TAG, Labels
+from breakeven.runner.folders.states import MAX_NAME, MAX_TAG, Labels
 from breakeven.storage import queries
 from breakeven.storage.difference.sides import MAX_SIDES
 from breakeven.storage.index.store import Store

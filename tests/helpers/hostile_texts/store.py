@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Labels, RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import AccuracySpec
 from tests.helpers.hostile_texts.texts import HOST

@@ -13,8 +13,7 @@ import pytest
 
 import breakeven.runner.supervision.run_process
 from breakeven.runner.cluster.driver import JobLost, Node, drive
-from breakeven.runner.cluster.host import Delivery, Host, facts
-from breakeven.runner.cluster.parts import Part, There
+from breakeven.runner.cluster.host import Delivery, Host, Part, There, facts
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.runner.cluster.parts import Part, There, at_home, missing, store
+from breakeven.runner.cluster.host import Part, There, at_home, missing, store
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.folders.run_dir import RunDir
 

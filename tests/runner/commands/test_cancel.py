@@ -4,9 +4,8 @@ import pytest
 
 from breakeven.runner.commands.cli import main
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Labels, RunState
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 

@@ -17,9 +17,8 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
-from breakeven.runner.folders.records import Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,

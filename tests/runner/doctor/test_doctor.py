@@ -27,11 +27,9 @@ from breakeven.runner.doctor.processes import (
     check_supervisor,
 )
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.process_table import RUN_VARIABLE
+from breakeven.runner.folders.process import RUN_VARIABLE, ProcessIdentity
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.records import Claim
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

@@ -12,8 +12,8 @@ from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, 
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import Labels
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 OTHER = "20261121-093016-123456-7f3b"

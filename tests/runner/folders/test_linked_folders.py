@@ -9,12 +9,12 @@ import breakeven.runner.supervision.supervisor
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.inside import remove_tree
+from breakeven.runner.folders.library import plan_removals
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import cancel, find_experiment, resume, submit
-from breakeven.runner.folders.records import Claim
-from breakeven.runner.folders.retention import plan
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
@@ -40,7 +40,7 @@ def bad(data_dir: DataDir, good: RunDir) -> str:
     """An experiment whose baseline is a link to the other's."""
     experiment_id = submit(data_dir, SPEC)
     link = data_dir.run_dir(f"{experiment_id}.baseline")
-    library.tree.remove(link.path)
+    remove_tree(link.path)
     link.path.symlink_to(good.path)
     return experiment_id
 
@@ -62,7 +62,7 @@ def test_stopping_labelling_and_freeing_reach_no_neighbour(
     assert library.free(data_dir, bad, artifacts=True) == 0
     with pytest.raises(RunnerError, match="no run of experiment"):
         resume(experiment)
-    assert all(bad not in removal.what for removal in plan(data_dir, 0).removals)
+    assert all(bad not in removal.what for removal in plan_removals(data_dir, 0).removals)
     library.delete(data_dir, bad)
     assert library.empty_trash(data_dir) == 1
     assert inventory(good) == before and good.state is RunState.QUEUED
@@ -91,7 +91,7 @@ def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
     before = inventory(outside)
     experiment_id = submit(data_dir, SPEC)
     link = data_dir.run_dir(f"{experiment_id}.baseline").path
-    library.tree.remove(link)
+    remove_tree(link)
     link.symlink_to(outside.path)
     waiting = submit(data_dir, experiment_spec(num_steps=10, backends=(), controls=0))
     assert supervise(data_dir, FAKE_WORKER)

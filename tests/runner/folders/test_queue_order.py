@@ -10,8 +10,7 @@ from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
-from breakeven.runner.folders.records import Claim, Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from tests.helpers.journals import experiment_spec
 
 

@@ -10,9 +10,9 @@ from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.library import _bytes
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import plan_removals
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import submit
-from breakeven.runner.folders.retention import plan
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
@@ -45,7 +45,7 @@ def store(data_dir: DataDir) -> DataDir:
 
 
 def whats(store: DataDir, budget: int) -> list[str]:
-    return [removal.what for removal in plan(store, budget).removals]
+    return [removal.what for removal in plan_removals(store, budget).removals]
 
 
 def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_than_needed(
@@ -56,7 +56,7 @@ def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_th
     assert whats(store, size - 1) == ["what was deleted"]
     assert whats(store, size - trash - 1) == ["what was deleted", f"checkpoints of {FIRST}"]
     assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
-    everything = plan(store, 0)
+    everything = plan_removals(store, 0)
     assert [removal.what for removal in everything.removals][3:] == [
         f"artifacts of {FIRST}", f"artifacts of {SECOND}",
     ]  # fmt: skip

@@ -9,8 +9,7 @@ import pytest
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.inside import require_plain_tree
-from breakeven.runner.folders.tree import MAX_DEPTH, remove, walk
+from breakeven.runner.folders.inside import MAX_DEPTH, remove_tree, require_plain_tree, walk
 from breakeven.storage.exchange.run_folders import pack
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
@@ -34,7 +33,7 @@ def nested(data_dir: DataDir) -> Iterator[Path]:
     os.close(here)
     yield artifacts
     if artifacts.exists():
-        remove(artifacts)
+        remove_tree(artifacts)
 
 
 def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir) -> None:

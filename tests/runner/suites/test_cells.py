@@ -11,8 +11,7 @@ from breakeven.runner.commands.suite import read_cells
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, submit
-from breakeven.runner.folders.records import Claim, Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import SUITE_SOURCES

@@ -22,9 +22,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
-from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.__main__ import main

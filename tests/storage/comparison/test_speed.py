@@ -9,8 +9,7 @@ import pytest
 
 from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage.commands import exit_status
 from breakeven.storage.comparison.comparison import compare

@@ -14,8 +14,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
 from breakeven.storage.index import folders

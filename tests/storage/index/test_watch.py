@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.records import Exit
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, Labels, RunState
 from breakeven.storage import queries
 from breakeven.storage.index import listing, watch
 from breakeven.storage.index.store import Store

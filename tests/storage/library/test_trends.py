@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.errors import NotInStore

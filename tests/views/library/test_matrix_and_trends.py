@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.records import Exit
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 from tests.helpers.pages import close_store, compare_all, opened, text

@@ -14,8 +14,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Labels
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.errors import NotExportable
