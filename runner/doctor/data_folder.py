@@ -95,8 +95,9 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
 
 
 def check_journals(data_dir: DataDir) -> Finding:
-    """Lines that do not count, because they do not come after those before them."""
-    counts: dict[str, int] = {}
+    """Lines that do not count, because they do not come after those before them, and lines that
+    are missing between others."""
+    counts, missing = dict[str, int](), dict[str, int]()
     for run in data_dir.run_dirs():
         with suppress(RunnerError, OSError):  # The finding on run folders tells of it.
             order = Order()
@@ -104,12 +105,20 @@ def check_journals(data_dir: DataDir) -> Finding:
                 pass
             if order.num_left_out:
                 counts[run.run_id] = order.num_left_out
-    if not counts:
-        return ok("Journals", "every line counts once")
-    evidence = (
-        f"{sum(counts.values()):,} lines do not follow those before them and are left out, as "
-        "where a journal was copied into itself: "
-        + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in counts.items()])
+            if order.num_missing:
+                missing[run.run_id] = order.num_missing
+    if not (counts or missing):
+        return ok("Journals", "every line is there and counts once")
+    told = {
+        "do not follow those before them and are left out, as where a journal was copied into "
+        "itself": counts,
+        "are missing between the others, as where a disk or a copy lost a part": missing,
+    }
+    evidence = "; ".join(
+        f"{sum(runs.values()):,} lines {what}: "
+        + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in runs.items()])
+        for what, runs in told.items()
+        if runs
     )
     remedy = "bring events.jsonl back from where it came; pages show the other lines"
     return doubtful("Journals", evidence, remedy)

@@ -291,6 +291,9 @@ def test_lines_that_a_journal_lost_are_told(
     assert found.runs == {"inductor": {"num_lines": 30}}
     assert "lack lines that the runs wrote" in str(caution_words(found))
     assert "30 lines of inductor" in report(comparison)
+    journals = check_journals(data_dir)
+    assert journals.health is Health.DOUBTFUL
+    assert journals.evidence.startswith("30 lines are missing between the others")
 
 
 def test_a_run_that_was_torn_off_and_goes_on_lost_no_line(data_dir: DataDir) -> None:
