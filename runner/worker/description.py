@@ -34,6 +34,14 @@ VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH
 
 OF_ONE_RUN = "TORCHELASTIC_"
 """What torchrun tells the ranks of a run; no setting."""
+NUM_SAMPLES = 2
+"""Enough for layers that normalize over the batch."""
+AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
+LEFT_OVER_NOTES = {
+    "drop": "Each epoch leaves out {} samples that do not fill a batch.",
+    "pad": "Each epoch's last batch holds {} samples; the rest is filled up and does not count.",
+    "dynamic": "Each epoch's last batch holds {} samples; compiled code takes batches of any size.",
+}
 
 
 def describe_environment(
@@ -76,10 +84,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-NUM_SAMPLES = 2
-"""Enough for layers that normalize over the batch."""
-
-
 def count_flops_per_sample(
     model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
 ) -> float:
@@ -99,15 +103,6 @@ def count_flops_per_sample(
             loss.backward()  # type: ignore[no-untyped-call]
     total: int = counter.get_total_flops()
     return total / len(batch["labels"])
-
-
-AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
-
-LEFT_OVER_NOTES = {
-    "drop": "Each epoch leaves out {} samples that do not fill a batch.",
-    "pad": "Each epoch's last batch holds {} samples; the rest is filled up and does not count.",
-    "dynamic": "Each epoch's last batch holds {} samples; compiled code takes batches of any size.",
-}
 
 
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:

@@ -21,6 +21,8 @@ COLLECTIVE_LIMIT = timedelta(seconds=600)
 """How long a collective may take before the run fails: ranks compile at different speeds."""
 WAITING_LIMIT = timedelta(days=30)
 """How long a rank may wait for the turn, while others have theirs."""
+RANK_SEED_STRIDE = 2_000_003
+"""Keeps what ranks draw apart for neighbouring seeds."""
 
 
 class RankGroup:
@@ -111,10 +113,6 @@ def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
         raise failure
     if said:
         raise RuntimeError(f"rank 0: {said}")
-
-
-RANK_SEED_STRIDE = 2_000_003
-"""Keeps what ranks draw apart for neighbouring seeds."""
 
 
 class Together:

@@ -17,6 +17,10 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
+CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
+LEAVING_SECONDS = 20.0
+"""How long a process may take to end once all is written down."""
+
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
@@ -42,33 +46,26 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-VARIABLE = "CUDA_VISIBLE_DEVICES"
-
-
 def show_only(device: str, environment: MutableMapping[str, str]) -> None:
     """Hides all devices of CUDA but this one; torch must not be imported yet.
 
     `device` is as specifications name it, and counts among those that are visible now.
     """
     _, _, number = device.partition(":")
-    listed = environment.get(VARIABLE)
+    listed = environment.get(CUDA_VISIBLE)
     if not number:
-        environment[VARIABLE] = ""
+        environment[CUDA_VISIBLE] = ""
     elif listed is None:
-        environment[VARIABLE] = number
+        environment[CUDA_VISIBLE] = number
     else:
         names = listed.split(",")
-        environment[VARIABLE] = names[int(number)] if int(number) < len(names) else ""
+        environment[CUDA_VISIBLE] = names[int(number)] if int(number) < len(names) else ""
 
 
 def name_of_visible(device: str) -> str:
     """What the device is called where it alone is shown."""
     kind, _, number = device.partition(":")
     return f"{kind}:0" if number else kind
-
-
-LEAVING_SECONDS = 20.0
-"""How long a process may take to end once all is written down."""
 
 
 def prepare(spec: RunSpec, run: RunDir) -> None:

@@ -8,6 +8,9 @@ import torch
 
 from breakeven.runner.worker.device.base import Device
 
+SEEDS_APART = 7_654_321
+"""Between two trainings, so that steps of one draw other numbers than steps of the other."""
+
 
 def random_state(device: Device) -> dict[str, Any]:
     """Numbers, texts, tensors and lists of them alone, as a checkpoint may hold."""
@@ -28,10 +31,6 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     device.set_random_state(state)
-
-
-SEEDS_APART = 7_654_321
-"""Between two trainings, so that steps of one draw other numbers than steps of the other."""
 
 
 def step_seed(seed: int, step: int) -> int:

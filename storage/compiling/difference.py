@@ -28,6 +28,20 @@ Sources = Mapping[str, Sequence[str]]
 """A person's own files as a run executed them: path to lines."""
 NEW = "\N{NULL}"
 """Stands before a place that the other run does not have."""
+Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
+               "backend", "setting", "environment", "data"]  # fmt: skip
+DONE: tuple[Kind, ...] = (
+    "graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel"
+)  # fmt: skip
+"""What the compiler did; the other kinds are what it was given."""
+MAX_KERNELS = 40
+"""Of those that are not the same the ones that took most."""
+MAX_SOURCE_BYTES = 1_000_000
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
+"""What is another in every process of what a reason says: addresses, ids of compilations."""
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
+Placed = Mapping[tuple[str, str], str]
+"""Line and what happened there to how much of it."""
 
 
 class LineMap:
@@ -79,20 +93,6 @@ def _same_lines(one: Sequence[str], other: Sequence[str]) -> dict[int, int]:
         for block in blocks
         for offset in range(block.size)
     }
-
-
-Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
-               "backend", "setting", "environment", "data"]  # fmt: skip
-DONE: tuple[Kind, ...] = (
-    "graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel"
-)  # fmt: skip
-"""What the compiler did; the other kinds are what it was given."""
-MAX_KERNELS = 40
-"""Of those that are not the same the ones that took most."""
-MAX_SOURCE_BYTES = 1_000_000
-ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
-"""What is another in every process of what a reason says: addresses, ids of compilations."""
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +172,6 @@ def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:
     seconds = [taken_apart(run.frames).sum() for run in (one, other)]
     return pd.DataFrame({"phase": list(PHASES), "one": seconds[0].to_numpy(dtype=float),
                          "other": seconds[1].to_numpy(dtype=float)})  # fmt: skip
-
-
-Placed = Mapping[tuple[str, str], str]
-"""Line and what happened there to how much of it."""
 
 
 def _breaks(run: CompiledRun) -> Placed:

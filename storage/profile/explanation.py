@@ -19,6 +19,12 @@ from breakeven.storage.profile.findings import Case, CostFinding, findings, vari
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
 
+NOT_A_PERSONS = ("runner/worker/", "torch/")
+"""Where graph breaks lie that nobody can mend: at the `loss.backward()` of Breakeven's own step, or
+where torch itself asks for one."""
+MAX_KEPT = 8
+"""Explanations kept per store."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge:
@@ -82,15 +88,6 @@ def own_speedup(baseline: Profile, run: Profile) -> OwnSpeedup | None:
         high=None if width is None else math.exp(middle + width),
         num_turns=len(logs),
     )
-
-
-NOT_A_PERSONS = ("runner/worker/", "torch/")
-"""Where graph breaks lie that nobody can mend: at the `loss.backward()` of Breakeven's own step, or
-where torch itself asks for one."""
-
-
-MAX_KEPT = 8
-"""Explanations kept per store."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,6 +20,14 @@ Kind = Literal[
     "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels", "costly_kernel",
     "optimizer_unfused", "copied_each_step",
 ]  # fmt: skip
+MIN_SHARE = 0.02
+"""Of a step, below which nothing is worth a sentence."""
+MUCH = 0.10
+SMALL_KERNEL_SECONDS = 5e-6
+"""About what starting a kernel takes: a shorter one costs more to start than to run."""
+MANY_CALLS = 100
+NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
+"""Classes of work that takes as long with fewer tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +118,6 @@ def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
     variant = next(one for one in spec.possible_variants if one.label == first)
     labels = [one.label for one in parse_backends(spec.backends)]
     return variant, dict(zip(labels, spec.backends, strict=True)).get(label)
-
-
-MIN_SHARE = 0.02
-"""Of a step, below which nothing is worth a sentence."""
-MUCH = 0.10
-SMALL_KERNEL_SECONDS = 5e-6
-"""About what starting a kernel takes: a shorter one costs more to start than to run."""
-MANY_CALLS = 100
-NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
-"""Classes of work that takes as long with fewer tokens."""
 
 
 def attention_unfused(case: Case) -> Iterator[CostFinding]:

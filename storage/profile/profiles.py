@@ -28,6 +28,10 @@ the device. The profiler itself costs 0.5 us a call, some per cent of a step; wh
 was taken by other processes, which slow operators and Python unlike."""
 
 Kind = Literal["times", "sum", "pace"]
+SENDS = "nccl"
+"""In the name of each kernel that sends."""
+IDLE = "idle"
+"""Stands beside the classes for what a step took by the clock and no kernel did."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,6 @@ def _is_time(seconds: Any) -> bool:
     return isinstance(seconds, int | float) and 0 <= seconds < MAX_TIME
 
 
-SENDS = "nccl"
-"""In the name of each kernel that sends."""
-
-
 def turns_without_waiting(
     turns: pd.DataFrame, kernels: pd.DataFrame, ranks: pd.DataFrame
 ) -> pd.DataFrame:
@@ -127,10 +127,6 @@ def sending_seconds(ranks: pd.DataFrame) -> pd.Series:
     return ranks.groupby(["label", "round"])["exposed_seconds"].agg(
         lambda seconds: seconds.min(skipna=False)
     )
-
-
-IDLE = "idle"
-"""Stands beside the classes for what a step took by the clock and no kernel did."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,23 +20,6 @@ from breakeven.storage.statistics.parity import Parity, ParityFinding
 
 FIGURES = ["step", "split", "compared", "wrong", "wrong_classes", "margin", "difference",
            "tolerance"]  # fmt: skip
-
-
-def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
-    """The fault, from the comparison with the most wrong answers; None if there is none.
-
-    `answers`: as `storage.queries.answers` returns them. An entry that lacks a figure was not
-    written by a run, and is not believed.
-    """
-    whole = answers.dropna(subset=[*FIGURES, "samples"])
-    wrong = whole[whole["wrong"] > 0]
-    if wrong.empty:
-        return None
-    worst = wrong.sort_values(["wrong_classes", "wrong"], kind="stable").iloc[-1]
-    figures = {**worst[FIGURES].to_dict(), "samples": list(worst["samples"])}
-    return ParityFinding(kind="answers wrong", figures=figures)
-
-
 LOSS_TOLERANCES: dict[Precision, float] = {
     # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
     # reasons see docs/metrics.md.
@@ -52,6 +35,21 @@ when differences are taken relative to it."""
 MAX_ACCURACY_GAP = 0.25
 """What sampling may explain at most, though never less than one sample: of a few samples two
 standard errors would be more than any fault can reach."""
+
+
+def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
+    """The fault, from the comparison with the most wrong answers; None if there is none.
+
+    `answers`: as `storage.queries.answers` returns them. An entry that lacks a figure was not
+    written by a run, and is not believed.
+    """
+    whole = answers.dropna(subset=[*FIGURES, "samples"])
+    wrong = whole[whole["wrong"] > 0]
+    if wrong.empty:
+        return None
+    worst = wrong.sort_values(["wrong_classes", "wrong"], kind="stable").iloc[-1]
+    figures = {**worst[FIGURES].to_dict(), "samples": list(worst["samples"])}
+    return ParityFinding(kind="answers wrong", figures=figures)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,8 @@ MAX_KEPT_COUNT = 2_000
 """Values up to which the places of resamples are kept: 8 MB at most for each number of values."""
 MAX_CORRELATION = 0.9
 """A higher one would ask for blocks as long as the series."""
+NORMAL_QUANTILE = 1.960
+"""Standard errors from the middle of a 95 % interval to its end."""
 
 
 def median_interval(values: Floats) -> tuple[float | None, float | None]:
@@ -111,10 +113,6 @@ def persistence(values: Floats) -> float:
     above -= above.mean()
     square = float(above @ above)
     return float(above[1:] @ above[:-1]) / square if square > 0 else 0.0
-
-
-NORMAL_QUANTILE = 1.960
-"""Standard errors from the middle of a 95 % interval to its end."""
 
 
 def half_width(values: Floats, own_error: float = 0.0) -> float:

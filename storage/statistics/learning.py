@@ -22,6 +22,10 @@ MIN_TENTH = 3
 """Fewest steps whose mean loss is taken as the start or end of a training."""
 
 Floats = NDArray[np.float64]
+WINDOW_STEPS = 100
+MAX_WINDOWS = 10
+ALLOWED_EXCESS = 0.1
+LossCheck = Literal["passes", "fails"]
 
 
 def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
@@ -77,13 +81,6 @@ def _beats_guessing(
         return False
     error = math.sqrt(majority_share * (1 - majority_share) / num_samples)
     return accuracy > majority_share + NUM_STANDARD_ERRORS * error
-
-
-WINDOW_STEPS = 100
-MAX_WINDOWS = 10
-ALLOWED_EXCESS = 0.1
-
-LossCheck = Literal["passes", "fails"]
 
 
 @np.errstate(invalid="ignore")  # Infinite losses of both signs have no mean: NaN.

@@ -48,6 +48,37 @@ TELLING_SHARES: dict[Precision, float] = {
 }
 """The band ends where the control strays by more than this share of the first loss: from there on
 rounding alone decides what the next losses are, and no single one tells right from wrong."""
+ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
+FindingKind = Literal[
+    "no baseline",
+    "not begun",
+    "other weights",
+    "other samples",
+    "other inputs",
+    "not repeatable",
+    "no control",
+    "no common step",
+    "control too short",
+    "no band",
+    "inside band",
+    "outside band",
+    "hardly outside",
+    "not finite",
+    "outside later",
+    "too far apart",
+    "nothing learned",
+    "dropout",
+    "other numbers",
+    "own numbers",
+    "rehearsal",
+    "no rehearsal",
+    "dropout wrong",
+    "redraws differ",
+    "draws in inference",
+    "inference wrong",
+    "answers wrong",
+    "ended early",
+]
 
 
 def loss_band(
@@ -88,39 +119,6 @@ def ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> NDArray[np.float64
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.abs(differences) / half
     return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
-
-
-ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
-FindingKind = Literal[
-    "no baseline",
-    "not begun",
-    "other weights",
-    "other samples",
-    "other inputs",
-    "not repeatable",
-    "no control",
-    "no common step",
-    "control too short",
-    "no band",
-    "inside band",
-    "outside band",
-    "hardly outside",
-    "not finite",
-    "outside later",
-    "too far apart",
-    "nothing learned",
-    "dropout",
-    "other numbers",
-    "own numbers",
-    "rehearsal",
-    "no rehearsal",
-    "dropout wrong",
-    "redraws differ",
-    "draws in inference",
-    "inference wrong",
-    "answers wrong",
-    "ended early",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,15 @@ MIN_SHIFT = 0.1
 do, to count: rounding shifts them, too."""
 MIN_LOG_RATIO = math.log(1.25)
 """How much more, or less, the draws of one group must stray than those of the other."""
+Wrong = Literal["share", "scale", "backward"]
+STANDARD_ERRORS = 5.0
+"""How far apart chance alone does not bring two samples: once in two million."""
+MIN_DIFFERENCE = 0.01
+"""What does not matter, of a share or relative to a scale: attention's fused kernels round the
+share to 1/256, and bf16 the scale by 1/256."""
+ALIKE = {"attention": 4}
+"""How many numbers share one random number, by operation, else 1. Fused attention in half precision
+decides for four queries at once: each of 580 counts on an H100 was a multiple of four."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,18 +176,6 @@ def _divisions(size: int) -> Floats:
     divisions = np.zeros((len(chosen), size))
     np.put_along_axis(divisions, chosen, 1.0, axis=1)
     return divisions
-
-
-Wrong = Literal["share", "scale", "backward"]
-STANDARD_ERRORS = 5.0
-"""How far apart chance alone does not bring two samples: once in two million."""
-MIN_DIFFERENCE = 0.01
-"""What does not matter, of a share or relative to a scale: attention's fused kernels round the
-share to 1/256, and bf16 the scale by 1/256."""
-
-ALIKE = {"attention": 4}
-"""How many numbers share one random number, by operation, else 1. Fused attention in half precision
-decides for four queries at once: each of 580 counts on an H100 was a multiple of four."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,11 @@ from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
+CARRIES_NONE = (
+    "backend {!r} is for inference alone: what it computes carries no gradients, so nothing can be "
+    "trained with it. Choose another backend, or time forward passes with it (--scenario speed "
+    "--speed-part inference)"
+)
 
 
 def make_compiler(variant: Variant) -> Compile:
@@ -108,13 +113,6 @@ def compile_blocks(model: nn.Module, variant: Variant) -> None:
         )
     for block in blocks:
         compile_in_place(block, partial(torch.compile, **compile_arguments(variant)))
-
-
-CARRIES_NONE = (
-    "backend {!r} is for inference alone: what it computes carries no gradients, so nothing can be "
-    "trained with it. Choose another backend, or time forward passes with it (--scenario speed "
-    "--speed-part inference)"
-)
 
 
 @contextmanager

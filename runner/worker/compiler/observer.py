@@ -24,6 +24,26 @@ RUNNER = f"{PACKAGE / 'runner'}/"
 TORCH = f"{Path(torch.__file__).parent}/"
 PACKAGES = f"{Path(torch.__file__).parent.parent}/"
 STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
+COUNTERS = {
+    "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
+    "aot_autograd": (
+        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
+    ),
+}  # fmt: skip
+"""Layer to the group and names of torch's counters of hits, misses, bypasses."""
+CAME_COMPILED = "triton_bundler_load_static_autotuner"
+"""Torch's counter of Triton kernels that came, compiled, with a graph from its cache."""
+BINARIES = ("*/*.cubin", "*/*.hsaco")
+"""What Triton leaves of a kernel in its cache, by CUDA and by ROCm."""
+Layers = dict[str, dict[str, int]]
+"""Layer to how many look-ups were a `hit`, a `miss` or a `bypass`."""
+MAX_REASON_CHARACTERS = 2000
+MAX_FRAMES = 10_000
+"""Compiled frames whose metrics are kept until they are reported."""
+OnCompiling = Callable[[Any, CallbackArgs], None]
+not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
+"""A backward that compiles calls its observers within compiled code. Dynamo would compile them as
+well, and wait for ever for the lock under which they are called."""
 
 
 def users_line(stack: Sequence[FrameSummary]) -> str | None:
@@ -61,22 +81,6 @@ def _ownership(file: str) -> int:
     return 1 if file.startswith((PACKAGES, STANDARD_LIBRARY)) else 2
 
 
-COUNTERS = {
-    "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
-    "aot_autograd": (
-        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
-    ),
-}  # fmt: skip
-"""Layer to the group and names of torch's counters of hits, misses, bypasses."""
-CAME_COMPILED = "triton_bundler_load_static_autotuner"
-"""Torch's counter of Triton kernels that came, compiled, with a graph from its cache."""
-BINARIES = ("*/*.cubin", "*/*.hsaco")
-"""What Triton leaves of a kernel in its cache, by CUDA and by ROCm."""
-
-Layers = dict[str, dict[str, int]]
-"""Layer to how many look-ups were a `hit`, a `miss` or a `bypass`."""
-
-
 class CompileCaches:
     """Counts from the making of this object on."""
 
@@ -104,15 +108,6 @@ class CompileCaches:
 def _compiled_kernels() -> set[Path]:
     folder = Path(triton_cache_dir(0))
     return {file for pattern in BINARIES for file in folder.glob(pattern)}
-
-
-MAX_REASON_CHARACTERS = 2000
-MAX_FRAMES = 10_000
-"""Compiled frames whose metrics are kept until they are reported."""
-OnCompiling = Callable[[Any, CallbackArgs], None]
-not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
-"""A backward that compiles calls its observers within compiled code. Dynamo would compile them as
-well, and wait for ever for the lock under which they are called."""
 
 
 class CompileObserver:

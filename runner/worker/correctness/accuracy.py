@@ -31,6 +31,20 @@ from breakeven.runner.worker.process import is_out_of_memory
 from breakeven.runner.worker.turn_source import TurnSource
 
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+Status = Literal[
+    "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",
+    "eager_2nd_run_fail", "eager_2nd_run_OOM", "eager_two_runs_differ",
+]  # fmt: skip
+"""The harness's words for how a check ended."""
+PHASES: dict[Part, Literal["training", "evaluating"]] = {
+    "training": "training",
+    "inference": "evaluating",
+}
+MAX_NAMED = 3
+VANISHED = (
+    "With the outputs of its layers kept, the backend computes what the model says: that makes it "
+    "compile other code, in which the fault does not come"
+)
 
 
 class CannotRepeat(Exception):
@@ -69,22 +83,6 @@ def require_repeatable(error: Exception) -> None:
     if is_strict and "deterministic" in str(error):
         what, _, _ = str(error).partition(", but you set")
         raise CannotRepeat(what) from error
-
-
-Status = Literal[
-    "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",
-    "eager_2nd_run_fail", "eager_2nd_run_OOM", "eager_two_runs_differ",
-]  # fmt: skip
-"""The harness's words for how a check ended."""
-PHASES: dict[Part, Literal["training", "evaluating"]] = {
-    "training": "training",
-    "inference": "evaluating",
-}
-MAX_NAMED = 3
-VANISHED = (
-    "With the outputs of its layers kept, the backend computes what the model says: that makes it "
-    "compile other code, in which the fault does not come"
-)
 
 
 class _Ended(Exception):

@@ -30,6 +30,18 @@ rounded to 16 bits was added up in float32."""
 TF32_STEP = 2.0**-10
 WHOLE_BELOW = 64
 """Whole numbers below this are masks, positions or zeros: exact, however they are computed."""
+FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
+"""How many times as far as in the pass that is rounded otherwise an answer may lie from the one
+without a compiler (docs/decisions/answers-are-compared-in-pairs.md)."""
+MAX_DRAWS = 8
+"""Passes that are rounded otherwise, of a batch with an answer that lies farther than that."""
+MAX_DOUBTED = 4
+"""Batches of an evaluation of which so many passes are made; more of them are no chance."""
+MAX_ERROR = 500
+NUM_NAMED = 5
+"""Samples that are named."""
+CHUNK = 2**25
+"""Numbers that are compared at once."""
 
 
 class RoundedOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -67,20 +79,6 @@ class RoundedOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _has_fraction(value: Any) -> bool:
     """Tensors of other kinds, such as those that several devices share, are left alone."""
     return type(value) in (Tensor, torch.nn.Parameter) and value.is_floating_point()
-
-
-FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
-"""How many times as far as in the pass that is rounded otherwise an answer may lie from the one
-without a compiler (docs/decisions/answers-are-compared-in-pairs.md)."""
-MAX_DRAWS = 8
-"""Passes that are rounded otherwise, of a batch with an answer that lies farther than that."""
-MAX_DOUBTED = 4
-"""Batches of an evaluation of which so many passes are made; more of them are no chance."""
-MAX_ERROR = 500
-NUM_NAMED = 5
-"""Samples that are named."""
-CHUNK = 2**25
-"""Numbers that are compared at once."""
 
 
 class _Rows(NamedTuple):

@@ -31,6 +31,12 @@ from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import make_optimizers
 from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
+MAX_LAYERS = 100
+MAX_ELEMENTS = 2**17
+"""Of each output that are kept, drawn once for all of its size; 1 MB in double precision."""
+SEED = 15
+BASELINE = Variant(label="baseline", role="baseline")
+
 
 class Name(NamedTuple):
     """Which tensor of an outcome it is."""
@@ -41,12 +47,6 @@ class Name(NamedTuple):
 
 Outcome = dict[Name, Tensor]
 """What a trial leaves behind, on the device."""
-
-
-MAX_LAYERS = 100
-MAX_ELEMENTS = 2**17
-"""Of each output that are kept, drawn once for all of its size; 1 MB in double precision."""
-SEED = 15
 
 
 class LayerOutputs:
@@ -113,9 +113,6 @@ def _sampled(output: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(SEED)
     places = torch.randint(len(flat), (MAX_ELEMENTS,), generator=generator)
     return flat[places.to(flat.device)]
-
-
-BASELINE = Variant(label="baseline", role="baseline")
 
 
 class Trial:

@@ -16,6 +16,10 @@ from breakeven.runner.specs.training import SplitName
 
 IGNORE = -100
 """Label of what does not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
+EPOCH_SEED_STRIDE = 1_000_003
+"""Keeps the orders of all epochs apart for neighbouring seeds."""
+INDUCTOR_ALIGNMENT = 16
+"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +120,6 @@ def tensor_bytes(tensor: Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     content: bytes = flat.view(torch.uint8).numpy().tobytes()
     return content
-
-
-EPOCH_SEED_STRIDE = 1_000_003
-"""Keeps the orders of all epochs apart for neighbouring seeds."""
-
-INDUCTOR_ALIGNMENT = 16
-"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
 
 
 class RankPart(NamedTuple):

@@ -23,6 +23,8 @@ from breakeven.runner.worker.data.hub import hub_advice
 FORMATS = {"PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF"}
 MAX_PIXELS = 100_000_000
 """Of one picture: 400 MB unpacked; large cameras take 60 million."""
+IMAGE_COLUMN = "image"
+"""What `datasets` calls the images of a folder."""
 
 
 class Pictures(Sequence[PIL.Image.Image]):
@@ -77,10 +79,6 @@ def _opened(cell: dict[str, Any]) -> BinaryIO:
         file.close()
         raise ValueError(f"{cell['path']} is no plain file")
     return file
-
-
-IMAGE_COLUMN = "image"
-"""What `datasets` calls the images of a folder."""
 
 
 def open_file(source: str, *, may_be_folder: bool) -> Any:

@@ -15,6 +15,15 @@ from torch.profiler import ProfilerActivity
 
 from breakeven.runner.worker.device.processes import Stranger
 
+DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
+NOT_RECORDED = (
+    "Clocks, temperature, power, throttling and other processes on the device were not recorded"
+)
+NOT_TRIED = (
+    "Breakeven was never tried on a device of this type: check its step times against a clock of "
+    "your own before you trust them."
+)
+
 
 class WallClock:
     """For a device that computes while the call lasts: the wall clock is the step time."""
@@ -118,18 +127,6 @@ class MemoryUse:
     reserved_bytes: int | None
     """The most that torch's allocator held from the driver since then, private pools of
     captured graphs included; on MPS what Metal gives right now."""
-
-
-DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
-NOT_RECORDED = (
-    "Clocks, temperature, power, throttling and other processes on the device were not recorded"
-)
-
-
-NOT_TRIED = (
-    "Breakeven was never tried on a device of this type: check its step times against a clock of "
-    "your own before you trust them."
-)
 
 
 class Unavailable(Exception):

@@ -53,6 +53,9 @@ THROTTLE_COUNTERS = {
 }
 """NVML's fields that count the nanoseconds for which clocks were held back. All are answered in
 microseconds; nvmlDeviceGetViolationStatus, which tells the same, takes half a millisecond each."""
+PCI = Path("/sys/bus/pci/devices")
+RANDOM_STATE = "cuda"
+"""Name of the generator's state in a checkpoint."""
 
 
 class NvidiaDriver:
@@ -161,11 +164,6 @@ def _find(device: torch.device) -> Any:
 def _thousandth(value: float | None) -> float | None:
     """Watts of NVML's milliwatts."""
     return None if value is None else value / 1000
-
-
-PCI = Path("/sys/bus/pci/devices")
-RANDOM_STATE = "cuda"
-"""Name of the generator's state in a checkpoint."""
 
 
 class CudaClock(EventClock):

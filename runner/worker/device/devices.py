@@ -24,6 +24,9 @@ from breakeven.runner.worker.device.base import (
 )
 from breakeven.runner.worker.device.cuda import CudaDevice, RocmDevice
 
+RANDOM_STATE = "mps"
+"""Name of the generator's state in a checkpoint."""
+
 
 class CpuDevice(Device):
     """All CPUs that the run may use."""
@@ -73,10 +76,6 @@ def _resident_high_water_bytes() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-RANDOM_STATE = "mps"
-"""Name of the generator's state in a checkpoint."""
 
 
 class MpsClock(EventClock):

@@ -35,6 +35,16 @@ USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 
 FREQUENCY_EVERY_SECONDS = 1.0
 """To be asked for its frequency, a CPU may be woken up, and older kernels then sleep for 10 ms."""
+WORTH_NAMES = 0.10
+"""Share of the CPU time from which on other processes are looked for by name."""
+NAMES_EVERY_SECONDS = 5.0
+"""Looking through all processes takes milliseconds. It is no part of the share that follows."""
+MAX_NAMED = 5
+MAX_SHARE = 0.0005
+"""Of the blocks' time, that each watch may take."""
+FIRST_FREE = 10
+"""Blocks that are watched for nothing, so that a short training is watched as well, on a busy
+machine above all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,18 +164,6 @@ def _own_seconds() -> float:
     """CPU time of this process, all its threads, and of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-WORTH_NAMES = 0.10
-"""Share of the CPU time from which on other processes are looked for by name."""
-NAMES_EVERY_SECONDS = 5.0
-"""Looking through all processes takes milliseconds. It is no part of the share that follows."""
-MAX_NAMED = 5
-MAX_SHARE = 0.0005
-"""Of the blocks' time, that each watch may take."""
-FIRST_FREE = 10
-"""Blocks that are watched for nothing, so that a short training is watched as well, on a busy
-machine above all."""
 
 
 class BlockWatch:

@@ -38,6 +38,45 @@ WIDTHS = (
 )  # fmt: skip
 SMALLEST_VOCABULARY = 100
 """Room for the special tokens of every model."""
+CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AllenaiLongformerBase": (
+        "LongformerForMaskedLM",
+        {
+            "attention_window": [512] * 12,
+            "max_position_embeddings": 4098,
+            "vocab_size": 50265,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "sep_token_id": 2,
+        },
+    ),
+    "CamemBert": (
+        "CamembertForMaskedLM",
+        {
+            "max_position_embeddings": 514,
+            "vocab_size": 32005,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+        },
+    ),
+    "DistillGPT2": ("GPT2LMHeadModel", {"n_layer": 6}),
+    "GoogleFnet": ("FNetForMaskedLM", {}),
+    "T5Small": ("T5ForConditionalGeneration", {}),
+    "YituTechConvBert": ("ConvBertForMaskedLM", {}),
+}
+"""Names of the harness that are no class of transformers: the class, and in what the configuration
+that the harness fetches from the hub differs from the default."""
+PADDED_WITH_0 = ("GPT2ForSequenceClassification", "GPTNeoForSequenceClassification", "Roberta")
+"""Models, by the beginning of their name, that need a padding token and have none that fits."""
+READS_ONE_TOKEN = "Roberta"
+"""Its default configuration has no position for a padding of 0 but the first, so that all tokens
+are 0 in the harness."""
+FEEDS_THE_DECODER = ("T5", "M2M100", "MT5", "BlenderbotForConditionalGeneration")
+ENDS_WITH_EOS = "Bart"
+"""Models whose name holds this expect a text's end as the last token."""
 
 
 def shrink(config: Any, divisor: int) -> None:
@@ -82,47 +121,6 @@ def _divide(config: Any, name: str, divide: Callable[[int], int]) -> None:
     value = _own(config, name)
     if value is not None:
         setattr(config, name, divide(value))
-
-
-CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "AllenaiLongformerBase": (
-        "LongformerForMaskedLM",
-        {
-            "attention_window": [512] * 12,
-            "max_position_embeddings": 4098,
-            "vocab_size": 50265,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-            "pad_token_id": 1,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
-            "sep_token_id": 2,
-        },
-    ),
-    "CamemBert": (
-        "CamembertForMaskedLM",
-        {
-            "max_position_embeddings": 514,
-            "vocab_size": 32005,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-        },
-    ),
-    "DistillGPT2": ("GPT2LMHeadModel", {"n_layer": 6}),
-    "GoogleFnet": ("FNetForMaskedLM", {}),
-    "T5Small": ("T5ForConditionalGeneration", {}),
-    "YituTechConvBert": ("ConvBertForMaskedLM", {}),
-}
-"""Names of the harness that are no class of transformers: the class, and in what the configuration
-that the harness fetches from the hub differs from the default."""
-PADDED_WITH_0 = ("GPT2ForSequenceClassification", "GPTNeoForSequenceClassification", "Roberta")
-"""Models, by the beginning of their name, that need a padding token and have none that fits."""
-READS_ONE_TOKEN = "Roberta"
-"""Its default configuration has no position for a padding of 0 but the first, so that all tokens
-are 0 in the harness."""
-FEEDS_THE_DECODER = ("T5", "M2M100", "MT5", "BlenderbotForConditionalGeneration")
-ENDS_WITH_EOS = "Bart"
-"""Models whose name holds this expect a text's end as the last token."""
 
 
 def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:

@@ -22,6 +22,8 @@ TOKEN_METRICS: tuple[Metric, ...] = ("accuracy", "perplexity")
 """Where each token has one of many classes."""
 NUMBER_METRICS: tuple[Metric, ...] = ("mse", "mae")
 """Where labels are numbers."""
+MakeSamples = Callable[[int, torch.Generator], tuple[dict[str, Tensor], Tensor]]
+"""From a number of samples to the model's inputs by name and to the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +103,6 @@ def align_numbers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Pairs the logits of every token with the token after it."""
     return align_classes(logits[:, :-1], labels[:, 1:])
-
-
-MakeSamples = Callable[[int, torch.Generator], tuple[dict[str, Tensor], Tensor]]
-"""From a number of samples to the model's inputs by name and to the labels."""
 
 
 def random_dataset(

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
+STOPPING_SECONDS = 2.0
+"""How long ranks that were asked to stop may take to come to the end of a block: less than a run on
+one device has, because the run's process ends after them."""
 
 
 class Lifeline:
@@ -78,11 +81,6 @@ def _die_with_parent() -> None:
     """A stopped process cannot watch anything; on Linux the kernel ends it with its parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-STOPPING_SECONDS = 2.0
-"""How long ranks that were asked to stop may take to come to the end of a block: less than a run on
-one device has, because the run's process ends after them."""
 
 
 class Termination:

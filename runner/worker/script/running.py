@@ -50,6 +50,13 @@ TOO_LONG = (
     "meanwhile, say where a step ends, with breakeven.step(loss) behind optimizer.step(); if it "
     "needs so long, give it a larger --patience-seconds. Where it was stands in the output"
 )
+Attach = Callable[[ModuleType, Any], None]
+"""Given a module and whom it shall tell."""
+NO_INPUT = "A run has no standard input: give the script its answers as arguments"
+NOT_INSTALLED = (
+    f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
+    "install Breakeven's requirements where the script runs, and start it from there"
+)
 
 
 class Watchdog:
@@ -84,10 +91,6 @@ class Watchdog:
                          out_of_memory=False)  # fmt: skip
         self._log.flush(durable=True)
         os._exit(WorkerExit.FAILED)
-
-
-Attach = Callable[[ModuleType, Any], None]
-"""Given a module and whom it shall tell."""
 
 
 @contextmanager
@@ -134,13 +137,6 @@ class _Loader(Loader):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
-
-
-NO_INPUT = "A run has no standard input: give the script its answers as arguments"
-NOT_INSTALLED = (
-    f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
-    "install Breakeven's requirements where the script runs, and start it from there"
-)
 
 
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:

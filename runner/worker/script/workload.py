@@ -31,6 +31,14 @@ LIGHT = {"linalg_vector_norm", "linalg_cross", "_thnn_fused_lstm_cell",
          "_thnn_fused_gru_cell_backward"}  # fmt: skip
 """Names with such a word of operations that compute little."""
 FUSED_ATTENTION = "_scaled_dot_product_"
+PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
+        "precision", "flops_per_step", "uncounted")  # fmt: skip
+"""What stays as the first attempt at a run has found it."""
+SEVERAL_PROCESSES = (
+    "the script trains with {} processes together, and only one of them is measured. Start it "
+    "with one process"
+)
 
 
 class StepFlops(TorchDispatchMode):
@@ -116,16 +124,6 @@ def _is_heavy(func: Any, name: str) -> bool:
     if namespace not in KNOWN_NAMESPACES:
         return True
     return name not in LIGHT and not HEAVY.isdisjoint(name.strip("_").split("_"))
-
-
-PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
-        "precision", "flops_per_step", "uncounted")  # fmt: skip
-"""What stays as the first attempt at a run has found it."""
-SEVERAL_PROCESSES = (
-    "the script trains with {} processes together, and only one of them is measured. Start it "
-    "with one process"
-)
 
 
 class ScriptWorkload:

@@ -15,6 +15,9 @@ from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.specs.fields import Options
 
 Named = list[tuple[str, nn.Parameter]]
+SMALLEST_RATE = 1e-30
+"""Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
+every weight without a gradient. In float32 a step of this size changes nothing."""
 
 
 def make_optimizers(
@@ -75,11 +78,6 @@ def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
             "Adam, AdamW and SGD are usual"
         )
     return kind
-
-
-SMALLEST_RATE = 1e-30
-"""Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
-every weight without a gradient. In float32 a step of this size changes nothing."""
 
 
 class LearningRate:

@@ -19,6 +19,9 @@ from breakeven.runner.worker.group import Together
 from breakeven.runner.worker.step.optimizers import make_optimizers
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+Terms = tuple[Tensor, Tensor | None]
+LossOf = Callable[[Any, Tensor], Terms]
+"""From a model's output and the labels of a batch to the loss: an `Objective`, or around one."""
 
 
 class StepResult(NamedTuple):
@@ -33,9 +36,6 @@ class StepResult(NamedTuple):
 
 Step = Callable[[Sequence[MicroBatch]], StepResult]
 """Trains on the micro-batches of one optimizer step."""
-Terms = tuple[Tensor, Tensor | None]
-LossOf = Callable[[Any, Tensor], Terms]
-"""From a model's output and the labels of a batch to the loss: an `Objective`, or around one."""
 
 
 class MixedPrecision:

@@ -20,6 +20,8 @@ from breakeven.runner.worker.training.checkpoints import Checkpoints
 from breakeven.runner.worker.training.evaluation import Predictions
 from breakeven.runner.worker.user_code import load_object
 
+STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
+
 
 class StopOnNonfinite(Callback):
     """Ends training in the step whose loss is NaN or infinite. Each step waits for the device."""
@@ -59,9 +61,6 @@ class StopEarly(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._best, self._num_worse = state["best"], state["num_worse"]
-
-
-STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
 
 
 class GradientStatistics(Callback):
