@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.errors import NotLoaded, RunnerError, WorkloadError
-from breakeven.runner.specs import rules
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Metric
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
@@ -54,8 +53,6 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
 
 def _load(experiment: ExperimentSpec) -> Workload:
     task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
-    if task.TASK.samples in ("texts", "images"):
-        rules.check_sources(experiment, task.TASK)
     workload: Workload = task.load(experiment)
     _check_targets(workload.data)
     metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)

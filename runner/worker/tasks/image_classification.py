@@ -9,6 +9,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.rules import check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
 from breakeven.runner.worker.data.samples import choose_images, number_labels
@@ -33,7 +34,8 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `WorkloadError` for a model or data that cannot be used."""
+    """Raises `RunnerError` for a model or data that cannot be used."""
+    check_sources(experiment, TASK)
     encode = _make_encoder(experiment)
     samples = choose_images(experiment.data, experiment.training.seed)
     names, labels = number_labels(samples)

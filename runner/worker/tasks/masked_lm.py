@@ -8,6 +8,7 @@ from transformers import AutoModelForMaskedLM
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.rules import check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
@@ -73,7 +74,8 @@ class MaskedSplit(Split):
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `WorkloadError` for a model or data that cannot be used."""
+    """Raises `RunnerError` for a model or data that cannot be used."""
+    check_sources(experiment, TASK)
     seed = experiment.training.seed
     samples = choose_texts(experiment.data, seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)

@@ -3,6 +3,7 @@
 from transformers import AutoModelForSequenceClassification
 
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.rules import check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
@@ -30,7 +31,8 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `WorkloadError` for a model or data that cannot be used."""
+    """Raises `RunnerError` for a model or data that cannot be used."""
+    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     names, labels = number_labels(samples)
