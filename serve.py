@@ -28,7 +28,7 @@ from breakeven.runner.project import PACKAGE
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
 from breakeven.views.access.permissions import may_act_by
-from breakeven.views.comparison.ahead import Imported, prepare_all
+from breakeven.views.comparison.ahead import Imported, prepare
 from breakeven.views.parts.files import let_scripts_run
 from breakeven.views.report.serving import Reports
 from breakeven.views.upkeep.failing import show_failure
@@ -43,7 +43,7 @@ async def preparing(app: App) -> AsyncIterator[None]:
     waits, such as a picture for the one browser, keeps no other file from being made."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_WAITING))
     let_scripts_run()
-    Thread(target=prepare_all, daemon=True).start()
+    Thread(target=prepare, daemon=True).start()
     yield
 
 

@@ -54,8 +54,15 @@ from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
 from breakeven.storage.exchange import FORMATS
-from breakeven.storage.team.actions import add_team_options
 from breakeven.storage.terminal import trend as trend_report
+
+TEAM_ACTIONS = {
+    "status": "what the store holds, and who feeds it",
+    "ingest": "take in the run folders that are here; with --watch until it is stopped",
+    "upkeep": "turn rows into files, many files into one, drop earlier states; daily",
+    "rebuild": "forget what this data folder told, and take it in again",
+    "reset": "forget all; machines take their folders in again (needs --yes)",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -126,7 +133,13 @@ def parser() -> argparse.ArgumentParser:
                          help="must end in .html")  # fmt: skip
     importing = add("import", commands.import_files)
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    add_team_options(add("team", commands.work_on_team_store))
+    team = add("team", commands.work_on_team_store)
+    actions = "; ".join(f"{name}: {text}" for name, text in TEAM_ACTIONS.items())
+    team.add_argument("action", choices=list(TEAM_ACTIONS), help=actions)
+    team.add_argument("--watch", action="store_true", help="of ingest: go on")
+    days = "of upkeep: how long earlier states stay (default: 7, longer than a backup takes)"
+    team.add_argument("--days", type=float, default=7.0, help=days)
+    team.add_argument("--yes", action="store_true", help="of reset: really")
     return whole
 
 

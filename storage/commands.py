@@ -28,13 +28,13 @@ from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.bring import bring
 from breakeven.storage.exchange.suites import SUITE_FORMATS
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
-from breakeven.storage.team import opening
+from breakeven.storage.team import address
 from breakeven.storage.terminal import correctness as correctness_report
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
@@ -245,7 +245,7 @@ def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
     it or it cannot be written; or the team's store, where the settings name one."""
     try:
-        store = opening.open_store(data_dir, EXAMPLES)
+        store = address.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:
         raise
     except StoreError:

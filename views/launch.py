@@ -8,8 +8,7 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
-from breakeven.storage.estimates.costs import earlier_costs
-from breakeven.storage.estimates.remaining import expected_seconds, never_compiled
+from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.views.access import permissions

@@ -1,14 +1,14 @@
 """The comparison of an experiment's runs: every number and verdict that Breakeven shows of it.
 
 `docs/metrics.md` defines each of them. It is computed from the raw steps, blocks and evaluations,
-also while the runs go on; once they are over it is kept (`storage.kept`).
+also while the runs go on; once they are over it is stored (`storage.results`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import pandas as pd
 
@@ -26,7 +26,8 @@ from breakeven.storage.comparison.rounds import paired_blocks
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
 from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
 from breakeven.storage.index.store import Store
-from breakeven.storage.kept.results import lasting
+from breakeven.storage.memo import memo, revision
+from breakeven.storage.results import stored
 from breakeven.storage.statistics.inference import break_parity, judge_inference
 from breakeven.storage.statistics.learning import loss_excess
 from breakeven.storage.statistics.outcomes import Reading
@@ -46,32 +47,10 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-MAX_KEPT = 16
-"""Comparisons kept per store; the longest ones hold some megabytes of loss band."""
-_kept: WeakKeyDictionary[Store, dict[str, tuple[tuple[int, int], Comparison]]] = WeakKeyDictionary()
-
-
-def compare(store: Store, experiment_id: str) -> Comparison:
-    """Compares an experiment's runs as far as they have got; raises `NotInStore`.
-
-    Kept until the store takes in something new of the experiment, so asking again costs a query.
-    """
-    kept = _kept.setdefault(store, {})
-    # Before the evidence is loaded: what arrives meanwhile then counts as new the next time.
-    revision = queries.revision(store, experiment_id)
-    known = kept.get(experiment_id)
-    if known is not None and known[0] == revision:
-        return known[1]
-    comparison = _lasting(store, experiment_id)
-    kept[experiment_id] = (revision, comparison)
-    for oldest in list(kept)[:-MAX_KEPT]:
-        kept.pop(oldest, None)
-    return comparison
-
 
 @dataclass(frozen=True)
-class _Content:
-    """What of a comparison is kept: the rest is found faster than it is read."""
+class Judgement:
+    """What of a comparison is stored: the rest is found faster than it is read."""
 
     results: tuple[Result, ...]
     warnings: tuple[Caution, ...]
@@ -79,51 +58,53 @@ class _Content:
     noise_floor: float | None
 
 
-KINDS = (_Content, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading, Caution,
+KINDS = (Judgement, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading, Caution,
          RunState)  # fmt: skip
 
 
-def _lasting(store: Store, experiment_id: str) -> Comparison:
-    computed: list[Comparison] = []
-
-    def compute() -> _Content:
-        computed.append(_compare(store, experiment_id))
-        one = computed[0]
-        return _Content(one.results, one.warnings, one.notes, one.noise_floor)
-
-    found = lasting(store, experiment_id, "comparison", KINDS, compute)
-    if computed:
-        return computed[0]
-    spec = queries.experiment_spec(store, experiment_id)
+@memo(revision)
+def compare(store: Store, experiment_id: str) -> Comparison:
+    """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
+    found = _judge(store, experiment_id)
     return Comparison(
         experiment_id=experiment_id,
-        spec=spec,
+        spec=queries.experiment_spec(store, experiment_id),
         baseline="baseline",
         results=found.results,
         warnings=found.warnings,
         notes=found.notes,
         noise_floor=found.noise_floor,
-        find_band=partial(_band, ref(store), experiment_id, spec, found.results),
+        find_band=partial(_band_of, ref(store), experiment_id),
     )
 
 
-def _band(
-    store: "ref[Store]", experiment_id: str, spec: ExperimentSpec, results: Sequence[Result]
-) -> pd.DataFrame:
+def _band_of(store: "ref[Store]", experiment_id: str) -> pd.DataFrame:
+    opened = store()
+    return no_band() if opened is None else _band(opened, experiment_id)
+
+
+@memo(revision)
+def _band(store: Store, experiment_id: str) -> pd.DataFrame:
     """As `Equals` has it, from the losses of baseline and controls alone."""
-    baseline, opened = of_role(results, "baseline"), store()
-    if baseline is None or opened is None:
+    found = compare(store, experiment_id)
+    baseline = of_role(found.results, "baseline")
+    if baseline is None:
         return no_band()
-    find = losses_by_run(opened, experiment_id)
-    begun = [one for one in results if one.role == "control" and len(find(one.run_id))]
+    find = losses_by_run(store, experiment_id)
+    begun = [one for one in found.results if one.role == "control" and len(find(one.run_id))]
     losses = [find(one.run_id) for one in counted(begun)]
     if not losses:
         return no_band()
-    workload = queries.fields_of(queries.workloads(opened, experiment_id), baseline.run_id)
-    return loss_band(find(baseline.run_id), losses, computed_in(spec, workload))
+    workload = queries.fields_of(queries.workloads(store, experiment_id), baseline.run_id)
+    return loss_band(find(baseline.run_id), losses, computed_in(found.spec, workload))
 
 
-def _compare(store: Store, experiment_id: str) -> Comparison:
+@stored("comparison", *KINDS)
+def _judge(store: Store, experiment_id: str) -> Judgement:
+    return _compare(store, experiment_id)
+
+
+def _compare(store: Store, experiment_id: str) -> Judgement:
     spec, processes = load_evidence(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
     baseline = of_role(runs, "baseline")
@@ -147,16 +128,11 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         judge.result(*each)
         for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
     ]
-    band = no_band() if equals is None else equals.band
-    return Comparison(
-        experiment_id=experiment_id,
-        spec=spec,
-        baseline="baseline",
+    return Judgement(
         results=tuple(results),
         warnings=cautions(spec, processes, runs, speedups, floor, differences),
         notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
         noise_floor=floor,
-        find_band=lambda: band,
     )
 
 

@@ -18,7 +18,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.randomness import Randomness, load_randomness
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
+from breakeven.storage.memo import memo, revision
 from breakeven.storage.queries.rows import ends_of_runs
 
 RESUMED = "torch_dynamo_resume_in_"
@@ -184,7 +184,7 @@ FOUND_BY_BASELINE = ("flops_per_step", "precision")
 """Fields of `workload`."""
 
 
-@kept
+@memo(revision)
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
     runs = queries.run_states(store, experiment_id)

@@ -13,13 +13,13 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
+from breakeven.storage.memo import memo, revision
 
 SERIES = ("steps", "device")
 """Frames that are strung together; `blocks` tell the processes apart."""
 
 
-@kept
+@memo(revision)
 def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """What is compared, in the order of the experiment; raises `NotInStore`."""
     spec, runs = load_evidence(store, experiment_id)

@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -96,7 +95,7 @@ class Comparison:
     noise_floor: float | None
     find_band: Callable[[], pd.DataFrame] = field(compare=False, repr=False)
 
-    @cached_property
+    @property
     def loss_band(self) -> pd.DataFrame:
         """step, baseline, low, high: where a correct backend's loss must lie, as far as that is
         known.

@@ -21,8 +21,8 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.comparison.rounds import paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.kept.results import lasting
-from breakeven.storage.queries.kept import kept
+from breakeven.storage.memo import memo, revision
+from breakeven.storage.results import stored
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
@@ -117,19 +117,12 @@ class Ladder:
                     None)  # fmt: skip
 
 
-@kept
+@memo(revision)
+@stored("ladder", Ladder, RungResult, Rung, Check, *KINDS)
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder as far as the experiment has got; None if it has fewer than two rungs,
     compares caches, has rungs on devices apart, or a baseline that failed. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
-    return lasting(store, experiment_id, "ladder", (*KINDS, *OWN_KINDS),
-                   lambda: _find(store, experiment_id, comparison))  # fmt: skip
-
-
-OWN_KINDS = (Ladder, RungResult, Rung, Check)
-
-
-def _find(store: Store, experiment_id: str, comparison: Comparison) -> Ladder | None:
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
     is_apart = comparison.spec.num_places > 1

@@ -8,8 +8,7 @@ import math
 from breakeven.storage import queries
 from breakeven.storage.difference.figures import Reason
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import backend_rows
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.statistics.intervals import Spread
 
 MAX_REPLAYS = 30

@@ -1,4 +1,5 @@
-"""Looks at a run folder: what it describes, how the run stands, what its journal gained."""
+"""Looks at a run folder: what it describes, how the run stands, what its journal gained, and what
+people added to it."""
 
 import errno
 import json
@@ -8,19 +9,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.events import (
     Order,
     read_complete_lines,
     require_known_format,
     stat_journal,
 )
-from breakeven.runner.folders.queue import agreed_spec, require_readable
+from breakeven.runner.folders.queue import require_readable
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.index.journal_lines import in_order, without_odd_booleans
-from breakeven.storage.index.line_views import Found
-from breakeven.storage.index.listing import Listing
+from breakeven.runner.specs.workload import known_as
+from breakeven.runner.texts import printable
+from breakeven.storage.index.journal_lines import Found, in_order, without_odd_booleans
+from breakeven.storage.index.listing import Agreed
 
 MAX_TICK_BYTES = 16_000_000
 """Journal bytes after which a look stops reading; well under a second of work for the database.
@@ -105,40 +107,32 @@ class Look:
         self.behind = [name for name in self.behind if name not in names]
 
 
-class Agreed:
-    """What most folders of an experiment say that it is, read when it is first asked for."""
-
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._specs: dict[str, ExperimentSpec | None] = {}
-        self._texts: dict[str, str] = {}
-
-    def spec(self, experiment_id: str) -> ExperimentSpec | None:
-        if experiment_id not in self._specs:
-            folders = self._listing.of_experiment(experiment_id)
-            self._specs[experiment_id] = agreed_spec(map(RunDir, folders))
-        return self._specs[experiment_id]
-
-    def text(self, experiment_id: str) -> str:
-        """The same as JSON."""
-        if experiment_id not in self._texts:
-            spec = self.spec(experiment_id)
-            self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))
-        return self._texts[experiment_id]
-
-
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` for a folder that is none."""
     spec = require_readable(run_dir, agreed.spec(run_dir.run_id.partition(".")[0]))
+    whole = spec.experiment
     return {
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
-        "position": spec.experiment.possible_variants.index(spec.variant),
+        "position": whole.possible_variants.index(spec.variant),
         "label": spec.variant.label,
         "role": spec.variant.role,
         "backend": spec.variant.backend,
         "origin": origin,
-        "num_steps": spec.experiment.num_steps,
+        "num_steps": whole.num_steps,
+        "name": known_as(whole.name, whole.model.source, whole.data.source),
+        "scenario": whole.scenario,
+        "task": whole.task,
+        "model": whole.model.source,
+        "data": whole.data.source,
+        "device": whole.devices[0],
+        "precision": whole.training.precision,
+        "batch": whole.training.batch_size,
+        "backends": list(whole.backends),
+        "schedule": whole.schedule,
+        "suite_run": whole.suite_run,
+        "fallback_of": whole.fallback_of,
+        "replay_of": whole.replay_of,
         # As `RunSpec.to_json` writes it, for all runs of the experiment from one text.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {agreed.text(spec.experiment_id)}, '
@@ -219,3 +213,25 @@ def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
         seen.slices[run.run_id] = without_odd_booleans(counting)
     return replace(run, journal_offset=end, journal_inode=inode, last_seq=order.last,
                    left_out=order.num_left_out, missing=order.num_missing)  # fmt: skip
+
+
+def look_at_labels(seen: Look, run: RunDir, known: int | None) -> None:
+    """Notes what differs from the labels that were taken in, which were written at `known`.
+
+    Labels that cannot be read are told among the unreadable folders, and their run counts all the
+    same.
+    """
+    try:
+        # Before the file is read: one that is replaced meanwhile is read again the next time.
+        stamp = os.lstat(run.labels_file).st_mtime_ns
+    except OSError:
+        stamp = None
+    if stamp == known:
+        return
+    try:
+        told = None if stamp is None else (stamp, run.read_labels().to_json())
+    except RunnerError as error:
+        seen.unreadable[run.run_id] = (printable(run.path), printable(error, MAX_MESSAGE))
+        told = None
+    if told is not None or known is not None:
+        seen.labels[run.run_id] = told

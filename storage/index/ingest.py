@@ -22,10 +22,8 @@ from breakeven.storage.index.journal_inserts import (
     insert_events,
     insert_frequent,
 )
-from breakeven.storage.index.journal_lines import whole_lines
+from breakeven.storage.index.journal_lines import Found, whole_lines
 from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor, mend_slices
-from breakeven.storage.index.labels import known_labels
-from breakeven.storage.index.line_views import Found
 from breakeven.storage.index.watch import Watch
 
 REVISIONS = "revisions"
@@ -140,7 +138,8 @@ def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: 
     query = "SELECT folder, message FROM unreadable WHERE data_folder = ?"
     told = cursor.execute(query, [data_folder]).fetchall()
     unreadable = {Path(folder).name: (folder, why) for folder, why in told}
-    labels = known_labels(cursor)
+    # When the labels that were taken in were written, in nanoseconds.
+    labels = dict(cursor.execute("SELECT run_id, stamp FROM labels").fetchall())
     mine = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
     return Watch(runs, examples, known, unreadable, mine)
 

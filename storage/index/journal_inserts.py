@@ -5,13 +5,21 @@ that is none has the database give up. Then all are read with care: from a file,
 database leaves out what it cannot read.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from breakeven.storage.index.folders import Look
-from breakeven.storage.index.journal_lines import FREQUENT, kinds_in, with_owner
+from breakeven.storage.index.journal_lines import (
+    FREQUENT,
+    Found,
+    Owner,
+    every_line,
+    find_lines,
+    kinds_in,
+    with_owner,
+)
 from breakeven.storage.index.journal_rows import (
     EVENT_TABLES,
     OF_LINE,
@@ -23,8 +31,6 @@ from breakeven.storage.index.journal_rows import (
     line_reader,
     reader,
 )
-from breakeven.storage.index.line_views import Found, Owner, every_line, find_lines
-from breakeven.storage.index.resumption import take_back
 
 SMALL_BYTES = 500_000
 """Of new lines, up to which reading all of them at once takes less than a statement per kind."""
@@ -32,6 +38,27 @@ WIDE_BYTES = 8_000_000
 """Of lines, that are read at once with all columns that any kind has."""
 LINES = "new_lines"
 KIND: Columns = {"kind": ("VARCHAR", True)}
+TAKEN_BACK = {
+    "steps": "step >= resumed_step",
+    "inputs": "step >= resumed_step",
+    "blocks": "first_step >= resumed_step",
+    "device_samples": "first_step >= resumed_step",
+    "gradient_statistics": "step >= resumed_step",
+    # What came after so many steps came before the checkpoint that was made there.
+    "evaluations": "step > resumed_step",
+    "checkpoints": "step > resumed_step",
+    "own_values": "step > resumed_step",
+    "graph_breaks": "step > resumed_step",
+    # In training a compilation belongs to the step that follows, in evaluating to those before.
+    **dict.fromkeys(
+        ("compile_ends", "compile_metrics", "compile_spans"),
+        "step >= resumed_step + (phase IS NOT DISTINCT FROM 'evaluating')::INTEGER",
+    ),
+    # Ends that turned out to be none, and what the process was in the middle of.
+    **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
+    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
+}
+"""Table to which of its rows a resumption takes back, among those above it in the journal."""
 
 
 def insert_events(
@@ -190,3 +217,24 @@ def _insert_kind(cursor: Cursor, kind: str, columns: Columns, source: str, condi
         f"INSERT INTO {EVENT_TABLES[kind]} BY NAME SELECT {names} FROM {source} {condition}"
     ).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:
+    """Removes what these runs did between their last checkpoint and each resumption; doing so again
+    changes nothing.
+
+    A resumed run goes on at the checkpoint's step and does again what it had done after it. Of the
+    rows that stand above the line `resumed` in the journal, those with a later place then count no
+    more. The order of the lines decides, not when they were read: a row and the resumption that
+    takes it back may arrive together or ticks apart.
+    """
+    if not run_ids:
+        return
+    for table, condition in TAKEN_BACK.items():
+        cursor.execute(
+            f"""DELETE FROM {table} USING (
+                SELECT run_id AS resumed_run, seq AS resumed_seq, step AS resumed_step
+                FROM resumptions WHERE run_id IN (SELECT unnest(?)))
+            WHERE run_id = resumed_run AND seq < resumed_seq AND {condition}""",
+            [list(run_ids)],
+        )

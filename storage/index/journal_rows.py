@@ -17,8 +17,7 @@ from breakeven.runner.folders.events import MAX_COUNT
 from breakeven.runner.folders.states import MAX_TIME
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import Look
-from breakeven.storage.index.journal_lines import objects
-from breakeven.storage.index.line_views import Owner
+from breakeven.storage.index.journal_lines import Owner, objects
 
 EVENT_TABLES = {
     "phase": "phases",

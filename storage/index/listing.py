@@ -1,12 +1,18 @@
-"""Which folders may be runs: listed again only where the time stamp of their parent changed."""
+"""Which folders may be runs, listed again only where the time stamp of their parent changed; and
+what most folders of an experiment say that it is."""
 
+import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 from breakeven.runner.folders.data_dir import run_names
+from breakeven.runner.folders.queue import agreed_spec
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 GRANULARITY_NS = 2_000_000_000
 """Coarsest time stamps of file systems: a younger one may hide a second change."""
@@ -78,3 +84,25 @@ class Listing:
             is_old = stamp is not None and stamp[1] < time.time_ns() - GRANULARITY_NS
             self._parents[parent] = (stamp, is_old, names)
         return names
+
+
+class Agreed:
+    """What most folders of an experiment say that it is, read when it is first asked for."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._specs: dict[str, ExperimentSpec | None] = {}
+        self._texts: dict[str, str] = {}
+
+    def spec(self, experiment_id: str) -> ExperimentSpec | None:
+        if experiment_id not in self._specs:
+            folders = self._listing.of_experiment(experiment_id)
+            self._specs[experiment_id] = agreed_spec(map(RunDir, folders))
+        return self._specs[experiment_id]
+
+    def text(self, experiment_id: str) -> str:
+        """The same as JSON."""
+        if experiment_id not in self._texts:
+            spec = self.spec(experiment_id)
+            self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))
+        return self._texts[experiment_id]

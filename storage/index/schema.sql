@@ -20,6 +20,19 @@ CREATE TABLE runs (
     backend VARCHAR,
     origin VARCHAR NOT NULL,            -- local or example
     num_steps BIGINT NOT NULL,
+    name VARCHAR NOT NULL,              -- of the experiment, as lists call it without labels
+    scenario VARCHAR NOT NULL,
+    task VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    data VARCHAR NOT NULL,
+    device VARCHAR NOT NULL,            -- the first that is asked for
+    precision VARCHAR NOT NULL,
+    batch BIGINT NOT NULL,
+    backends VARCHAR[] NOT NULL,        -- those of the experiment
+    schedule VARCHAR NOT NULL,
+    suite_run VARCHAR,
+    fallback_of VARCHAR,
+    replay_of VARCHAR,
     spec VARCHAR NOT NULL               -- the RunSpec as JSON
 );
 
@@ -50,18 +63,11 @@ CREATE TABLE labels (
     revision BIGINT NOT NULL
 );
 
--- What experiments that are over came to (storage/library/kept.py), by their revision and the
--- version of the code that computed it.
-CREATE TABLE summaries (
-    experiment_id VARCHAR NOT NULL, revision BIGINT NOT NULL, num_runs BIGINT NOT NULL,
-    version VARCHAR NOT NULL, content VARCHAR NOT NULL
-);
-
--- Of the same, whatever else takes long to compute (storage/kept/); `seal`: who wrote it.
+-- What experiments that are over came to, by revision and version of the code that computed it
+-- (storage/results.py).
 CREATE TABLE results (
     experiment_id VARCHAR NOT NULL, name VARCHAR NOT NULL, revision BIGINT NOT NULL,
-    num_runs BIGINT NOT NULL, version VARCHAR NOT NULL, content VARCHAR NOT NULL,
-    seal VARCHAR NOT NULL
+    num_runs BIGINT NOT NULL, version VARCHAR NOT NULL, content VARCHAR NOT NULL
 );
 
 CREATE TABLE unreadable (
@@ -70,7 +76,7 @@ CREATE TABLE unreadable (
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
 -- are missing is no such event and is left out. What a resumption takes back is deleted
--- (storage/index/resumption.py).
+-- (storage/index/journal_inserts.py).
 CREATE TABLE phases (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

@@ -25,7 +25,6 @@ from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
 from breakeven.storage.index.folders import BULK_TICKS, Progress
 from breakeven.storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
-from breakeven.storage.index.results import Results
 from breakeven.storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -72,6 +71,10 @@ class Store:
         self._ingesting = threading.Lock()
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
+        self.num_results = 0
+        """Grows with every summary that this process has computed or read."""
+        self._unwritten: dict[tuple[str, str], list[Any]] = {}
+        """Results that the database had no room for, by experiment and name."""
         self._caught_up: float | None = None
         self._allowed = str(CONFIG["memory_limit"])
         self._allowing = threading.Lock()
@@ -161,17 +164,6 @@ class Store:
         return self._lock is not None
 
     @property
-    def results(self) -> Results | None:
-        """Where results are kept; None of a database in memory."""
-        return None if self._lock is None else Results(self.rows, self.write)
-
-    @property
-    def own_data_folder(self) -> str | None:
-        """What `progress` calls the data folder that is here; None while another process feeds a
-        team's store with it."""
-        return ""
-
-    @property
     def generation(self) -> int:
         """Grows whenever the store took in something new."""
         return 0 if self._watch is None else self._watch.generation
@@ -242,6 +234,39 @@ class Store:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot be written: {printable(error)}"
             ) from error
+
+    def stored_results(
+        self, name: str, version: str, experiment_id: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Experiment, newest write, number of runs and content of each result of a name that this
+        version of the code computed, of one experiment or of all."""
+        query = """SELECT experiment_id, revision, num_runs, content FROM results
+            WHERE name = ? AND version = ? AND coalesce(experiment_id = ?, true)"""
+        found = self.rows(query, [name, version, experiment_id])
+        return [*found, *self._unwritten_results(name)]
+
+    def _unwritten_results(self, name: str) -> list[tuple[Any, ...]]:
+        rows = (row for row in self._unwritten.values() if row[1] == name)
+        return [(row[0], row[2], row[3], row[5]) for row in rows]
+
+    def store_result(
+        self, experiment_id: str, name: str, revision: tuple[int, int], version: str, content: str
+    ) -> None:
+        """Keeps a result in the place of an earlier one of the same name; on a full disk as long
+        as this process lives."""
+        row = [experiment_id, name, *revision, version, content]
+        try:
+            self._write_result(row)
+        except StoreUnusable:
+            self._unwritten[experiment_id, name] = row
+
+    def _write_result(self, row: list[Any]) -> None:
+        self.write(
+            """DELETE FROM results WHERE (experiment_id = ? AND name = ?)
+            OR experiment_id NOT IN (SELECT experiment_id FROM runs)""",
+            row[:2],
+        )
+        self.write("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Closes the database and then gives up its ownership."""

@@ -26,16 +26,15 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import (
     MAX_MESSAGE,
-    Agreed,
     Look,
     Progress,
     describe,
+    look_at_labels,
     read_journal,
     standing,
 )
-from breakeven.storage.index.labels import look_at_labels
-from breakeven.storage.index.line_views import Found
-from breakeven.storage.index.listing import GRANULARITY_NS, Listing
+from breakeven.storage.index.journal_lines import Found
+from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
 ROUND_SECONDS = 30.0
 """How long a change in the folder of a run that was over may go unnoticed while ticks go on."""

@@ -1,68 +1,56 @@
 """The catalog: a row for every experiment and imported result, with all that lists show of it."""
 
+import math
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
+from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.storage import queries
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes
-from breakeven.storage.library.facts import Facts, Standing, facts, standings
 from breakeven.storage.library.filters import searchable
-from breakeven.storage.library.kept import Revision, fill, kept_summary, kept_version
-from breakeven.storage.library.summary import BackendSummary, Summary
+from breakeven.storage.library.summary import KINDS, BackendSummary, Summary, summarize
+from breakeven.storage.memo import Revision, memo
+from breakeven.storage.results import read_stored
 
 SHARE_OF_SIZES = 0.2
 """Of the time of a step, what measuring sizes on disk may take at most."""
+OF_EXPERIMENT = [
+    "experiment_id", "name", "submitted", "scenario", "task", "model", "data", "device", "host",
+    "torch", "transformers", "precision", "batch", "origin", "archived", "tags", "text",
+]  # fmt: skip
+"""Columns of the catalog that each row of a backend has, too."""
+_computing = threading.Lock()
 
 
-@dataclass
-class _Memory:
-    facts: dict[str, tuple[Revision, Facts]] = field(default_factory=dict)
-    made_from: tuple[Any, ...] = ()
-    """What differs once the catalog has to be made anew."""
-    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
+def catalog_version(store: Store) -> tuple[Any, ...]:
+    """Differs once the catalog has to be made anew."""
+    return (store.generation, store.num_results, sizes.version(store),
+            imported_version(store.data_dir))  # fmt: skip
 
 
-_memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
-
-
+@memo(catalog_version, shared=True)
 def catalog(store: Store) -> pd.DataFrame:
     """One row per experiment, newest first, then one per imported result.
 
     `known` says whether the numbers are there yet: `compute` adds them. What is undefined or not
-    known is None, break-even steps of never are infinite. Nobody may change the frame: it is kept
-    until something has changed.
+    known is None, break-even steps of never are infinite. Nobody may change the frame; it is the
+    same one until something has changed.
     """
-    memory = _memories.setdefault(store, _Memory())
-    made_from = _made_from(store)
-    if memory.made_from != made_from:
-        memory.frame, memory.made_from = _catalog(store), made_from
-    return memory.frame
-
-
-def _made_from(store: Store) -> tuple[Any, ...]:
-    versions = store.query("""SELECT
-        (SELECT max(revision) FROM progress), (SELECT count(*) FROM progress),
-        (SELECT max(revision) FROM labels), (SELECT count(*) FROM labels)""")
-    return (*versions.fillna(0).iloc[0], kept_version(store), sizes.version(store),
-            imported_version(store.data_dir))  # fmt: skip
-
-
-def _catalog(store: Store) -> pd.DataFrame:
-    found = standings(store)
-    known = _facts(store, found)
-    measured = sizes.known_sizes(store)
+    known, measured = summaries(store), sizes.known_sizes(store)
     rows = [
-        _row(one, known[one.experiment_id], kept_summary(store, one.experiment_id, one.revision),
-             measured.get(one.experiment_id))
-        for one in found
-    ]  # fmt: skip
+        _row(one, known.get(one["experiment_id"]), measured.get(one["experiment_id"]))
+        for one in queries.list_experiments(store).to_dict("records")
+    ]
     rows += _imported_rows(store)
     for row in rows:
         row["text"] = searchable(row)
@@ -70,45 +58,88 @@ def _catalog(store: Store) -> pd.DataFrame:
     return pd.DataFrame(whole, columns=COLUMNS, dtype=object)
 
 
+@memo(catalog_version, shared=True)
+def summaries(store: Store) -> dict[str, Summary]:
+    """Those that are computed, by experiment, the newest first."""
+    found = read_stored(store, "summary", KINDS)
+    listed = queries.list_experiments(store)
+    keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
+    return {one: found[one, Revision(newest, num_runs)] for one, newest, num_runs in keys
+            if (one, Revision(newest, num_runs)) in found}  # fmt: skip
+
+
 def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> int:
-    """Computes what the catalog does not know yet of experiments that are over, for about so long;
-    returns how many rows are still to come. With `only` these experiments, in this order."""
-    found = {one.experiment_id: one for one in standings(store)}
-    chosen = [found[key] for key in (found if only is None else only) if key in found]
-    over = [(one.experiment_id, one.revision) for one in chosen if not one.state.is_active]
-    places = [(one.experiment_id, one.folders) for one in chosen]
+    """Computes what the catalog does not know yet of experiments that are over, for about so long,
+    one at least; returns how many rows are still to come. With `only` these experiments, in this
+    order."""
+    listed = queries.list_experiments(store).set_index("experiment_id")
+    chosen = [one for one in (listed.index if only is None else only) if one in listed.index]
+    is_over = ~listed["state"].isin(ACTIVE_EXPERIMENTS)
+    places = [(one, list(listed.at[one, "folders"])) for one in chosen]
     unmeasured = sizes.measure(store, places, seconds * SHARE_OF_SIZES)
-    return max(unmeasured, fill(store, over, seconds))
+    return max(unmeasured, _summarize(store, [one for one in chosen if is_over[one]], seconds))
 
 
-def _facts(store: Store, found: Sequence[Standing]) -> dict[str, Facts]:
-    memory = _memories.setdefault(store, _Memory()).facts
-    unknown = {}
-    for one in found:
-        kept = memory.get(one.experiment_id)
-        if kept is None or kept[0] != one.revision:
-            unknown[one.experiment_id] = one.revision
-    if unknown:
-        for experiment_id, told in facts(store, unknown).items():
-            memory[experiment_id] = unknown[experiment_id], told
-    return {one.experiment_id: memory[one.experiment_id][1] for one in found}
+def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
+    """Returns how many are still missing. While another thread is at it, does nothing."""
+    deadline, known = time.monotonic() + seconds, summaries(store)
+    missing = [one for one in wanted if one not in known]
+    if not missing or not _computing.acquire(blocking=False):
+        return len(missing)
+    try:
+        for number, experiment_id in enumerate(missing, start=1):
+            summarize(store, experiment_id)
+            store.num_results += 1
+            if time.monotonic() > deadline:
+                return len(missing) - number
+    finally:
+        _computing.release()
+    return 0
+
+
+def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Of these rows of the catalog, or of all, one for every backend of an experiment that is over
+    and was compared, oldest experiment first: what the matrix and trends are made of.
+
+    Columns: what the catalog says of the experiment, `workload` (`workload_key`), `backend` (its
+    label) and all fields of `BackendSummary`.
+    """
+    frame = catalog(store) if chosen is None else chosen
+    frame = frame[frame["experiment_id"].notna()]
+    of_experiment = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
+    rows = [
+        {**of_experiment[one], **vars(backend), "backend": backend.label,
+         "workload": summary.workload}
+        for one, summary in reversed(summaries(store).items()) if one in of_experiment
+        for backend in summary.backends
+    ]  # fmt: skip
+    columns = [*OF_EXPERIMENT, "backend", "workload", *BackendSummary.__dataclass_fields__]
+    return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
 def _row(
-    one: Standing, told: Facts, summary: Summary | None, measured: sizes.Sizes | None
+    one: dict[Any, Any], summary: Summary | None, measured: sizes.Sizes | None
 ) -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
+    labels: Labels = one["labels"]
+    is_over, is_script = one["state"] in FINAL_EXPERIMENTS, one["task"] == SCRIPT_TASK
+    took = one["ended"] - one["claimed"] if is_over else math.nan
     return {
-        **vars(told),
-        "experiment_id": one.experiment_id,
-        "name": one.labels.name or told.name,
-        "state": one.state.value,
-        "submitted": one.submitted,
-        "duration": one.seconds,
-        "tags": one.labels.tags,
-        "notes": one.labels.notes,
-        "archived": one.labels.archived,
-        "known": summary is not None or one.state.is_active,
+        **{name: one[name] for name in ("experiment_id", "name", "state", "submitted", "archived",
+                                        "scenario", "task", "origin")},
+        **{name: _known(one[name]) for name in ("host", "suite_run")},
+        "model": short_source(one["model"]),
+        "data": short_source(one["data"]),
+        "device": _known(one["device_name"]) or one["device"],
+        "torch": _known(one["torch_version"]),
+        "transformers": _known(one["transformers_version"]),
+        "precision": None if is_script else one["precision"],
+        "batch": None if is_script else int(one["batch"]),
+        "backends": tuple(one["backends"]),
+        "duration": None if pd.isna(took) else max(0.0, took),
+        "tags": labels.tags,
+        "notes": labels.notes,
+        "known": summary is not None or one["state"] in ACTIVE_EXPERIMENTS,
         "problem": summary.problem if summary else None,
         "best": best.label or None,
         "speedup": best.speedup,
@@ -124,7 +155,17 @@ def _row(
         "total_bytes": measured.total if measured else None,
         "checkpoint_bytes": measured.checkpoints if measured else None,
         "artifact_bytes": measured.artifacts if measured else None,
-    }
+    }  # fmt: skip
+
+
+def _known(value: Any) -> Any:
+    return None if pd.isna(value) else value
+
+
+def short_source(source: str) -> str:
+    """`bert-tiny`, `google/bert`, `reviews.csv`: what a model or data set is called in lists."""
+    name = source.removeprefix(BUILTIN).removeprefix(SCRIPT_PREFIX).rstrip("/")
+    return PurePosixPath(name).name if name.startswith(("/", "~", ".")) else name
 
 
 def _imported_rows(store: Store) -> list[dict[str, Any]]:

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import workload_keys
-from breakeven.storage.library.catalog import catalog
-from breakeven.storage.library.device_readings import DeviceReading
-from breakeven.storage.library.facts import standings
-from breakeven.storage.library.kept import kept_summary
+from breakeven.storage.library.catalog import catalog, catalog_version, summaries
+from breakeven.storage.library.summary import DeviceReading
+from breakeven.storage.memo import memo
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 from breakeven.storage.statistics.steps import FEWEST, Step, divide
 
@@ -109,45 +106,28 @@ class Device:
         return Worsening(quantity=quantity, since=known[steps[-1].index], step=steps[-1])
 
 
-_kept: WeakKeyDictionary[Store, tuple[pd.DataFrame, tuple[Device, ...]]] = WeakKeyDictionary()
-
-
+@memo(catalog_version, shared=True)
 def devices(store: Store) -> tuple[Device, ...]:
-    """Those with the newest experiments first; kept until something of the catalog changes."""
-    frame = catalog(store)
-    known = _kept.get(store)
-    if known is None or known[0] is not frame:
-        known = _kept[store] = (frame, _devices(store, frame))
-    return known[1]
-
-
-def _devices(store: Store, frame: pd.DataFrame) -> tuple[Device, ...]:
-    own = frame[frame["experiment_id"].notna()]
-    names = dict(zip(own["experiment_id"], own["name"], strict=True))
-    found = [(one, summary.devices) for one in standings(store)
-             if (summary := kept_summary(store, one.experiment_id, one.revision))
-             if summary.devices]  # fmt: skip
-    works = workload_keys(store, [one.experiment_id for one, _ in found])
+    """Those with the newest experiments first."""
+    own = catalog(store).dropna(subset="experiment_id").set_index("experiment_id", drop=False)
     grouped: dict[tuple[str, str, str], list[tuple[Any, str, DeviceReading]]] = {}
-    for one, readings in reversed(found):  # standings are newest first
-        for reading in readings:
-            work = f"{works.get(one.experiment_id)} {reading.torch}"
+    for experiment_id, summary in reversed(summaries(store).items()):
+        for reading in summary.devices:
             key = (reading.host, reading.id, reading.name)
-            grouped.setdefault(key, []).append((one, work, reading))
-    told = [Device(*key, tuple(_moments(mine, names))) for key, mine in grouped.items()]
-    return tuple(reversed(sorted(told, key=_last_seen)))
+            work = f"{summary.workload} {reading.torch}"
+            grouped.setdefault(key, []).append((own.loc[experiment_id], work, reading))
+    found = [Device(*key, tuple(_moments(mine))) for key, mine in grouped.items()]
+    return tuple(reversed(sorted(found, key=_last_seen)))
 
 
-def _moments(
-    mine: Sequence[tuple[Any, str, DeviceReading]], names: dict[str, str]
-) -> Iterable[Moment]:
+def _moments(mine: Sequence[tuple[Any, str, DeviceReading]]) -> Iterable[Moment]:
     usual = _usual_seconds([(work, reading) for _, work, reading in mine])
     for one, work, reading in mine:
         seconds = reading.step_seconds
         yield Moment(
-            experiment_id=one.experiment_id,
-            name=str(names.get(one.experiment_id, "")),
-            submitted=one.submitted,
+            experiment_id=one["experiment_id"],
+            name=one["name"],
+            submitted=one["submitted"],
             reading=reading,
             pace=seconds / usual[work] if seconds and work in usual else None,
         )

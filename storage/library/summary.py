@@ -1,28 +1,49 @@
-"""What an experiment came to, in a few numbers: what lists show of it.
+"""What an experiment came to, in a few numbers: what lists show of it, and what the devices that it
+ran on were like.
 
 Numbers are those of `storage.comparison`; here they are picked, and nothing is computed anew.
 """
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
+import pandas as pd
+
 from breakeven.runner.folders.states import EarlyEnd, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
-from breakeven.runner.texts import read_json
+from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import Outcome, checks
+from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.repeats import load_compared
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.rounds import paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.device_readings import DeviceReading, device_readings
+from breakeven.storage.memo import memo, revision
+from breakeven.storage.results import stored
+from breakeven.storage.statistics.intervals import MIN_PAIRS
+from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""
 PARITY_WORST_FIRST = ("broken", *get_args(EarlyEnd), "unknown", "nothing learned", "holds")
 OUTCOMES_WORST_FIRST: tuple[Outcome, ...] = ("differs", "failed", "undecided", "open", "passes")
+OF_WORKLOAD = ("scenario", "task", "cpu_threads")
+WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
+    "model": (),
+    "data": ("num_eval_samples", "num_test_samples", "eval_split", "test_split"),
+    "training": ("seed", "epochs", "max_steps"),
+    "speed": ("target_width", "min_rounds", "max_rounds", "max_seconds", "repeats"),
+}
+"""Parts of a specification that decide what a step does, each without the fields that do not: how
+long, how exactly or from which random numbers it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +77,26 @@ class BackendSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceReading:
+    """One device in one experiment, by its baseline and its controls. None is not known."""
+
+    id: str
+    """As specifications call it: `cuda:1`, `cpu`."""
+    name: str
+    host: str
+    driver: str | None
+    max_sm_clock_mhz: float | None
+    power_limit_watts: float | None
+    torch: str | None
+    noise: float | None
+    """`device_noise` in `docs/metrics.md`."""
+    stray: float | None
+    """`device_stray` in `docs/metrics.md`."""
+    step_seconds: float | None
+    """Of the baseline, over its steady blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """What an experiment came to."""
 
@@ -68,6 +109,8 @@ class Summary:
     """What the devices were like that it ran on."""
     problem: str | None = None
     """Why nothing can be told, where the comparison itself failed."""
+    workload: str | None = None
+    """`workload_key`."""
 
     @property
     def best(self) -> BackendSummary | None:
@@ -86,23 +129,21 @@ class Summary:
         order = (*PARITY_WORST_FIRST[:1], *OUTCOMES_WORST_FIRST, *PARITY_WORST_FIRST[1:])
         return next((verdict for verdict in order if verdict in found), None)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> "Summary":
-        """Reads what `to_json` of the same code wrote."""
-        content = read_json(text)
-        backends = tuple(BackendSummary(**one) for one in content.pop("backends"))
-        devices = tuple(DeviceReading(**one) for one in content.pop("devices"))
-        losses = tuple(content.pop("losses"))
-        return cls(**content, losses=losses, backends=backends, devices=devices)
+KINDS = (Summary, BackendSummary, DeviceReading)
 
 
+@memo(revision)
+@stored("summary", *KINDS)
 def summarize(store: Store, experiment_id: str) -> Summary:
-    """What an experiment came to, as far as it has got; raises `NotInStore`."""
+    """What an experiment came to, as far as it has got; a `problem` where it cannot be compared.
+    Raises `NotInStore`."""
     spec = queries.experiment_spec(store, experiment_id)
-    return READERS[spec.kind.compares](store, experiment_id)
+    try:
+        found = READERS[spec.kind.compares](store, experiment_id)
+    except Exception as error:  # Whatever one experiment holds, the others are told of.
+        found = Summary(problem=printable(f"{type(error).__name__}: {error}"))
+    return replace(found, workload=workload_key(spec))
 
 
 def _of_runs(store: Store, experiment_id: str) -> Summary:
@@ -176,3 +217,55 @@ READERS: dict[Compared, Callable[[Store, str], Summary]] = {
     "caches": _of_caches,
 }
 """What reads an experiment, by what it compares."""
+
+
+def device_readings(store: Store, experiment_id: str) -> tuple[DeviceReading, ...]:
+    """One for each device that runs had to themselves; none of devices that share every batch."""
+    spec, runs = load_compared(store, experiment_id)
+    if spec.num_devices > 1:
+        return ()
+    return tuple(_readings(spec, runs))
+
+
+def _readings(spec: ExperimentSpec, runs: list[Evidence]) -> Iterator[DeviceReading]:
+    baseline = of_role(runs, "baseline")
+    if baseline is None or not baseline.environment.get("device_name"):
+        return
+    controls = [paired_blocks(baseline, run) for run in runs if run.role == "control"]
+    placed = baseline.environment.get("devices") or spec.devices
+    told = baseline.environment
+    for number, id in enumerate(placed[: spec.num_places], start=1):
+        blocks = _on(baseline.steady_blocks, spec, number)
+        here = [_on(pairs, spec, number) for pairs in controls]
+        steps = blocks["seconds"] / blocks["num_steps"]
+        middle = float(steps.median()) if len(steps) >= MIN_PAIRS else None
+        yield DeviceReading(
+            id=str(id),
+            name=str(told["device_name"]),
+            host=str(told.get("host") or ""),
+            driver=told.get("driver"),
+            max_sm_clock_mhz=told.get("max_sm_clock_mhz"),
+            power_limit_watts=told.get("power_limit_watts"),
+            torch=(told.get("versions") or {}).get("torch"),
+            noise=noise_floor([paired_ratio(pairs["baseline"], pairs["other"]) for pairs in here]),
+            stray=float(steps.quantile(0.75) - steps.quantile(0.25)) / middle if middle else None,
+            step_seconds=middle,
+        )
+
+
+def _on(blocks: pd.DataFrame, spec: ExperimentSpec, number: int) -> pd.DataFrame:
+    """Those of the processes on one of the places."""
+    return blocks[(blocks["process"] - 1) % spec.num_places + 1 == number]
+
+
+def workload_key(spec: ExperimentSpec) -> str:
+    """A short text that two experiments share exactly if their steps do the same on one kind of
+    device. Backends are no part of it: of each its own trend is told."""
+    content = asdict(spec)
+    told: dict[str, Any] = {name: content[name] for name in OF_WORKLOAD}
+    told["device"] = spec.device.partition(":")[0]
+    if spec.num_devices > 1:
+        told["devices"] = [spec.num_devices, spec.parallel]
+    for part, left_out in WITHOUT_EFFECT.items():
+        told[part] = {name: value for name, value in content[part].items() if name not in left_out}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]

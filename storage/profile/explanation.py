@@ -6,7 +6,6 @@ difference.
 
 import math
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
+from breakeven.storage.memo import memo, revision
 from breakeven.storage.profile.findings import Case, CostFinding, findings, variant_of
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
@@ -113,25 +113,10 @@ class Explanation:
         return next(one for one in self.profiles if one.label == label)
 
 
+@memo(revision)
 def explain(store: Store, experiment_id: str) -> Explanation:
-    """Raises `NotInStore`. Without any profile everything but the comparison is empty.
-
-    Kept as long as the comparison is the same: one in which anything changed is another object.
-    """
+    """Raises `NotInStore`. Without any profile everything but the comparison is empty."""
     comparison = compare(store, experiment_id)
-    kept = _kept.setdefault(store, {})
-    known = kept.get(experiment_id)
-    if known is None or known.comparison is not comparison:
-        known = kept[experiment_id] = _explain(store, comparison)
-        for oldest in list(kept)[:-MAX_KEPT]:
-            kept.pop(oldest, None)
-    return known
-
-
-_kept: WeakKeyDictionary[Store, dict[str, Explanation]] = WeakKeyDictionary()
-
-
-def _explain(store: Store, comparison: Comparison) -> Explanation:
     profiles = load_profiles(store, comparison)
     baseline = next((one for one in profiles if one.label == comparison.baseline), None)
     backends = {one.label for one in comparison.results if one.role == "backend"}

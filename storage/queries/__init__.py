@@ -5,7 +5,7 @@ as pages show them, whatever a journal counts from. What was not measured is mis
 None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
 """
 
-from breakeven.storage.queries.accuracy import accuracy_statuses, accuracy_tensors
+from breakeven.storage.memo import revision
 from breakeven.storage.queries.compiler import (
     compile_caches,
     compile_metrics,
@@ -15,48 +15,63 @@ from breakeven.storage.queries.compiler import (
     graph_breaks,
     kept_files,
 )
-from breakeven.storage.queries.costs import costs
-from breakeven.storage.queries.device import device_samples, latest_device_samples
 from breakeven.storage.queries.experiments import (
+    experiment_spec,
     list_experiments,
     list_runs,
+    list_suite_runs,
     run_states,
+    suite_experiments,
     unreadable,
 )
-from breakeven.storage.queries.kept import revision
 from breakeven.storage.queries.latest import latest_runs
-from breakeven.storage.queries.lifecycle import checkpoints, resumptions, stops
-from breakeven.storage.queries.profiles import profile_kernels, profiles
-from breakeven.storage.queries.randomness import dropouts, random_numbers, redraws, rehearsals
-from breakeven.storage.queries.ranks import collectives, rank_blocks, rank_profiles
+from breakeven.storage.queries.profiles import (
+    collectives,
+    profile_kernels,
+    profiles,
+    rank_blocks,
+    rank_profiles,
+)
 from breakeven.storage.queries.runs import (
     RunError,
     RunRecord,
+    checkpoints,
     environments,
     fields_by_run,
     fields_of,
     inputs,
+    resumptions,
     run_record,
     sources,
+    stops,
     workloads,
 )
-from breakeven.storage.queries.scores import answers, evaluation_metrics, evaluations, predictions
+from breakeven.storage.queries.scores import (
+    accuracy_statuses,
+    accuracy_tensors,
+    answers,
+    dropouts,
+    evaluation_metrics,
+    evaluations,
+    predictions,
+    random_numbers,
+    redraws,
+    rehearsals,
+)
 from breakeven.storage.queries.series import (
     MAX_POINTS,
     blocks,
     cumulative_times,
+    device_samples,
     gradient_statistics,
+    latest_device_samples,
     loss_terms,
     losses,
     own_values,
     step_settings,
     step_times,
 )
-from breakeven.storage.queries.suites import (
-    experiment_spec,
-    list_suite_runs,
-    suite_experiments,
-)
+from breakeven.storage.queries.timeline import costs
 
 __all__ = [
     "MAX_POINTS",

@@ -4,18 +4,18 @@ import pandas as pd
 
 from breakeven.runner.folders.states import MAX_TIME
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
+from breakeven.storage.memo import memo, revision
 from breakeven.storage.queries.rows import MINE, rows
 
 
-@kept
+@memo(revision)
 def compiles(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every compilation that ended; `phase` is training or evaluating."""
     columns = "step, phase, trigger, compile_id, seconds"
     return rows(store, experiment_id, "compile_ends", columns, "seq")
 
 
-@kept
+@memo(revision)
 def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     """What Dynamo reports of every frame that it compiled, in which phase and attempt."""
     columns = (
@@ -26,7 +26,7 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_frames($1)", columns, "seq", of=["compile_metrics"])
 
 
-@kept
+@memo(revision)
 def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every stage of every compilation: step, phase, compile_id, stage, name, start (seconds since
     the epoch), seconds, thread; in the order in which they began."""
@@ -39,13 +39,13 @@ def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, columns, "start, seconds DESC", of=["compile_spans"])
 
 
-@kept
+@memo(revision)
 def kept_files(store: Store, experiment_id: str) -> pd.DataFrame:
     """Graphs, generated code and traces that were asked for: what, compile_id, file, bytes."""
     return rows(store, experiment_id, "kept_files", "what, compile_id, file, bytes", "seq")
 
 
-@kept
+@memo(revision)
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt.
 
@@ -58,7 +58,7 @@ def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, breaks, columns, "seq", of=["graph_breaks"])
 
 
-@kept
+@memo(revision)
 def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
     """What the compiler did at which step: step, phase, kind, count, detail.
 
@@ -81,7 +81,7 @@ def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, columns, "step, kind", of=tables)
 
 
-@kept
+@memo(revision)
 def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per layer of the compile cache: layer, and how often it was hit, missed, bypassed.
 

@@ -1,132 +1,118 @@
-"""Which experiments and runs there are, and how each stands right now."""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from threading import Lock
-from weakref import WeakKeyDictionary
+"""Which experiments, suite runs and runs there are, and how each stands right now."""
 
 import pandas as pd
 
 from breakeven.runner.errors import cause_of
-from breakeven.runner.folders.states import ExperimentState, RunState
-from breakeven.runner.specs.workload import known_as
+from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
-from breakeven.storage.queries.rows import MINE, in_parts, submitted, timestamp
+from breakeven.storage.memo import generation, memo, revision
+from breakeven.storage.queries.rows import MINE, timestamp
+
+STAMP_CHARACTERS = 22
+MICROSECONDS = "datetime64[us, UTC]"
+CLOCKS_DIFFER = pd.Timedelta(days=1)
+"""By so much at most a time of another machine may lie ahead."""
+FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "batch", "backends",
+         "schedule", "suite_run", "fallback_of", "replay_of")  # fmt: skip
+"""Columns of `runs` that tell the same of each run of an experiment."""
 
 
+@memo(generation)
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
 
-    `state` is an `ExperimentState`, which sums up the runs; `name` and `archived` are as people
-    labelled it.
+    `state` is an `ExperimentState`, which sums up the runs; `name`, `archived` and `labels` are as
+    people labelled it. `device` is what the specification calls it, or the run, `device_name` what
+    its driver does. `submitted` is a UTC timestamp, `claimed` and `ended` are seconds since the
+    epoch. `revision` changes with `num_runs` with any change of the experiment.
     """
-    return listed(store)[list(COLUMNS)]
-
-
-def listed(store: Store) -> pd.DataFrame:
-    """The same with `suite_run` and `revision`, which with `num_runs` changes with any run."""
-    memory = _memories.setdefault(store, _Memory())
-    with memory.lock:
-        # Before anything is asked: what arrives meanwhile then counts as new the next time.
-        generation = store.generation
-        if memory.generation != generation:
-            memory.frame = _listed(store, memory.facts)
-            memory.generation = generation
-        return memory.frame.copy(deep=False)
-
-
-@dataclass
-class _Memory:
-    """What was found last, and of every experiment what does not change by its going on."""
-
-    lock: Lock = field(default_factory=Lock)
-    generation: int = -1
-    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
-    facts: dict[str, tuple[int, int, tuple[object, ...]]] = field(default_factory=dict)
-    """By experiment: its newest write and number of runs, and the values of `FACTS`."""
-
-
-_memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
-FACTS = {
-    "name": "spec->>'name'",
-    "device": "coalesce(placed, spec->>'$.devices[0]')",
-    "device_name": "device_name",
-    "schedule": "spec->>'schedule'",
-    "fallback_of": "spec->>'fallback_of'",
-    "replay_of": "spec->>'replay_of'",
-    "model": "spec->>'$.model.source'",
-    "data": "spec->>'$.data.source'",
-    "torch_version": "torch_version",
-    "suite_run": "spec->>'suite_run'",
-}
-COLUMNS = ("experiment_id", "name", "archived", "origin", "submitted", "device", "device_name",
-           "schedule", "fallback_of", "replay_of", "state", "num_runs", "num_ended", "model",
-           "data", "torch_version")  # fmt: skip
-
-
-def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]]) -> pd.DataFrame:
-    frame = store.query("""
-        SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
-            array_agg(state) AS state, count(*) AS num_runs, max(progress.revision) AS revision,
-            any_value(content->>'name') FILTER (position = 0) AS called,
-            any_value((content->>'archived')::BOOLEAN) FILTER (position = 0) AS archived
+    frame = store.query(
+        f"""
+        WITH machine AS (
+            SELECT run_id, arg_max(device_name, seq) AS device_name, arg_max(host, seq) AS host,
+                arg_max(versions->>'torch', seq) AS torch_version,
+                arg_max(versions->>'transformers', seq) AS transformers_version,
+                arg_max(devices->>'$[0]', seq) AS placed
+            FROM environments GROUP BY run_id)
+        SELECT experiment_id, {", ".join(f"any_value({name}) AS {name}" for name in FACTS)},
+            coalesce(max(placed), any_value(device)) AS device, max(device_name) AS device_name,
+            max(host) AS host, max(torch_version) AS torch_version,
+            max(transformers_version) AS transformers_version,
+            min(claimed) AS claimed, max(ended) AS ended, list(DISTINCT state) AS state,
+            count(*) AS num_runs, max(progress.revision) AS revision,
+            count(*) FILTER (list_contains($1, state)) AS num_ended,
+            list(folder) AS folders, any_value(content) FILTER (position = 0) AS labels
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
-        GROUP BY experiment_id""")
-    versions = zip(frame["revision"], frame["num_runs"], strict=True)
-    known = dict(zip(frame["experiment_id"], versions, strict=True))
-    for gone in facts.keys() - known.keys():
-        del facts[gone]
-    unknown = [one for one, version in known.items() if facts.get(one, ())[:2] != version]
-    for some in in_parts(unknown):
-        _add_facts(store, facts, {one: known[one] for one in some})
-    found = zip(*(facts[one][2] for one in known), strict=True) if known else [()] * len(FACTS)
-    for name, values in zip(FACTS, found, strict=True):
-        frame[name] = pd.Series(values, index=frame.index, dtype="str")
-    usual = list(map(known_as, frame["name"], frame["model"], frame["data"]))
-    frame["name"] = frame.pop("called").astype("str").fillna(pd.Series(usual, dtype="str"))
-    frame["archived"] = frame["archived"].astype(object).fillna(False).astype(bool)
-    frame["num_ended"] = [sum(map(_is_final, group)) for group in frame["state"]]
-    frame["state"] = [_summed_up(frozenset(group)) for group in frame["state"]]
-    frame["submitted"] = submitted(frame["experiment_id"], frame["submitted"])
+            LEFT JOIN machine USING (run_id)
+        GROUP BY experiment_id""",
+        [[state.value for state in RunState if state.is_final]],
+    )
+    labels = [
+        Labels.from_json(one) if isinstance(one, str) else Labels() for one in frame["labels"]
+    ]
+    frame["labels"] = pd.Series(labels, index=frame.index, dtype=object)
+    frame["archived"] = [one.archived for one in labels]
+    named = zip(labels, frame["name"], strict=True)
+    frame["name"] = pd.Series([one.name or usual for one, usual in named], frame.index, "str")
+    frame["state"] = [ExperimentState.of(list(map(RunState, states))).value
+                      for states in frame["state"]]  # fmt: skip
+    frame["submitted"] = _submitted(frame["experiment_id"], frame["claimed"])
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 
-def _add_facts(
-    store: Store,
-    facts: dict[str, tuple[int, int, tuple[object, ...]]],
-    versions: Mapping[str, tuple[int, int]],
-) -> None:
-    """Looks up what is not known of these experiments, or may have changed."""
-    rows = store.rows(
-        f"""
-        WITH mine AS (FROM runs WHERE experiment_id IN (SELECT unnest(?))),
-        known AS (
-            SELECT run_id, arg_max(device_name, seq) AS device_name,
-                arg_max(versions->>'torch', seq) AS torch_version,
-                arg_max(devices->>'$[0]', seq) AS placed
-            FROM environments WHERE experiment IN (SELECT experiment FROM mine) GROUP BY run_id),
-        summed AS (
-            SELECT experiment_id, min(spec)::JSON->'experiment' AS spec,
-                max(device_name) AS device_name, max(torch_version) AS torch_version,
-                max(placed) AS placed
-            FROM mine LEFT JOIN known USING (run_id) GROUP BY experiment_id)
-        SELECT experiment_id, {", ".join(FACTS.values())} FROM summed""",
-        [list(versions)],
+def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
+    """When experiments were submitted, UTC: their ids begin with it, and of one made by other means
+    the first claim, in seconds since the epoch, must do.
+
+    NaT for what both put into the future, or before there were such times: a folder from elsewhere
+    would be the newest for ever, of lists and of trends.
+    """
+    stamps = ids.str.slice(0, STAMP_CHARACTERS)
+    said = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
+    known = [_plausible(one.astype(MICROSECONDS)) for one in (said, timestamp(claimed))]
+    return known[0].fillna(known[1])
+
+
+def _plausible(times: pd.Series) -> pd.Series:
+    first = pd.Timestamp(0, tz="UTC")
+    return times.where((times >= first) & (times <= pd.Timestamp.now("UTC") + CLOCKS_DIFFER))
+
+
+def list_suite_runs(store: Store) -> pd.DataFrame:
+    """All suite runs, the newest first, with how many of their experiments there are and are over.
+
+    `device_name` and `torch_version` are those of any of its experiments.
+    """
+    frame = suite_experiments(store)
+    frame["is_over"] = frame["state"].isin(FINAL_EXPERIMENTS)
+    runs = frame.groupby("suite_run", as_index=False).agg(
+        submitted=("submitted", "min"),
+        num_experiments=("experiment_id", "size"),
+        num_over=("is_over", "sum"),
+        origin=("origin", "max"),
+        device_name=("device_name", "first"),
+        torch_version=("torch_version", "first"),
     )
-    for experiment_id, *values in rows:
-        facts[experiment_id] = (*versions[experiment_id], tuple(values))
+    return runs.sort_values(["submitted", "suite_run"], ascending=False, ignore_index=True)
 
 
-@lru_cache
-def _summed_up(states: frozenset[str]) -> str:
-    return ExperimentState.of([RunState(state) for state in states]).value
+def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
+    """The experiments of a suite run, or of all of them, the oldest first."""
+    found = list_experiments(store).dropna(subset="suite_run")
+    if suite_run is not None:
+        found = found[found["suite_run"] == suite_run]
+    return found.iloc[::-1]
 
 
-@lru_cache
-def _is_final(state: str) -> bool:
-    return RunState(state).is_final
+@memo(revision)
+def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
+    """What an experiment was to do; raises `NotInStore`."""
+    found = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])
+    if found.empty:
+        raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
+    return RunSpec.from_json(found["spec"].iloc[0]).experiment
 
 
 PLANNED_AND_SAID = f"""
@@ -160,7 +146,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     return runs_as_taken_in(store, experiment_id).drop(columns=[*TAKEN_IN])
 
 
-@kept
+@memo(revision)
 def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
     """The same with the bytes of which journal it is told from."""
     frame = store.query(
@@ -217,7 +203,7 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
     return _with_causes(frame)
 
 
-@kept
+@memo(revision)
 def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, backend, state, reason, num_steps of `list_runs`, which looks at every
     step for the rest; and `left_out`, the number of events of its journal that do not count,

@@ -1,9 +1,7 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
-import pickle
-from collections.abc import Collection, Iterable, Iterator
-from weakref import WeakKeyDictionary
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -11,27 +9,14 @@ import pandas as pd
 from breakeven.runner.texts import read_json
 from breakeven.storage.index.journal_rows import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
+from breakeven.storage.memo import always, memo, revision
 
-AT_ONCE = 200
-"""Experiments whose specifications are looked at together."""
-STAMP_CHARACTERS = 22
-MICROSECONDS = "datetime64[us, UTC]"
-CLOCKS_DIFFER = pd.Timedelta(days=1)
-"""By so much at most a time of another machine may lie ahead."""
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
 table of events, or else the database reads more than it must."""
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
-
-
-def in_parts(experiment_ids: Iterable[str]) -> Iterator[list[str]]:
-    """So many experiments at a time as have room for their specifications in the memory that the
-    database is allowed."""
-    ids = list(experiment_ids)
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
 
 
 def rows(
@@ -58,18 +43,14 @@ def rows(
         ORDER BY place, {order}"""
     tables = {source} if is_table else set(of)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
-    has_none = is_rare and tables.isdisjoint(_told_of(store, experiment_id))
-    nothing = _nothing.setdefault(store, {})
-    if has_none and sql in nothing:
-        return pickle.loads(nothing[sql])
-    found = store.query(sql, [store.number_of(experiment_id), *parameters])
-    frame = with_runs(store, experiment_id, found, many=many)
-    if has_none and frame.empty:
-        nothing[sql] = pickle.dumps(frame)
-    return frame
+    if is_rare and tables.isdisjoint(_told_of(store, experiment_id)):
+        found = _without_rows(store, sql, *parameters)
+    else:
+        found = store.query(sql, [store.number_of(experiment_id), *parameters])
+    return with_runs(store, experiment_id, found, many=many)
 
 
-@kept
+@memo(revision)
 def _told_of(store: Store, experiment_id: str) -> frozenset[str]:
     """In which of the tables that are rarely written to the experiment has rows. To ask them all
     takes as long as to ask one of them for what is not there, and most pages ask a dozen."""
@@ -79,8 +60,10 @@ def _told_of(store: Store, experiment_id: str) -> frozenset[str]:
     return frozenset(name for (name,) in store.rows(asked, [store.number_of(experiment_id)]))
 
 
-_nothing: WeakKeyDictionary[Store, dict[str, bytes]] = WeakKeyDictionary()
-"""What queries of a store answer where there is nothing: columns of their types without a row."""
+@memo(always)
+def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
+    """What a query answers of an experiment that has nothing: columns of their types."""
+    return store.query(sql, [0, *parameters])
 
 
 def with_runs(
@@ -108,7 +91,7 @@ def ends_of_runs(frame: pd.DataFrame) -> list[int]:
     return [0, *(np.flatnonzero(np.asarray(ids[1:] != ids[:-1])) + 1), len(ids)]
 
 
-@kept
+@memo(revision)
 def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
     return store.query(
         f"SELECT position, run_id, label, role FROM runs WHERE {MINE} ORDER BY position",
@@ -136,24 +119,6 @@ def _parsed(text: str) -> dict[str, str] | list[str] | None:
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
-    """When experiments were submitted, UTC: their ids begin with it, and of one made by other means
-    the first claim, in seconds since the epoch, must do.
-
-    NaT for what both put into the future, or before there were such times: a folder from elsewhere
-    would be the newest for ever, of lists and of trends.
-    """
-    stamps = ids.str.slice(0, STAMP_CHARACTERS)
-    said = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    known = [_plausible(one.astype(MICROSECONDS)) for one in (said, timestamp(claimed))]
-    return known[0].fillna(known[1])
-
-
-def _plausible(times: pd.Series) -> pd.Series:
-    first = pd.Timestamp(0, tz="UTC")
-    return times.where((times >= first) & (times <= pd.Timestamp.now("UTC") + CLOCKS_DIFFER))
 
 
 def timestamp(seconds: pd.Series) -> pd.Series:

@@ -1,4 +1,5 @@
-"""What a run is besides its series: its specification, machine, workload and files."""
+"""What a run is besides its series: its specification, machine, workload and files, and how it
+went on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import kept
-from breakeven.storage.queries.rows import MINE, parsed, rows
+from breakeven.storage.memo import memo, revision
+from breakeven.storage.queries.rows import MINE, parsed, rows, timestamp
 
 
-@kept
+@memo(revision)
 def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run says of its machine and software; `notes` is a list, `versions` and
     `variables` are dictionaries."""
@@ -29,7 +30,7 @@ def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     return parsed(frame, "versions", "variables", "notes", "devices")
 
 
-@kept
+@memo(revision)
 def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run says of its model and data; `labels`, `uncounted` and `notes` are lists."""
     columns = (
@@ -47,7 +48,7 @@ def _latest(table: str) -> str:
     return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
-@kept
+@memo(revision)
 def inputs(store: Store, experiment_id: str) -> pd.DataFrame:
     """Of scripts: step, sha256 of what the compiled function was called with (null without a
     tensor) but for floats, tensors of numbers with a fraction (sha256, rough: numbers that hardly
@@ -55,7 +56,7 @@ def inputs(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "inputs", "step, sha256, floats, random", "step")
 
 
-@kept
+@memo(revision)
 def sources(store: Store, experiment_id: str) -> pd.DataFrame:
     """The Python files of a person's own that each run executed: source, file (the copy), sha256.
 
@@ -64,6 +65,39 @@ def sources(store: Store, experiment_id: str) -> pd.DataFrame:
     table = f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
         GROUP BY run_id, source, file, sha256)"""
     return rows(store, experiment_id, table, "source, file, sha256", "seq", of=["sources"])
+
+
+@memo(revision)
+def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done), file, bytes, seconds, value, removed.
+
+    `value` is that of the metric that ranks them, missing where the model was not evaluated.
+    `removed` says whether a later checkpoint took this one's place.
+    """
+    table = f"""(SELECT c.* REPLACE (EXISTS (
+            FROM checkpoints later
+            WHERE later.{MINE} AND later.run_id = c.run_id AND later.seq > c.seq
+                AND list_contains(later.removed, c.file)) AS removed)
+        FROM checkpoints c WHERE c.{MINE})"""
+    columns = "step, file, bytes, seconds, value, removed"
+    return rows(store, experiment_id, table, columns, "seq", of=["checkpoints"])
+
+
+@memo(revision)
+def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint),
+    num_devices from then on, num_devices_before; both missing where a journal does not say."""
+    columns = "step, attempt, time, file, num_devices, num_devices_before"
+    frame = rows(store, experiment_id, "attempts($1)", columns, "seq", of=["resumptions"])
+    frame["time"] = timestamp(frame["time"])
+    return frame
+
+
+@memo(revision)
+def stops(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done), reason of training that ended before its last step by its own rules; of
+    measuring that ended by itself also `ending`, as JSON, missing in older journals."""
+    return rows(store, experiment_id, "stops", "step, reason, ending", "seq")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,35 @@
-"""What a run recorded of its steps and blocks."""
+"""What a run recorded of its steps and blocks, and how the device and its CPUs fared meanwhile."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries.kept import at_hand, kept
-from breakeven.storage.queries.rows import MINE, ends_of_runs, rows
+from breakeven.storage.memo import at_hand, memo, revision
+from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
+LISTS = ("throttled_by", "processes")
+"""Columns of lists. Nearly all are empty, and an empty one takes as long to fetch as a full one."""
+THROTTLED, PROCESSES = (
+    f"CASE WHEN len({one}) > 0 THEN {one} END AS {one}, {one} IS NOT NULL AS {one}_known"
+    for one in LISTS
+)
+OF_SAMPLES = (
+    "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
+    f"temperature_celsius, power_watts, utilization, {THROTTLED}, "
+    f"device_memory_used_bytes, {PROCESSES}, "
+    "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
+    "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
+    "others_cpu_share, stolen_cpu_share"
+)
 
 
-@kept
+@memo(revision)
 def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS) -> pd.DataFrame:
     """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points.
 
@@ -22,7 +37,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     """
     if max_points is not None:
         return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
-    steps = at_hand(step_times, store, experiment_id)
+    steps = at_hand(step_times, revision, store, experiment_id)
     # Where one is missing, these do not tell whether it was no number or was not recorded.
     if steps is not None and steps["loss"].notna().all():
         return steps[["run_id", "label", "role", "step", "loss"]]
@@ -30,7 +45,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     return rows(store, experiment_id, table, "step, loss", "step", many=True)
 
 
-@kept
+@memo(revision)
 def cumulative_times(
     store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
 ) -> pd.DataFrame:
@@ -75,7 +90,7 @@ def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]
     return np.union1d(*found)
 
 
-@kept
+@memo(revision)
 def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, epoch, round, loss, seconds, compiled, attempt, steady of every step."""
     columns = (
@@ -84,7 +99,7 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_steps($1)", columns, "step", many=True)
 
 
-@kept
+@memo(revision)
 def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, step, learning_rate, gradient_norm of every step.
 
@@ -94,7 +109,7 @@ def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "steps", columns, "step", many=True)
 
 
-@kept
+@memo(revision)
 def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory; of a
     script also samples and tokens, missing where it does not tell them.
@@ -108,7 +123,7 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step", many=True)
 
 
-@kept
+@memo(revision)
 def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of every term of the loss, before weighing; empty where there is one."""
     table = f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
@@ -116,7 +131,7 @@ def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, "step, key AS name, value", "step, name")
 
 
-@kept
+@memo(revision)
 def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per step and parameter: step, name, norm, mean, deviation, largest, zeros.
 
@@ -129,9 +144,45 @@ def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, columns, "step, number", of=["gradient_statistics"])
 
 
-@kept
+@memo(revision)
 def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
     table = f"""(FROM own_values WHERE {MINE}
         QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))"""
     return rows(store, experiment_id, table, "step, name, value", "name, step", of=["own_values"])
+
+
+@memo(revision)
+def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
+    """One row per block, and one from before the first: that one has no `round` and `first_step`.
+
+    `throttled_by` lists why the device's clocks were held back in this block, and is None where
+    nobody knows; so is `processes`, a list of dictionaries (pid, name, memory_bytes) of processes
+    that are none of the experiment's: on CUDA those on the device, on the CPU those that were busy
+    when much of it was taken. `steady` says whether the block was.
+    """
+    return _samples(store, experiment_id, "judged_device_samples($1)")
+
+
+@memo(revision)
+def latest_device_samples(store: Store, experiment_id: str, count: int) -> pd.DataFrame:
+    """Of `device_samples` of blocks, the latest so many of all runs, and as many of those that
+    looked at other processes."""
+    newest = "row_number() OVER (PARTITION BY {} ORDER BY time DESC, seq DESC) <= $2"
+    table = f"""(FROM judged_device_samples($1) WHERE round IS NOT NULL
+        QUALIFY {newest.format("NULL")}
+            OR (processes IS NOT NULL AND {newest.format("processes IS NULL")}))"""
+    return _samples(store, experiment_id, table, count)
+
+
+def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> pd.DataFrame:
+    frame = rows(store, experiment_id, table, OF_SAMPLES, "seq", *parameters, many=True)
+    frame["time"] = timestamp(frame["time"])
+    for column in LISTS:
+        values, known = frame[column].to_numpy(dtype=object), frame.pop(f"{column}_known")
+        nothing: list[Any] = []  # One for all: tens of thousands would be a collector's work.
+        lists: list[list[Any] | None] = [nothing if is_known else None for is_known in known]
+        for at in np.flatnonzero(frame[column].notna().to_numpy()):
+            lists[at] = list(values[at])
+        frame[column] = pd.Series(lists, index=frame.index, dtype=object)
+    return frame

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -16,16 +14,8 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
+from breakeven.storage.memo import always, memo
 from breakeven.storage.suite.groups import Cell, Outcome, backend_under
-
-
-class _Kept(NamedTuple):
-    revision: tuple[int, int]
-    scenario: str
-    outcomes: tuple[Outcome, ...]
-
-
-_kept: WeakKeyDictionary[Store, dict[str, _Kept]] = WeakKeyDictionary()
 
 
 def outcomes(store: Store, suite_run: str) -> list[Outcome]:
@@ -39,10 +29,9 @@ def outcomes(store: Store, suite_run: str) -> list[Outcome]:
     # By cell and scenario, so that what was queued again replaces what it repeats.
     latest: dict[tuple[Cell, str], Outcome] = {}
     for row in experiments.itertuples():
-        revision = (int(row.revision), int(row.num_runs))
-        experiment = _of_experiment(store, row.experiment_id, revision)
-        for outcome in experiment.outcomes:
-            latest[outcome.cell, experiment.scenario] = outcome
+        version = (int(row.revision), int(row.num_runs))
+        for outcome in _of_experiment(store, row.experiment_id, version):
+            latest[outcome.cell, row.scenario] = outcome
     together: dict[Cell, Outcome] = {}
     for outcome in latest.values():
         known = together.get(outcome.cell)
@@ -65,16 +54,13 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
     )
 
 
-def _of_experiment(store: Store, experiment_id: str, revision: tuple[int, int]) -> _Kept:
-    """Kept until the store takes in something new of the experiment."""
-    kept = _kept.setdefault(store, {})
-    known = kept.get(experiment_id)
-    if known is None or known.revision != revision:
-        spec = queries.experiment_spec(store, experiment_id)
-        read = READERS[spec.kind.compares]
-        known = _Kept(revision, spec.scenario, tuple(read(store, experiment_id, spec)))
-        kept[experiment_id] = known
-    return known
+@memo(always)
+def _of_experiment(
+    store: Store, experiment_id: str, version: tuple[int, int]
+) -> tuple[Outcome, ...]:
+    """`version`: the experiment's, which is known of all at once."""
+    spec = queries.experiment_spec(store, experiment_id)
+    return tuple(READERS[spec.kind.compares](store, experiment_id, spec))
 
 
 def _outcome(

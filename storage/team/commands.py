@@ -3,20 +3,16 @@
 import argparse
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
-from breakeven.storage.library.ahead import State, compare_next
 from breakeven.storage.team.address import Address, team_address
-from breakeven.storage.team.data_folder_id import data_folder_id
+from breakeven.storage.team.feed import data_folder_id
 from breakeven.storage.team.lake import Lake
-from breakeven.storage.team.rebuilding import forget_folder, reset
 from breakeven.storage.team.store import TeamStore
-from breakeven.storage.team.upkeep import size, upkeep
+from breakeven.storage.team.upkeep import forget_folder, reset, size, upkeep
 
 PAUSE_SECONDS, PAUSE_SHARE = 2.0, 10.0
 """Between two ticks at least, and as a multiple of what the last one took: where many machines wait
@@ -54,7 +50,6 @@ def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
 
 def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: bool = False) -> int:
     with TeamStore.at(address, data_dir, examples) as store:
-        ahead = _Ahead(store)
         while True:
             begun = time.monotonic()
             try:
@@ -70,24 +65,7 @@ def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: boo
                 raise StoreError(f"another process takes in {data_dir.path} already")
             if not goes_on:
                 return 0
-            if not num_rows:
-                ahead.compare_one()
             time.sleep(max(PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - begun)))
-
-
-class _Ahead:
-    """Compares, for everybody, what is over of the data folder here, while nothing runs."""
-
-    def __init__(self, store: TeamStore) -> None:
-        self._store, self._tried, self._done_at = store, set[State](), -1
-
-    def compare_one(self) -> None:
-        is_busy = any(RunState(state).is_active for state in self._store.run_counts)
-        if is_busy or self._done_at == self._store.generation:
-            return
-        with suppress(StoreError):  # Whoever asks for it computes it.
-            if not compare_next(self._store, self._tried):
-                self._done_at = self._store.generation
 
 
 def _keep_up(lake: Lake, days: float) -> None:

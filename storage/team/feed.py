@@ -8,12 +8,15 @@ A run belongs to the data folder that told of it first. A copy of it elsewhere, 
 is left alone as long as the first one has it.
 """
 
+import os
+import secrets
 import socket
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index import folders
 from breakeven.storage.index.folders import Look
 from breakeven.storage.index.ingest import (
@@ -26,15 +29,16 @@ from breakeven.storage.index.ingest import (
     whole,
     write_runs,
 )
-from breakeven.storage.index.journal_inserts import insert_events
+from breakeven.storage.index.journal_inserts import insert_events, take_back
 from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
-from breakeven.storage.index.resumption import take_back
 from breakeven.storage.index.store import SCHEMA
 from breakeven.storage.index.watch import Watch
-from breakeven.storage.team.data_folder_id import data_folder_id
-from breakeven.storage.team.lake import DESK, Lake, Overtaken
+from breakeven.storage.team.lake import OWN, Lake, Overtaken
 
 OUTBOX = "outbox"
+ID_FILE = "team-store-id"
+"""Names the data folder in a team's store: the same from every machine that has it mounted, another
+one for a copy of it."""
 PATIENCE = 20
 """Times that a write begins anew because somebody else was quicker."""
 ELSEWHERE_SECONDS = 30.0
@@ -116,7 +120,7 @@ class Feed:
                     insert_events(cursor, seen, numbers, with_care=with_care))))  # fmt: skip
                 self._send(watch, seen, numbers, _filled(cursor))
             finally:
-                cursor.execute(f"USE {DESK}")
+                cursor.execute(f"USE {OWN}")
                 cursor.execute(f"DETACH DATABASE IF EXISTS {OUTBOX}")
         return num_rows
 
@@ -186,3 +190,45 @@ def _filled(cursor: Cursor) -> dict[str, list[int]]:
         if rows:
             found[table] = [number for (number,) in rows]
     return found
+
+
+def data_folder_id(data_dir: DataDir) -> str:
+    """The name in the folder's file `team-store-id`, which is made if there is none.
+
+    The file says in which inode it was written: a copy lies in another one, and is named anew.
+    Raises `TeamStoreUnusable`.
+    """
+    file = data_dir.path / ID_FILE
+    try:
+        for _ in range(10):
+            name = _read_id(file)
+            if name is not None:
+                return name
+            _write_id(file)
+    except OSError as error:
+        raise TeamStoreUnusable(f"{file} cannot be written: {error}") from None
+    raise TeamStoreUnusable(f"{file} changes all the time; does something copy files there?")
+
+
+def _read_id(file: Path) -> str | None:
+    try:
+        name, _, inode = file.read_text().strip().partition(" ")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    return name if name and inode == str(os.stat(file).st_ino) else None
+
+
+def _write_id(file: Path) -> None:
+    """Puts a new name in place; of several who do so at once the last one counts for all."""
+    draft = file.with_name(f"{ID_FILE}.{secrets.token_hex(4)}")
+    with draft.open("x") as text:
+        text.write(f"{secrets.token_hex(8)} {os.fstat(text.fileno()).st_ino}\n")
+    if file.exists():
+        os.replace(draft, file)
+        return
+    try:
+        os.link(draft, file)  # Unlike a renaming this fails where another one was quicker.
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import duckdb
@@ -20,14 +21,20 @@ from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
-from breakeven.storage.team import extensions
 from breakeven.storage.team.address import Address
-from breakeven.storage.team.extensions import quoted
 
-DESK, LAKE, LOCK = "memory", "team", "team_lock"
+OWN, LAKE, DATABASE = "memory", "team", "team_database"
 """This process's own database, which spills what it has no room for; the names under which the
-store and a second connection to its database are attached to it."""
+store and a second connection to its database (of SQLite a second file) are attached to it."""
+PACKAGES = "requirements-team.txt"
 TABLES = Path(__file__).with_name("lake.sql").read_text()
+RESULTS = f"{DATABASE}.breakeven_results"
+"""Results that one process of a team computed, for all others: in a table of the database itself.
+DuckLake's tables would be the wrong place: each result would be a state of the store, for which
+writers wait and every dashboard looks through its lists again."""
+MAKE_RESULTS = f"""CREATE TABLE IF NOT EXISTS {RESULTS} (
+    experiment_id VARCHAR, name VARCHAR, revision BIGINT, num_runs BIGINT, version VARCHAR,
+    content VARCHAR, PRIMARY KEY (experiment_id, name))"""
 LOCK_KEY = 0x627265616B
 LOCK_SECONDS = 120
 INLINED_ROWS = 200
@@ -189,12 +196,12 @@ class Lake:
         for, without reading those of all; only its owner may. Raises `TeamStoreUnusable`."""
         if self.address.catalog == "postgres":
             with self.telling(), self.connection.cursor() as cursor, suppress(duckdb.Error):
-                cursor.execute(f"CALL postgres_execute('{LOCK}', '{INDEX}')")
+                cursor.execute(f"CALL postgres_execute('{DATABASE}', '{INDEX}')")
 
     def _load_extensions(self) -> None:
         scanner = {"postgres": "postgres_scanner", "sqlite": "sqlite_scanner"}
         for name in ("ducklake", scanner[self.address.catalog]):
-            extensions.load(self.connection, name)
+            load_extension(self.connection, name)
         with self._complaining():
             self.connection.execute("SET GLOBAL ducklake_max_retry_count = 0")
 
@@ -202,11 +209,14 @@ class Lake:
         """Attaches the store, and makes it if there is none."""
         place = quoted(self.address.place)
         with self._complaining():
-            for name in (LAKE, LOCK):
+            for name in (LAKE, DATABASE):
                 self.connection.execute(f"DETACH DATABASE IF EXISTS {name}")
-            if self.address.catalog == "postgres":
-                self.connection.execute(f"ATTACH '{place}' AS {LOCK} (TYPE postgres)")
+            file = place if self.address.catalog == "postgres" else f"{place}.results"
+            kind = self.address.catalog
+            self.connection.execute(f"ATTACH '{file}' AS {DATABASE} (TYPE {kind})")
             with self._alone():
+                with suppress(duckdb.Error):  # Who may only read computes for itself.
+                    self.connection.execute(MAKE_RESULTS)
                 options = [f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"]
                 if self.address.data:
                     options.append(f"DATA_PATH '{quoted(self.address.data)}'")
@@ -220,12 +230,38 @@ class Lake:
                     if "httpfs" not in str(error):
                         raise
                     # Only the store knows that its rows lie on object storage.
-                    extensions.load(self.connection, "httpfs")
+                    load_extension(self.connection, "httpfs")
                     self.connection.execute(s3_secret())
                     self.connection.execute(statement)
                 with self.cursor() as cursor:
                     _make_tables(cursor, check=self._check)
         self._is_attached = True
+
+
+def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Loads an extension; raises `TeamStoreUnusable` with what to install."""
+    package = f"duckdb_extension_{name}"
+    spec = find_spec(package)
+    missing = (
+        f"A team's store needs DuckDB's extension {name} {duckdb.__version__}: "
+        f"pip install -r {PACKAGES}"
+    )
+    if spec is None or spec.origin is None:
+        raise TeamStoreUnusable(f"{missing} (the package {package} is not installed)")
+    versions = Path(spec.origin).parent / "extensions"
+    file = versions / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    if not file.is_file():
+        found = ", ".join(sorted(one.name for one in versions.glob("v*"))) or "none"
+        raise TeamStoreUnusable(f"{missing} (of {package}, only {found} is installed)")
+    try:
+        connection.execute(f"LOAD '{quoted(file)}'")
+    except duckdb.Error as error:
+        raise TeamStoreUnusable(f"{missing} ({file} cannot be loaded: {error})") from None
+
+
+def quoted(text: object) -> str:
+    """Within single quotes of a statement."""
+    return str(text).replace("'", "''")
 
 
 def _reason(error: str) -> str:
@@ -279,7 +315,7 @@ def s3_secret() -> str:
 
 
 def _ask_database(holder: Cursor, question: str) -> None:
-    holder.execute(f"FROM postgres_query('{LOCK}', '{quoted(question)}')").fetchall()
+    holder.execute(f"FROM postgres_query('{DATABASE}', '{quoted(question)}')").fetchall()
 
 
 def _make_tables(cursor: Cursor, *, check: bool) -> None:
@@ -308,6 +344,6 @@ def create(cursor: Cursor) -> None:
     cursor.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
 
 
-ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "summaries", "results",
+ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "results",
               "unreadable", "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
 """Every table of a team's store."""

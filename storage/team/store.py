@@ -1,20 +1,18 @@
 """A team's store, as pages and commands use it: like the embedded one, beside many others."""
 
 import time
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.results import Results
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
-from breakeven.storage.team.desk import Desk
-from breakeven.storage.team.feed import PATIENCE, Feed
-from breakeven.storage.team.lake import Lake, Overtaken
-from breakeven.storage.team.results import TeamResults
+from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.lake import RESULTS, Lake, Overtaken
+from breakeven.storage.team.replica import LocalReplica
 
 LOCK_FILE = "team-store.lock"
 
@@ -29,7 +27,7 @@ class TeamStore(Store):
     def __init__(self, lake: Lake, data_dir: DataDir, examples: Path | None) -> None:
         super().__init__(lake.connection, data_dir, examples, FileLock(data_dir.path / LOCK_FILE))
         self._lake = lake
-        self._desk = Desk(lake)
+        self._replica = LocalReplica(lake)
         self._feed: Feed | None = None
 
     @classmethod
@@ -38,7 +36,7 @@ class TeamStore(Store):
         lake = Lake(address)
         try:
             store = cls(lake, data_dir, examples)
-            store._desk.refresh()
+            store._replica.refresh()
         except BaseException:
             lake.close()
             raise
@@ -55,36 +53,36 @@ class TeamStore(Store):
         return False
 
     @property
-    def results(self) -> Results | None:
-        """Those of the team; none where no server keeps them."""
-        return TeamResults(self._lake) if self._lake.address.catalog == "postgres" else None
-
-    @property
-    def own_data_folder(self) -> str | None:
-        return None if self._feed is None else self._feed.name
-
-    @property
     def generation(self) -> int:
-        return self._desk.snapshot
+        return self._replica.snapshot
 
     def number_of(self, experiment_id: str) -> int:
         """As of any store; also has the experiment's events at hand. Raises `TeamStoreUnusable`."""
         number = super().number_of(experiment_id)
         if number:
-            self._desk.bring(number)
+            self._replica.bring(number)
         return number
 
-    def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Keeps something that was computed from the rows, here and for the others."""
-        super().write(sql, parameters)
-        for _ in range(PATIENCE):
-            try:
-                with self._ingesting, self._lake.writing() as (cursor, _):
-                    cursor.execute(sql, parameters)
-                return
-            except Overtaken:
-                continue
-        raise self._lake.outrun()
+    def stored_results(
+        self, name: str, version: str, experiment_id: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Those of the team; none while the database is away."""
+        query = f"""SELECT experiment_id, revision, num_runs, content FROM {RESULTS}
+            WHERE name = ? AND version = ?"""
+        if not self._lake.is_attached:
+            return self._unwritten_results(name)
+        parameters = [name, version]
+        if experiment_id is not None:
+            query, parameters = f"{query} AND experiment_id = ?", [*parameters, experiment_id]
+        found = []
+        with suppress(TeamStoreUnusable), self._lake.telling():
+            found = self.rows(query, parameters)
+        return [*found, *self._unwritten_results(name)]
+
+    def _write_result(self, row: list[Any]) -> None:
+        with suppress(Overtaken), self._lake.telling(), self._connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {RESULTS} WHERE experiment_id = ? AND name = ?", row[:2])
+            cursor.execute(f"INSERT INTO {RESULTS} VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
         with self._ingesting:
@@ -96,10 +94,10 @@ class TeamStore(Store):
         begun = time.monotonic()
         with self._ingesting, self._busy():
             num_rows, is_behind = self._take_in(ticks)
-            self._desk.refresh()
+            self._replica.refresh()
             if self._feed is not None:
                 self._watch = self._feed.watch
-                self._feed.compare(self._desk.num_runs(self._feed.name))
+                self._feed.compare(self._replica.num_runs(self._feed.name))
         if not is_behind:
             self._caught_up = begun
         return num_rows, is_behind

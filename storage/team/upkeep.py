@@ -1,17 +1,22 @@
-"""Keeps a team's store fast and small while it is used: to be run daily by one machine.
+"""Keeps a team's store fast and small while it is used, to be run daily by one machine; and empties
+it, or what one data folder put in: it fills again from the run folders.
 
 Rows that lie in the database become files, small files of an experiment one, what was taken back
 goes, and so do states that nobody reads any more with the files that only they need.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from breakeven.storage.team.actions import DAYS
-from breakeven.storage.team.lake import ALL_TABLES, LAKE, Lake, Overtaken
-from breakeven.storage.team.results import forget_gone
+import duckdb
+
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.team.lake import ALL_TABLES, LAKE, RESULTS, Lake, Overtaken, create
 
 ATTEMPTS = 5
+NUMBERS = ("experiments", "present")
+"""What stays: dashboards know experiments by these numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +28,7 @@ class Size:
     rows_in_database: int
 
 
-def upkeep(lake: Lake, days: float = DAYS) -> Iterator[str]:
+def upkeep(lake: Lake, days: float = 7.0) -> Iterator[str]:
     """Does it table by table, so that those who write wait a moment each time; yields what is being
     done. May be broken off anywhere. Raises `TeamStoreUnusable`."""
     lake.speed_up()
@@ -32,9 +37,10 @@ def upkeep(lake: Lake, days: float = DAYS) -> Iterator[str]:
         for function in ("flush_inlined_data", "rewrite_data_files", "merge_adjacent_files"):
             named = f"table_name => '{table}'" if function.startswith("flush") else f"'{table}'"
             _call(lake, f"{function}('{LAKE}', {named})")
-    if lake.address.catalog == "postgres":
-        yield "kept results"
-        forget_gone(lake)
+    yield "results"
+    with lake.telling(), lake.connection.cursor() as cursor, suppress(duckdb.CatalogException):
+        gone = f"experiment_id NOT IN (SELECT experiment_id FROM {LAKE}.runs)"
+        cursor.execute(f"DELETE FROM {RESULTS} WHERE {gone}")
     yield "earlier states"
     old = f"older_than => now() - INTERVAL '{round(days * 86400)} seconds'"
     _call(lake, f"expire_snapshots('{LAKE}', {old})")
@@ -75,3 +81,43 @@ def _inlined(lake: Lake) -> int:
             return 0
         row = cursor.execute(f"SELECT sum(n) FROM ({' UNION ALL '.join(counts)})").fetchone()
         return int(row[0] or 0) if row else 0
+
+
+def forget_folder(lake: Lake, data_folder: str) -> int:
+    """Removes what a data folder told and returns the number of its runs; raises
+    `TeamStoreUnusable`."""
+    mine = "run_id IN (SELECT run_id FROM progress WHERE data_folder = ?)"
+    with lake.writing() as (cursor, _):
+        row = cursor.execute(
+            f"SELECT count(*) FROM progress WHERE {mine}", [data_folder]
+        ).fetchone()
+        for table in (*EVENT_TABLES.values(), "runs", "labels", "progress"):
+            cursor.execute(f"DELETE FROM {table} WHERE {mine}", [data_folder])
+        cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [data_folder])
+        cursor.execute("DELETE FROM data_folders WHERE data_folder = ?", [data_folder])
+    return int(row[0]) if row else 0
+
+
+def reset(lake: Lake) -> None:
+    """Makes all tables anew, whichever version made them; raises `TeamStoreUnusable`."""
+    with lake.writing() as (cursor, _):
+        kept = {table: _rows(cursor, table) for table in NUMBERS}
+        for table in ALL_TABLES:
+            cursor.execute(f"DROP TABLE IF EXISTS {table}")
+        macros = cursor.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() "
+            "WHERE database_name = current_database() AND function_type = 'table_macro'"
+        ).fetchall()
+        for (macro,) in macros:
+            cursor.execute(f"DROP MACRO TABLE {macro}")
+        create(cursor)
+        for table, rows in kept.items():
+            if rows:
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                cursor.execute(f"INSERT INTO {table} SELECT unnest(?), unnest(?)", columns)
+
+
+def _rows(cursor: Cursor, table: str) -> list[tuple[object, ...]]:
+    with suppress(duckdb.CatalogException):
+        return cursor.execute(f"FROM {table}").fetchall()
+    return []

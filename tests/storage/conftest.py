@@ -3,7 +3,6 @@
 import pytest
 
 from breakeven.storage.comparison import comparison
-from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 
 
@@ -13,7 +12,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     compute = comparison._compare
 
-    def listen(store: Store, experiment_id: str) -> Comparison:
+    def listen(store: Store, experiment_id: str) -> comparison.Judgement:
         found.append(experiment_id)
         return compute(store, experiment_id)
 

@@ -7,8 +7,8 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.estimates.costs import costs_of
-from breakeven.storage.estimates.phases import PhaseTimes, phase_times
+from breakeven.storage.compiling.expected_phases import PhaseTimes, phase_times
+from breakeven.storage.estimates import costs_of
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording
 

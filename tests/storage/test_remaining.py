@@ -13,8 +13,14 @@ from breakeven.runner.specs.experiment import (
     ScriptSpec,
     TrainingSpec,
 )
-from breakeven.storage.estimates.costs import Costs, RunCosts, costs_of, earlier_costs
-from breakeven.storage.estimates.remaining import expected_seconds, remaining_seconds
+from breakeven.storage.estimates import (
+    Costs,
+    RunCosts,
+    costs_of,
+    earlier_costs,
+    expected_seconds,
+    remaining_seconds,
+)
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 

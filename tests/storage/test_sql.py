@@ -17,27 +17,23 @@ STATEMENT = re.compile(
 REVIEWED = {
     "index/ingest.py": {"', '.join(names)", "condition", "table"},
     "index/journal_inserts.py": {"EVENT_TABLES[kind]", "_as_typed(columns, staged)", "condition",
-                                 "kind", "names", "required", "source"},
+                                 "kind", "names", "required", "source", "table"},
     "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)", "shape", "table"},
-    "index/resumption.py": {"condition", "table"},
-    "queries/device.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
-    "queries/experiments.py": {"', '.join(FACTS.values())", "', '.join(TAKEN_IN)",
+    "queries/experiments.py": {"', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
+                               "', '.join(TAKEN_IN)",
                                "RunState.RUNNING"},
     "queries/rows.py": {"columns", "f'WHERE {MINE}' if is_table else ''", "order", "source",
                         "table"},
     "queries/runs.py": {"table"},
     "queries/scores.py": {"table"},
+    "queries/series.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/timeline.py": {"doing", "under_way", "whats"},
-    "team/desk.py": {"gone", "listed", "rows", "table"},
+    "team/replica.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
-    "team/lake.py": {"', '.join(options)", "', '.join(['TYPE s3', *settings])",
+    "team/lake.py": {"', '.join(options)", "file", "kind", "', '.join(['TYPE s3', *settings])",
                       "place", "quoted(question)", "self.address.catalog"},
-    # Values of a result's key and its content, quoted twice: for PostgreSQL, and for the call that
-    # hands it the statement.
-    "team/results.py": {"quoted(query)", "told", "values", "wanted"},
-    "team/rebuilding.py": {"macro", "mine", "table"},
-    "team/upkeep.py": {"' UNION ALL '.join(counts)", "catalog", "table"},
+    "team/upkeep.py": {"' UNION ALL '.join(counts)", "catalog", "gone", "macro", "mine", "table"},
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.storage.estimates.phases import PhaseTimes
+from breakeven.storage.compiling.expected_phases import PhaseTimes
 from breakeven.views.parts import compiling
 from breakeven.views.wall.page import html
 from breakeven.views.wall.tiles import Going, Last, Tile

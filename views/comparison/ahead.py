@@ -5,18 +5,22 @@ It answers before that is done: a browser takes as long to load what it draws pa
 
 import asyncio
 import gc
+import time
 from contextlib import suppress
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.errors import StoreError
 from breakeven.views.upkeep.memory import share_with_arrow
 
+if TYPE_CHECKING:
+    from breakeven.storage.index.store import Store
+
 IMPORTED = (
-    "breakeven.storage.team.opening",
+    "breakeven.storage.team.address",
     "breakeven.storage.comparison.comparison",
     "breakeven.views.comparison.tabs",
     "breakeven.views.comparison.behind_verdicts",
@@ -36,15 +40,19 @@ IMPORTED = (
 )
 """What Compare takes a second or two to import."""
 _importing = Lock()
+QUIET_SECONDS = 20.0
+"""Since a page was last asked for, before the next experiment is compared."""
+REST_SECONDS = 1.0
+"""Between two experiments: whoever comes waits for one at most, and most of the time for none."""
 
 
 def prepare() -> None:
-    """Imports, opens the store, and compares what the first page shows: the newest experiment that
-    is over. Beside one that goes on nothing is computed before somebody asks."""
+    """Imports, and then compares what is over, newest first, while nothing runs and nobody reads:
+    comparing takes half of the time that a page has for its first visit."""
     import_all()
     # Whatever is wrong, the first page says so.
     with suppress(StoreError, RunnerError, OSError):
-        compare_newest()
+        compare_all()
 
 
 def import_all() -> None:
@@ -58,14 +66,6 @@ def import_all() -> None:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def prepare_all() -> None:
-    """What the first page needs, and then, as long as nothing else is to be done, all others."""
-    prepare()
-    from breakeven.views.comparison.idle import compare_rest
-
-    compare_rest()
 
 
 class Imported:
@@ -87,18 +87,26 @@ def _wait() -> None:
         pass
 
 
-def compare_newest() -> None:
-    from breakeven.storage import queries
-    from breakeven.storage.comparison.comparison import compare
+def compare_all() -> None:
+    """Ends early once anything runs: lists compute whatever is missing when they are shown. In a
+    team's store, which holds the experiments of others, nothing is computed ahead."""
+    from breakeven.storage.library.catalog import compute
     from breakeven.views.shared.resources import data_dir, open_store, process_wide
-    from breakeven.views.shared.selection import to_begin_with
 
     store, folder = open_store(), data_dir().path
     store.ingest_all()
-    experiments = queries.list_experiments(store)
-    read = process_wide().read
-    if folder in read or experiments["state"].isin(ACTIVE_EXPERIMENTS).any():
-        return
-    shown = experiments[~experiments["archived"]]
-    for one in to_begin_with(shown if len(shown) else experiments):
-        compare(store, one)
+    while store.is_own_file and not _is_busy(store):
+        read_at = process_wide().read_at.get(folder)
+        quiet = QUIET_SECONDS if read_at is None else time.monotonic() - read_at
+        if quiet < QUIET_SECONDS:
+            time.sleep(QUIET_SECONDS - quiet)
+        elif compute(store, 0.0):
+            time.sleep(REST_SECONDS)
+        else:
+            return
+
+
+def _is_busy(store: "Store") -> bool:
+    """As of now: without readers nobody else looks."""
+    store.ingest()
+    return any(count for state, count in store.run_counts.items() if RunState(state).is_active)

@@ -1,6 +1,5 @@
 """The ladder, on Compare: what each stage of the compiler does, and where it goes wrong first."""
 
-from collections import deque
 from functools import partial
 
 import pandas as pd
@@ -47,22 +46,9 @@ def show(store: Store, experiment_id: str) -> None:
 
 
 def cards(ladder: Ladder | None) -> list[Card]:
-    """The waterfall, where steps were timed; with what was drawn of it, as long as the ladder is
-    the same."""
+    """The waterfall, where steps were timed."""
     if ladder is None or not ladder.compares_runs:
         return []
-    for known, found in tuple(_kept):
-        if known is ladder:
-            return found
-    drawn = _cards(ladder)
-    _kept.append((ladder, drawn))
-    return drawn
-
-
-_kept: deque[tuple[Ladder, list[Card]]] = deque(maxlen=2)
-
-
-def _cards(ladder: Ladder) -> list[Card]:
     draw = partial(ladder_charts.waterfall, ladder)
     return [Card("Step time by rung", draw, frame(ladder), "ladder",
                  ["step_seconds", "over_below"], READING)]  # fmt: skip

@@ -6,8 +6,9 @@ import streamlit as st
 
 from breakeven.runner.folders.states import FAILED_RUNS, ExperimentState
 from breakeven.storage import queries
-from breakeven.storage.estimates.phases import phase_times
+from breakeven.storage.compiling.expected_phases import phase_times
 from breakeven.storage.index.store import Store
+from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
@@ -27,8 +28,6 @@ RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
 REST_SECONDS, REST_AT_MOST = 4.0, 12.0
 """The same for what takes longer to draw, the losses above all, for each reader anew; that changes
 as often as `keeping_up` allows."""
-MAX_RACES = 4
-"""Charts of losses that the process caches for the next reader."""
 
 
 def show(store: Store, experiment: pd.Series) -> None:
@@ -125,22 +124,10 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         st.caption("The losses appear here as soon as the first block of steps is done.")
 
 
+@memo(queries.revision)
 def race(store: Store, experiment_id: str, active: bool) -> Card | None:
     """The chart, which is drawn once for all readers until something new arrives; None without a
     step."""
-    key = (queries.revision(store, experiment_id), active)
-    known = _races.get((store, experiment_id))
-    if known is None or known[0] != key:
-        known = _races[store, experiment_id] = (key, _race(store, experiment_id, active))
-        for oldest in list(_races)[:-MAX_RACES]:
-            _races.pop(oldest, None)
-    return known[1]
-
-
-_races: dict[tuple[Store, str], tuple[object, Card | None]] = {}
-
-
-def _race(store: Store, experiment_id: str, active: bool) -> Card | None:
     losses = queries.losses(store, experiment_id)
     steps = queries.step_times(store, experiment_id) if losses.empty else losses
     if steps.empty:

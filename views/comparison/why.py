@@ -1,7 +1,6 @@
 """Why each backend is faster or slower: where its steps spend their time, and the baseline's."""
 
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 import streamlit as st
@@ -64,17 +63,7 @@ def withheld(found: Explanation) -> list[Markdown]:
 
 
 def card(found: Explanation) -> Card:
-    """All runs by class of work, and a bridge for each backend; with what was drawn of them."""
-    known = _cards.get(found)
-    if known is None:
-        known = _cards[found] = _card(found)
-    return known
-
-
-_cards: WeakKeyDictionary[Explanation, Card] = WeakKeyDictionary()
-
-
-def _card(found: Explanation) -> Card:
+    """All runs by class of work, and a bridge for each backend."""
     draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, found.profiles)}
     for label, one in found.bridges.items():
         draw[label] = partial(profile_charts.waterfall, one)

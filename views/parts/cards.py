@@ -45,10 +45,8 @@ class Card:
         return {"": self.draw} if callable(self.draw) else dict(self.draw)
 
     def figure(self, name: str) -> go.Figure:
-        """The figure of that name, drawn when it is first asked for."""
-        if name not in self._drawn:
-            self._drawn[name] = self.figures[name]()
-        return self._drawn[name]
+        """The figure of that name."""
+        return self.figures[name]()
 
     def written(self, name: str, group: str) -> str:
         """The figure of that name for `moving_chart`, written once: with no HTML in it but our own,
@@ -58,14 +56,6 @@ class Card:
             revision = f"{group} {self.name} {name}"
             self._written[key] = inert_json(self.figure(name), uirevision=revision)
         return self._written[key]
-
-    def know(self, name: str, group: str, written: str) -> None:
-        """Has `written` say this, which it said before."""
-        self._written[(name, group)] = written
-
-    @cached_property
-    def _drawn(self) -> dict[str, go.Figure]:
-        return {}
 
     @cached_property
     def _written(self) -> dict[tuple[str, str], str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from breakeven.storage.comparison.compile_phases import PHASES
-from breakeven.storage.estimates.phases import PhaseTimes
+from breakeven.storage.compiling.expected_phases import PhaseTimes
 from breakeven.views.charts.palette import COLORS, run_looks
 from breakeven.views.charts.run_mark import run_mark
 from breakeven.views.shared import words

@@ -9,14 +9,10 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage import queries
-from breakeven.storage.estimates.costs import Costs, costs_of, earlier_costs
-from breakeven.storage.estimates.remaining import remaining_seconds
+from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
+from breakeven.storage.memo import always, memo
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
-
-_kept: WeakKeyDictionary[Store, dict[str, list[Costs]]] = WeakKeyDictionary()
-"""Costs of earlier experiments, by the id of the one that goes on: they no longer change."""
-
 
 _shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
 """By experiment: when it began, and the largest share of its time that was told as done."""
@@ -79,16 +75,16 @@ def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
 
 
 def earlier_of(store: Store, experiment_id: str) -> list[Costs]:
-    """What earlier experiments of the kind took; looked up once."""
-    kept = _kept.setdefault(store, {})
-    if experiment_id in kept:
-        return kept[experiment_id]
-    spec = queries.experiment_spec(store, experiment_id)
+    """What earlier experiments of the kind took."""
     machines = queries.environments(store, experiment_id)["device_name"].dropna()
-    if machines.empty:  # It has only just begun.
-        return earlier_costs(store, spec, None)
-    kept[experiment_id] = earlier_costs(store, spec, str(machines.iloc[0]))
-    return kept[experiment_id]
+    # One that has only just begun has not named its machine.
+    return _earlier(store, experiment_id, None if machines.empty else str(machines.iloc[0]))
+
+
+@memo(always)
+def _earlier(store: Store, experiment_id: str, machine: str | None) -> list[Costs]:
+    """Those that were over when the experiment began no longer change."""
+    return earlier_costs(store, queries.experiment_spec(store, experiment_id), machine)
 
 
 def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) -> dict[str, float]:

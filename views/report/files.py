@@ -1,24 +1,20 @@
 """Reports of experiments and of whole suite runs as HTML pages."""
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Hashable, Sequence
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
+from breakeven.storage.memo import memo
 from breakeven.views.report.document import report
 
-MAX_KEPT = 3
-"""Pages; one of a usual experiment has 3 MB."""
 MAX_EXPERIMENTS = 100
 """Of a report that pages offer; each takes a second or more. A suite run has all of its own, and so
 has a report that is made on the command line."""
 MANY = 4
 """Experiments: reports of more are made one after the other, and hold up none of fewer."""
-_kept: WeakKeyDictionary[Store, dict[tuple[Any, ...], str]] = WeakKeyDictionary()
 _turns = {is_long: threading.Lock() for is_long in (False, True)}
 """Threads share a processor: to make several at once makes all of them late."""
 
@@ -33,8 +29,8 @@ def report_of(
     most: int | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> str:
-    """The page; of a suite run it has all experiments. The last few are kept, until the store takes
-    in something new of them.
+    """The page; of a suite run it has all experiments. It is made once, until the store takes in
+    something new of them.
 
     `most`: experiments, unless they are those of a single suite run; `is_wanted` is asked before
     each of them. Raises `NotInStore`, `NotExportable`, `NotWanted`.
@@ -57,25 +53,24 @@ def report_of(
 def _made(
     store: Store, ids: Sequence[str], suite_runs: Sequence[str], is_wanted: Callable[[], bool]
 ) -> str:
-    """The page as it is kept, or made anew."""
-
     def go_on() -> None:
         if not is_wanted():
             raise NotWanted("whoever asked for the report is gone")
 
+    @memo(_version)
+    def page(store: Store, ids: tuple[str, ...], suite_runs: tuple[str, ...]) -> str:
+        return report(store, ids, suite_runs, go_on)
+
     go_on()  # Whoever was waited for took a while.
-    kept = _kept.setdefault(store, {})
-    version = tuple(_version(store, one) for one in (*suite_runs, *ids))
-    if version not in kept:
-        page = report(store, ids, suite_runs, go_on)
-        while len(kept) >= MAX_KEPT:
-            kept.pop(next(iter(kept)), None)
-        kept[version] = page
-    return kept[version]
+    return page(store, tuple(ids), tuple(suite_runs))
 
 
-def _version(store: Store, experiment_id: str) -> tuple[Any, ...]:
-    """Another one once anything of an experiment has changed, what people call it too."""
+def _version(store: Store, ids: Sequence[str], suite_runs: Sequence[str]) -> Hashable:
+    """Another one once anything of the experiments has changed, what people call them too."""
+    return tuple(_state(store, one) for one in (*suite_runs, *ids))
+
+
+def _state(store: Store, experiment_id: str) -> Hashable:
     labels = store.query(
         "SELECT run_id, content FROM labels WHERE starts_with(run_id, ?)", [f"{experiment_id}."]
     )

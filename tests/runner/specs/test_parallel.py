@@ -14,7 +14,7 @@ from breakeven.runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from breakeven.storage.library.workloads import workload_key
+from breakeven.storage.library.summary import workload_key
 from tests.helpers.machine import MACHINE
 
 TWO: dict[str, Any] = {"name": "two", "devices": ("cpu", "cpu")}

@@ -13,7 +13,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import StoreUnusable
-from breakeven.storage.index import folders, ingest, journal_inserts, line_views, watch
+from breakeven.storage.index import folders, ingest, journal_inserts, journal_lines, watch
 from breakeven.storage.index.journal_lines import FREQUENT
 from breakeven.storage.index.journal_rows import EVENT_TABLES
 from breakeven.storage.index.store import CONFIG, Store
@@ -177,7 +177,7 @@ def test_lines_that_were_read_are_let_go_before_the_transaction_ends(tmp_path: P
     held = sys.getrefcount(text)
     connection = duckdb.connect(config=CONFIG)
     connection.begin()
-    found = line_views.find_lines({"a.b": text}, FREQUENT)
+    found = journal_lines.find_lines({"a.b": text}, FREQUENT)
     with journal_inserts._lines_at_hand(
         connection, found.frequent["step"].reader(found.texts, [(1, "a")])
     ):

@@ -9,9 +9,14 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
-from breakeven.storage.index import journal_inserts, line_views
-from breakeven.storage.index.journal_lines import FREQUENT, whole_lines, with_owner
-from breakeven.storage.index.line_views import every_line, find_lines
+from breakeven.storage.index import journal_inserts, journal_lines
+from breakeven.storage.index.journal_lines import (
+    FREQUENT,
+    every_line,
+    find_lines,
+    whole_lines,
+    with_owner,
+)
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
@@ -63,7 +68,7 @@ TORN = (b"\n", b'{"v":1,"kind":"step"\n', b'{"v":1,"kind":"bl\n', b'{"v":1,"kind
 def test_lines_are_found_wherever_they_stand_and_torn_ones_are_not(
     monkeypatch: pytest.MonkeyPatch, first: bytes, torn: bytes, piece_bytes: int
 ) -> None:
-    monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(journal_lines, "PIECE_BYTES", piece_bytes)
     one = first + torn + b"".join(row + STEP + row + torn + row + BLOCK for row in OTHERS)
     journals = {"a": one, "empty": b"", "b": BLOCK + STEP + BLOCK, "c": torn, "d": OTHERS[1]}
     count = len(OTHERS)
@@ -80,7 +85,7 @@ def test_lines_that_are_too_short_for_an_event_are_not_looked_at(
     monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:
     """Arrow holds texts of up to twelve bytes in another way."""
-    monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(journal_lines, "PIECE_BYTES", piece_bytes)
     short, long = b'{"kind":"a"}\n', b'{"kind":"ab"}\n'
     lines, texts = every_line({"a": short + long, "b": short, "c": long + long})
     owners = [(1, "a"), (1, "b"), (2, "c")]
@@ -129,7 +134,7 @@ def test_lines_read_apart_and_together_come_to_the_same(
         (10**9, 0, False), (0, 10**9, False), (0, 0, False), (0, 0, True)
     ):  # fmt: skip
         monkeypatch.setattr(journal_inserts, "SMALL_BYTES", small_bytes)
-        monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(journal_lines, "PIECE_BYTES", piece_bytes)
         if doubtful:
             run.run.events_file.open("a").write('{"v":1,"kind":"step",oops}\n')
         with Store.in_memory(data_dir) as store:

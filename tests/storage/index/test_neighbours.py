@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage import queries
+from breakeven.storage import memo, queries
 from breakeven.storage.index.journal_rows import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries import kept, rows
+from breakeven.storage.queries import rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [
@@ -46,7 +46,7 @@ def one_of_each(recording: Recording) -> None:
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
     asked: list[tuple[str, Any]] = []
-    kept._memories.clear()
+    memo.forget()
     ask = store._connection
 
     class Listening:

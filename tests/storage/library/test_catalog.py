@@ -15,14 +15,14 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import RunState
+from breakeven.storage import memo, queries, results
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.storage.kept.code_version import hash_of
-from breakeven.storage.library import kept
 from breakeven.storage.library import sizes as disk
+from breakeven.storage.library import summary
 from breakeven.storage.library.catalog import catalog, compute
-from breakeven.storage.library.facts import facts
-from breakeven.storage.library.summary import BackendSummary, Summary, summarize
+from breakeven.storage.library.summary import KINDS, BackendSummary, Summary
+from breakeven.storage.results import hash_of, read, written
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -83,7 +83,8 @@ def test_numbers_survive_in_the_database_and_are_not_computed_again(
         store.ingest_all()
         compute(store, LONG)
         before = row(store)
-    monkeypatch.setattr(kept, "summarize", lambda *_: pytest.fail("computed again"))
+    memo.forget()
+    monkeypatch.setitem(summary.READERS, "runs", lambda *_: pytest.fail("computed again"))
     with Store.open(recorded) as store:
         store.ingest_all()
         assert row(store)["speedup"] == before["speedup"]
@@ -97,12 +98,12 @@ def test_other_code_computes_them_anew(recorded: DataDir, monkeypatch: pytest.Mo
     with Store.open(recorded) as store:
         store.ingest_all()
         compute(store, LONG)
-    monkeypatch.setattr(kept, "code_version", lambda: "of tomorrow")
+    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
     with Store.open(recorded) as store:
         store.ingest_all()
         assert not row(store)["known"]
         assert compute(store, LONG) == 0
-        assert list(store.query("FROM summaries")["version"]) == ["of tomorrow"]
+        assert set(store.query("FROM results")["version"]) == {"of tomorrow"}
 
 
 def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None:
@@ -140,12 +141,14 @@ def test_an_experiment_that_cannot_be_compared_is_told_and_keeps_no_other_out(
 ) -> None:
     record_experiment(recorded.runs, experiment_id=OTHER)
 
+    read_runs = summary.READERS["runs"]
+
     def fails(store: Store, experiment_id: str) -> Summary:
         if experiment_id == OTHER:
             raise ZeroDivisionError("a stranger's journal")
-        return summarize(store, experiment_id)
+        return read_runs(store, experiment_id)
 
-    monkeypatch.setattr(kept, "summarize", fails)
+    monkeypatch.setitem(summary.READERS, "runs", fails)
     with Store.in_memory(recorded) as store:
         assert compute(store, LONG) == 0
         assert row(store, OTHER)["problem"] == "ZeroDivisionError: a stranger's journal"
@@ -156,8 +159,8 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     slow = BackendSummary(label="slow", state="finished", speedup=1.1, parity="holds")
     broken = BackendSummary(label="broken", state="finished", speedup=9.0, parity="broken")
     untimed = BackendSummary(label="untimed", state="failed")
-    summary = Summary(backends=(untimed, broken, slow))
-    assert summary.best == slow and summary.parity == "broken"
+    found = Summary(backends=(untimed, broken, slow))
+    assert found.best == slow and found.parity == "broken"
     assert Summary(backends=(broken,)).best == broken
     assert Summary().best is None and Summary().parity is None
 
@@ -165,7 +168,7 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
 def test_a_summary_is_read_back_as_it_was() -> None:
     never = BackendSummary(label="a", state="finished", break_even_steps=math.inf)
     whole = Summary(backends=(never,), losses=(1.0, 0.5), num_doubts=2)
-    assert Summary.from_json(whole.to_json()) == whole
+    assert read(written(whole, KINDS), KINDS) == whole
 
 
 def test_sizes_are_read_while_others_are_measured(
@@ -251,9 +254,9 @@ def test_thousands_of_experiments_have_room_in_the_databases_memory(data_dir: Da
         store.ingest()
         store.write("""
             INSERT INTO runs BY NAME SELECT * EXCLUDE (i) REPLACE (
-                'x' || i || '.baseline' AS run_id, 'x' || i AS experiment_id,
-                left(spec, -1) || ', "more": "' || repeat(sha256('' || i), 500) || '"}' AS spec)
+                'x' || i || '.baseline' AS run_id, 'x' || i AS experiment_id)
             FROM runs, range(6000) t(i)""")
-        ids = [f"x{number}" for number in range(6000)]
-        found = facts(store, ids)
-    assert found.keys() == set(ids)
+        store.write("""
+            INSERT INTO progress BY NAME SELECT progress.* REPLACE (runs.run_id AS run_id)
+            FROM progress, runs WHERE runs.run_id <> progress.run_id""")
+        assert len(queries.list_experiments(store)) == 6001

@@ -12,8 +12,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
-from breakeven.storage.library.device_readings import DeviceReading, device_readings
 from breakeven.storage.library.devices import Device, Moment, devices
+from breakeven.storage.library.summary import DeviceReading, device_readings
 from breakeven.storage.terminal.devices import report, verdict, worsening_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.speed_journals import record_speed

@@ -8,8 +8,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import backend_rows
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.trends import trends
 from tests.helpers.journals import record_experiment
 

@@ -10,10 +10,9 @@ from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import backend_rows
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
+from breakeven.storage.library.summary import workload_key
 from breakeven.storage.library.trends import VERSIONS, Point, Series, trends
-from breakeven.storage.library.workloads import workload_key
 from breakeven.storage.terminal.trend import parse_conditions
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch

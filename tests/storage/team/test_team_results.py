@@ -6,23 +6,20 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.storage import memo, results
 from breakeven.storage.comparison import comparison
-from breakeven.storage.kept import results
-from breakeven.storage.library.ahead import State, compare_next
-from breakeven.storage.library.catalog import catalog
-from breakeven.storage.team import commands
+from breakeven.storage.library.catalog import catalog, compute
 from breakeven.storage.team.address import Address
-from breakeven.storage.team.lake import Lake
-from breakeven.storage.team.results import TABLE
+from breakeven.storage.team.lake import RESULTS, Lake
 from breakeven.storage.team.store import TeamStore
 from breakeven.storage.team.upkeep import upkeep
-from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import data_folder, sqlite_store
 
 pytestmark = pytest.mark.heavy
 OTHER = "20251101-000000-000000-0000"
+TABLE = RESULTS.partition(".")[2]
 
 
 @pytest.fixture
@@ -88,21 +85,10 @@ def test_keeping_a_result_is_no_new_state_of_the_store(
     with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
         before = reader.generation
         of_another(address, tmp_path)
-        reader._desk.refresh()
+        reader._replica.refresh()
         assert reader.generation == before
-        assert reader.results is not None
-        kept = reader.results.all_of("comparison", "of tomorrow")
-        assert {experiment_id for experiment_id, _, _ in kept} == {EXPERIMENT_ID}
-
-
-def test_charts_which_browsers_run_are_taken_from_nobody_else(
-    compared: str, address: Address, tmp_path: Path
-) -> None:
-    with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
-        store.ingest_all()
-        results.keep(store, EXPERIMENT_ID, "charts", (), lambda: ["drawn"], also="1")
-        assert results.known(store, EXPERIMENT_ID, "charts", (), also="1") is None
-        assert results.all_known(store, "charts", "1") == set()
+        kept = reader.stored_results("comparison", "of tomorrow")
+        assert {experiment_id for experiment_id, *_ in kept} == {EXPERIMENT_ID}
 
 
 def test_a_text_with_quotes_and_one_that_is_no_result_do_no_harm(
@@ -111,8 +97,8 @@ def test_a_text_with_quotes_and_one_that_is_no_result_do_no_harm(
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()
         text = "it's \"so\" \\ '' $1; DROP TABLE x"
-        assert results.lasting(store, EXPERIMENT_ID, "told", (), lambda: text) == text
-        assert results.lasting(store, EXPERIMENT_ID, "told", (), lambda: "anew") == text
+        assert results.stored("told")(lambda *_: text)(store, EXPERIMENT_ID) == text
+        assert results.stored("told")(lambda *_: "anew")(store, EXPERIMENT_ID) == text
     name = address.place.split("dbname=")[1].split()[0]
     postgres.client("psql", "-d", name, "-c", f"UPDATE {TABLE} SET content = '{{\"Evil\": []}}'")
     assert of_another(address, tmp_path) == compared
@@ -152,45 +138,18 @@ def test_upkeep_drops_results_of_experiments_that_are_gone(
     lake.close()
 
 
-def test_whoever_feeds_a_store_compares_what_it_fed_and_nothing_else(
-    tmp_path: Path, computed: list[str]
+def test_a_list_shows_what_another_process_of_the_team_compared(
+    compared: str, address: Address, tmp_path: Path, computed: list[str]
 ) -> None:
-    address = sqlite_store(tmp_path)
-    mine, yours = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
-    record_experiment(mine.runs)
-    record_experiment(yours.runs, experiment_id=OTHER)
-    tried: set[State] = set()
-    with TeamStore.at(address, mine) as first, TeamStore.at(address, yours) as second:
-        first.ingest_all()
-        second.ingest_all()
-        assert compare_next(second, tried)
-        assert not compare_next(second, tried)
-        assert computed == [OTHER]
-    # Another process of the same folder, for whom it is kept.
-    with TeamStore.at(address, yours) as again:
-        again.ingest_all()
-        assert not compare_next(again, set())
-        known = catalog(again).set_index("experiment_id")["known"]
-        assert (known[OTHER], known[EXPERIMENT_ID]) == (True, False)
-
-
-def test_a_process_that_feeds_without_a_dashboard_compares_once_nothing_runs(
-    tmp_path: Path, computed: list[str]
-) -> None:
-    here = data_folder(tmp_path / "here")
-    record_experiment(here.runs, experiment_id=OTHER)
-    running = Recording(here.runs, "baseline").claim(ProcessIdentity.of(1)).start()
-    with TeamStore.at(sqlite_store(tmp_path), here) as store:
-        ahead = commands._Ahead(store)
+    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
         store.ingest_all()
-        assert any(state == "running" for state in store.run_counts)
-        ahead.compare_one()
-        assert computed == []
-        running.end()
+        assert not catalog(store)["known"].any()
+        assert compute(store, 100.0) == 0
+        assert catalog(store)["known"].all() and computed == []
+    memo.forget()
+    with TeamStore.at(address, data_folder(tmp_path / "third")) as store:
         store.ingest_all()
-        for _ in range(4):
-            ahead.compare_one()
-        assert sorted(computed) == sorted([OTHER, EXPERIMENT_ID])
+        assert catalog(store)["known"].all()
 
 
 def test_a_teams_store_tells_how_the_runs_here_stand_and_since_when_all_is_in(

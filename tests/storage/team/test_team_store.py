@@ -13,13 +13,12 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.journal_rows import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.team import extensions
+from breakeven.storage.team import lake
 from breakeven.storage.team.address import Address
-from breakeven.storage.team.data_folder_id import data_folder_id
-from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.feed import Feed, data_folder_id
 from breakeven.storage.team.lake import Lake, Overtaken
-from breakeven.storage.team.rebuilding import reset
 from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.upkeep import reset
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow, sqlite_store
@@ -192,15 +191,6 @@ def test_a_dashboard_sees_what_others_took_in_since_and_asks_again_for_nothing_e
         assert queries.list_runs(reader, EXPERIMENT_ID)["steps_done"].sum() == 120 > half
 
 
-def test_what_one_dashboard_computed_the_next_one_has(tmp_path: Path) -> None:
-    address = sqlite_store(tmp_path)
-    row = ["experiment", 3, 1, "version", "{}"]
-    with TeamStore.at(address, data_folder(tmp_path / "one")) as one:
-        one.write("INSERT INTO summaries SELECT ?, ?, ?, ?, ?", row)
-    with TeamStore.at(address, data_folder(tmp_path / "two")) as two:
-        assert two.rows("FROM summaries") == [tuple(row)]
-
-
 def test_a_copy_of_a_data_folder_has_a_name_of_its_own_and_the_same_folder_always_one(
     tmp_path: Path,
 ) -> None:
@@ -216,11 +206,11 @@ def test_a_copy_of_a_data_folder_has_a_name_of_its_own_and_the_same_folder_alway
 
 
 def test_a_missing_extension_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extensions, "find_spec", lambda name: None)
+    monkeypatch.setattr(lake, "find_spec", lambda name: None)
     with pytest.raises(
         TeamStoreUnusable, match=r"ducklake 1\.5\.5: pip install -r requirements-team"
     ):
-        extensions.load(duckdb.connect(), "ducklake")
+        lake.load_extension(duckdb.connect(), "ducklake")
 
 
 def test_a_store_of_another_version_is_left_alone_until_somebody_resets_it(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,41 +14,66 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.storage import memo
 from breakeven.storage.comparison import comparison
+from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
-from breakeven.views.comparison import ahead, charts
+from breakeven.storage.library.catalog import catalog
+from breakeven.views.comparison import ahead
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import get_store, open_store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from tests.helpers.waiting import awaited
+
+OTHER = "20251101-000000-000000-0000"
 
 
 def refuse(*_: object) -> None:
     raise AssertionError("computed while somebody waits for it")
 
 
-def test_the_newest_comparison_and_its_charts_are_kept_for_the_first_reader(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the server rested, without doing so: the clock is put forward instead. It is theirs
+    alone: threads that other tests left behind sleep as ever."""
+    found: list[float] = []
+    clock = SimpleNamespace(sleep=found.append, monotonic=lambda: time.monotonic() + sum(found))
+    monkeypatch.setattr(ahead, "time", clock)
+    monkeypatch.setattr(resources, "time", clock)
+    return found
+
+
+def test_what_is_over_is_compared_and_stored_for_the_next_process(
+    folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record_experiment(folder.runs, experiment_id="20251101-000000-000000-0000")
-    record_experiment(folder.runs)
+    for one in (OTHER, EXPERIMENT_ID):
+        record_experiment(folder.runs, experiment_id=one)
     ahead.prepare()
+    assert slept == [ahead.REST_SECONDS]
+    assert catalog(open_store())["known"].all()
+    memo.forget()
     monkeypatch.setattr(comparison, "_compare", refuse)
-    monkeypatch.setattr(charts, "cards", refuse)
-    charts.draw(open_store(), EXPERIMENT_ID)
+    for one in (OTHER, EXPERIMENT_ID):
+        comparison.compare(open_store(), one)
 
 
-def test_without_an_experiment_of_ones_own_the_example_that_compare_shows_is_prepared(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_puts_it_off(
+    folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that was recorded last."""
-    record_experiment(resources.EXAMPLES / "one", experiment_id="20240101-000000-000000-0000")
-    record_experiment(resources.EXAMPLES / "other")
-    made = []
-    monkeypatch.setattr(comparison, "compare", lambda _, one: made.append(one))
-    monkeypatch.setattr(charts, "draw", lambda *_: None)
+    record_experiment(folder.runs)
+    get_store()  # as every page does first
+    monkeypatch.setattr(comparison, "_compare", refuse)
+
+    def rest(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:  # Somebody comes while it waits, once.
+            get_store()
+        else:
+            raise StoreUnusable("enough was seen")
+
+    monkeypatch.setattr(ahead.time, "sleep", rest)
     ahead.prepare()
-    assert made == [EXPERIMENT_ID]
+    assert slept == pytest.approx([ahead.QUIET_SECONDS] * 2, abs=15.0)
 
 
 def test_the_collector_is_on_again_whatever_becomes_of_what_is_imported(
@@ -79,22 +106,14 @@ def test_pages_wait_until_all_is_imported() -> None:
 
 
 def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+    folder: DataDir, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
     me = ProcessIdentity.of(os.getpid())
-    Recording(folder.runs, "baseline", experiment_id="20251101-000000-000000-0000").claim(me)
+    Recording(folder.runs, "baseline", experiment_id=OTHER).claim(me)
     monkeypatch.setattr(comparison, "_compare", refuse)
     ahead.prepare()
-
-
-def test_whoever_is_there_already_is_not_kept_waiting_by_what_others_may_want(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record_experiment(folder.runs)
-    get_store()  # as every page does first
-    monkeypatch.setattr(comparison, "_compare", refuse)
-    ahead.prepare()
+    assert slept == []
 
 
 def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir) -> None:

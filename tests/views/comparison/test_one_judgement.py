@@ -12,8 +12,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.backend_rows import backend_rows
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.difference import difference_report

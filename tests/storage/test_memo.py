@@ -1,4 +1,4 @@
-"""What was asked of an experiment is kept until something new of it arrives, and no longer."""
+"""What was asked of an experiment is remembered until something new of it arrives."""
 
 import gc
 import math
@@ -14,14 +14,18 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import queries
+from breakeven.storage import memo, queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.index.store import Store
-from breakeven.storage.queries import kept
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OTHER = "20261122-000000-000000-aaaa"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered() -> None:
+    memo.forget()
 
 
 @pytest.fixture
@@ -126,7 +130,7 @@ def test_losses_are_those_of_the_steps_that_are_at_hand(
     with Store.open(data_dir) as store:
         store.ingest()
         from_database = queries.losses(store, EXPERIMENT_ID, max_points=None)
-        kept._memories.clear()
+        memo.forget()
         queries.step_times(store, EXPERIMENT_ID)
         queries.step_times(store, OTHER)
         asked.clear()
@@ -152,16 +156,16 @@ def test_how_an_experiment_stands_is_asked_once_until_something_arrives(
     monkeypatch.setattr(Store, "rows", listen)
     with Store.open(data_dir) as store:
         store.ingest()
-        before = kept.standing(store, EXPERIMENT_ID)
+        before = memo.standing(store, EXPERIMENT_ID)
         assert before.states == {"lost"} and before.revision == queries.revision(
             store, EXPERIMENT_ID
         )
         assert sum("FROM progress" in sql for sql in told) == 1
         run.end(RunState.FINISHED)
         store.ingest()
-        after = kept.standing(store, EXPERIMENT_ID)
+        after = memo.standing(store, EXPERIMENT_ID)
         assert after.states == {"finished"} and after.revision > before.revision
-        assert kept.standing(store, OTHER).states == frozenset()
+        assert memo.standing(store, OTHER).states == frozenset()
 
 
 def test_readers_of_the_same_have_it_asked_once(data_dir: DataDir, asked: list[str]) -> None:
@@ -179,7 +183,7 @@ def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
     record_experiment(data_dir.runs)
     with Store.open(data_dir) as store:
         store.ingest()
-        monkeypatch.setattr(kept, "MAX_BYTES", 20_000)
+        monkeypatch.setattr(memo, "MAX_BYTES", 20_000)
         queries.step_times(store, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
         queries.losses(store, EXPERIMENT_ID)
         queries.step_settings(store, EXPERIMENT_ID)
@@ -187,7 +191,7 @@ def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
         asked.clear()
         queries.step_times(store, EXPERIMENT_ID)
         assert asked == []
-        monkeypatch.setattr(kept, "MAX_BYTES", 1)
+        monkeypatch.setattr(memo, "MAX_BYTES", 1)
         queries.blocks(store, EXPERIMENT_ID)
         queries.step_times(store, EXPERIMENT_ID)
         assert len(asked) > 1
@@ -200,7 +204,7 @@ def test_what_is_larger_than_all_that_is_kept_is_not_asked_twice_in_a_row(
     record_experiment(data_dir.runs)
     with Store.open(data_dir) as store:
         store.ingest()
-        monkeypatch.setattr(kept, "MAX_BYTES", 1)
+        monkeypatch.setattr(memo, "MAX_BYTES", 1)
         load_evidence(store, EXPERIMENT_ID)
         asked.clear()
         load_evidence(store, EXPERIMENT_ID)
@@ -237,10 +241,10 @@ def test_what_was_looked_at_a_thousand_times_in_a_record_is_not_noted_there_for_
             return num_references()
 
         first = load_evidence(store, EXPERIMENT_ID)
-        most = notes_after(kept.MAX_ANSWERS - 1)
+        most = notes_after(memo.MAX_ANSWERS - 1)
         assert load_evidence(store, EXPERIMENT_ID) is not first
         del first
-        assert notes_after(20 * kept.MAX_ANSWERS) < most + 100
+        assert notes_after(20 * memo.MAX_ANSWERS) < most + 100
 
 
 def num_references() -> int:
@@ -254,7 +258,7 @@ def test_what_is_counted_of_frames_is_what_they_take(
 ) -> None:
     """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
 
-    @kept.kept
+    @memo.memo(memo.revision)
     def ask(store: Store, experiment_id: str, number: int) -> pd.DataFrame:
         steps = np.arange(num_rows)
         texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
@@ -264,9 +268,9 @@ def test_what_is_counted_of_frames_is_what_they_take(
     with Store.open(data_dir) as store:
         store.ingest()
         taken = taken_by(lambda: [ask(store, EXPERIMENT_ID, one) for one in range(num_frames)])
-        counted = counted_of(store)
-        assert num_frames * num_rows * (8 + 1 + 10 + 8) < counted
-        assert taken / 1.3 < counted < taken * 1.3
+        size = counted()
+        assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
+        assert taken / 1.3 < size < taken * 1.3
 
 
 def test_what_is_counted_of_records_is_twice_what_they_take_at_most(data_dir: DataDir) -> None:
@@ -275,11 +279,10 @@ def test_what_is_counted_of_records_is_twice_what_they_take_at_most(data_dir: Da
     with Store.open(data_dir) as store:
         store.ingest()
         compare(store, EXPERIMENT_ID)
-        kept._memories.clear()
+        memo.forget()
         load_evidence(store, EXPERIMENT_ID)  # What it is made of is known now.
-        entries = kept._memory(store)._entries
-        entries.pop((*kept._key(load_evidence, EXPERIMENT_ID), (), ()))
-        before = counted_of(store)
+        memo._memory._entries.pop(memo._key(load_evidence, (store, EXPERIMENT_ID), {}))
+        before = counted()
 
         def look() -> None:
             for run in load_evidence(store, EXPERIMENT_ID)[1]:
@@ -287,7 +290,7 @@ def test_what_is_counted_of_records_is_twice_what_they_take_at_most(data_dir: Da
                 assert len(run.steady_blocks) <= len(run.blocks)
 
         taken = taken_by(look)
-        assert taken < counted_of(store) - before < 2 * taken
+        assert taken < counted() - before < 2 * taken
 
 
 def taken_by(act: Callable[[], object]) -> int:
@@ -302,13 +305,13 @@ def taken_by(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def counted_of(store: Store) -> int:
-    return sum(entry.size for entry in kept._memory(store)._entries.values())
+def counted() -> int:
+    return sum(entry.size for entry in memo._memory._entries.values())
 
 
 def test_a_frame_in_a_record_counts_as_fifteen_kilobytes_and_its_numbers() -> None:
     frame = pd.DataFrame({"loss": [1.0] * 100, "step": range(100)})
-    assert kept._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
+    assert memo._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
 
 
 def test_texts_beside_many_rows_take_a_byte_each(data_dir: DataDir) -> None:

@@ -20,7 +20,7 @@ MAX_ROWS = 5_000_000
 """Of events that are kept; beyond, the experiments that were not asked for the longest go."""
 
 
-class Desk:
+class LocalReplica:
     """The copy that one process has. Safe to use from threads."""
 
     def __init__(self, lake: Lake) -> None:
@@ -129,8 +129,6 @@ def _copy_news(cursor: Cursor, since: int) -> set[int]:
     for table in ("labels", "unreadable"):  # Few have any.
         cursor.execute(f"DELETE FROM {table}")
         cursor.execute(f"INSERT INTO {table} BY NAME FROM {LAKE}.{table}")
-    if since < 0:
-        cursor.execute(f"INSERT INTO summaries BY NAME FROM {LAKE}.summaries")
     return changed
 
 

@@ -1,1 +1,0 @@
-"""How long an experiment takes."""

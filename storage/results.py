@@ -1,0 +1,155 @@
+"""Results that were computed of experiments that are over, stored in the index.
+
+A result is read if the same code computed it from the same revision of the experiment; else it is
+computed anew. Results are JSON of dataclasses, numbers, texts and collections. What is no plain
+number, text, list or None is an object with one entry, whose name says what it is. Only classes
+that the reader names are made again, so the index of a copied data folder runs no code.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache, wraps
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PACKAGE
+from breakeven.storage.index.store import Store
+from breakeven.storage.memo import Revision, standing
+
+T = TypeVar("T")
+LIBRARIES = ("duckdb", "numpy", "pandas", "scipy")
+NUMPY: dict[str, Callable[[Any], Any]] = {
+    name: getattr(np, name) for name in ("float64", "float32", "int64", "int32", "bool_")
+}
+
+
+class NotWritable(ValueError):
+    """A value that has no place in a stored result."""
+
+
+Compute: TypeAlias = Callable[[Store, str], T]
+
+
+def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
+    """The function, which computes something of an experiment, doing so once for all processes.
+
+    `kinds`: the result's own class, unless it is None, and every class that it is made of beside
+    numbers, texts and collections.
+    """
+
+    def storing(compute: Compute[T]) -> Compute[T]:
+        @wraps(compute)
+        def result(store: Store, experiment_id: str) -> T:
+            # Before anything is computed: what arrives meanwhile then counts as new the next time.
+            now = standing(store, experiment_id)
+            # Of an experiment that goes on a result would change in a moment.
+            if any(RunState(state).is_active for state in now.states):
+                return compute(store, experiment_id)
+            known = read_stored(store, name, kinds, experiment_id)
+            if (experiment_id, now.revision) in known:
+                return cast(T, known[experiment_id, now.revision])
+            computed = compute(store, experiment_id)
+            with suppress(NotWritable, RecursionError):
+                content = written(computed, kinds)
+                store.store_result(experiment_id, name, now.revision, code_version(), content)
+            return computed
+
+        return result
+
+    return storing
+
+
+def read_stored(
+    store: Store, name: str, kinds: Sequence[type], experiment_id: str | None = None
+) -> dict[tuple[str, Revision], Any]:
+    """Results of that name, of one experiment or of all, by experiment and revision."""
+    found = {}
+    for one, newest, num_runs, content in store.stored_results(name, code_version(), experiment_id):
+        # Even what is written as it should be may be more than this Python reads.
+        with suppress(ValueError, TypeError, RecursionError):
+            result = read(content, kinds)
+            if result is None or not kinds or isinstance(result, kinds[0]):
+                found[one, Revision(newest, num_runs)] = result
+    return found
+
+
+@cache
+def code_version() -> str:
+    """Of all that can change a result: what reads specifications and folders, the database's
+    views, queries, statistics, and the libraries that they compute with."""
+    numbers = [f"{name} {version(name)}" for name in LIBRARIES]
+    return hashlib.sha256("\n".join([hash_of(), *numbers]).encode()).hexdigest()
+
+
+def hash_of(root: Path = PACKAGE) -> str:
+    """Of the sources of `storage/`, and of `runner/` without what runs and commands do."""
+    whole = hashlib.sha256()
+    for house in ("storage", "runner"):
+        for file in sorted((root / house).rglob("*")):
+            parts = file.relative_to(root).parts
+            if file.suffix in (".py", ".sql") and parts[1] not in ("worker", "commands"):
+                whole.update(f"{'/'.join(parts)}\n".encode() + file.read_bytes())
+    return whole.hexdigest()
+
+
+def written(value: Any, kinds: Sequence[type]) -> str:
+    """Raises `NotWritable` for what a text cannot hold exactly."""
+    by_name = {kind.__name__: kind for kind in kinds}
+    return json.dumps(_as_json(value, by_name), separators=(",", ":"))
+
+
+def read(text: str, kinds: Sequence[type]) -> Any:
+    """Raises `ValueError`, `TypeError` or `RecursionError` for what `written` did not write."""
+    return _from_json(json.loads(text), {kind.__name__: kind for kind in kinds})
+
+
+def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return [_as_json(one, kinds) for one in value]
+    if kind is tuple:
+        return {"tuple": [_as_json(one, kinds) for one in value]}
+    if kind is dict:
+        pairs = [[_as_json(key, kinds), _as_json(one, kinds)] for key, one in value.items()]
+        return {"dict": pairs}
+    name = "bool_" if kind is np.bool_ else kind.__name__
+    if isinstance(value, np.generic) and name in NUMPY:
+        return {name: value.item()}
+    if kinds.get(name) is not kind:
+        raise NotWritable(f"a result has no place for {kind.__name__}")
+    if isinstance(value, Enum):
+        return {name: value.value}
+    if is_dataclass(value):
+        return {name: [_as_json(getattr(value, one.name), kinds) for one in fields(value)]}
+    raise NotWritable(f"a result has no place for {kind.__name__}")
+
+
+def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:
+    if isinstance(content, list):
+        return [_from_json(one, kinds) for one in content]
+    if not isinstance(content, dict):
+        return content
+    ((name, inner),) = content.items()
+    if name == "tuple":
+        return tuple(_from_json(one, kinds) for one in inner)
+    if name == "dict":
+        return {_from_json(key, kinds): _from_json(one, kinds) for key, one in inner}
+    if name in NUMPY:
+        return NUMPY[name](inner)
+    if name not in kinds:
+        raise ValueError(f"{name!r} is no kind of this result")
+    kind = kinds[name]
+    if issubclass(kind, Enum):
+        return kind(inner)
+    names = [one.name for one in fields(cast(Any, kind))]
+    return kind(**dict(zip(names, (_from_json(one, kinds) for one in inner), strict=True)))
