@@ -9,6 +9,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.terminal.parity_words import parity_words
 from tests.faults.judging import judge_trial
 from tests.faults.late_faults import LATE_FAULTS
+from tests.faults.rounding_backends import ROUNDING
 from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial
 
 pytestmark = pytest.mark.heavy
@@ -62,7 +63,7 @@ WINDOW = 30
 CHANGING = [fault for fault in LATE_FAULTS if fault != "late_half_dead"]
 """Half of the parameters that stand still for the last quarter change nothing here: the final loss
 lies among those of equal trainings."""
-HOLD_LATE = ("aot_eager", "own_numbers")
+HOLD_LATE = ("aot_eager", "own_numbers", *ROUNDING)
 """Of the correct ones those that compute otherwise than what is not compiled."""
 
 
