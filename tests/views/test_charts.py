@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -21,12 +20,12 @@ from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.parity_words import parity_text
 from breakeven.views.charts import bars, break_even
-from breakeven.views.charts import cache as cache_charts
+from breakeven.views.charts import compiling as cache_charts
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts import scores as score_charts
-from breakeven.views.charts.marks import mark_compiler_events, mark_resumptions
 from breakeven.views.charts.palette import KNOWN
+from breakeven.views.charts.run import mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import behind_verdicts, leaderboard
 from breakeven.views.comparison.answers import headline
 from breakeven.views.comparison.verdicts import doubts
@@ -649,17 +648,3 @@ def test_phases_of_compiling_are_stacked_cold_and_warm():
     assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
     assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]
     assert figure.layout.xaxis.title.text == links.axis("compile_phases")
-
-
-def test_a_layout_told_at_once_is_the_one_that_many_changes_make() -> None:
-    def lined() -> go.Figure:
-        figure = go.Figure().add_scatter(x=[1], y=[2])
-        figure.add_hline(y=1.0, annotation_text="guessing")
-        return figure.update_layout(xaxis={"dtick": 1, "showgrid": True}, margin_l=3)
-
-    told = {"hovermode": "x unified", "xaxis": {"title_text": "Step", "showgrid": False},
-            "margin": {"l": 8, "t": 36}, "margin_t": 8}  # fmt: skip
-    at_once = charts.lay_out(lined(), **told)
-    assert at_once == lined().update_layout(**told)
-    assert at_once.layout.xaxis.dtick == 1
-    assert at_once.layout.template == go.Figure().layout.template

@@ -9,7 +9,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome, groups
-from breakeven.views.charts import suites as suite_charts
+from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.suite_parts import table as suite_table
 from breakeven.views.suite_parts import words as suite_words
 from tests.helpers.pages import launched, opened, text, without_links

@@ -11,11 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.compiling.ladder import Ladder, RungResult
+from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.views.charts.layers import lay_out, layout, shortened
-from breakeven.views.charts.palette import FAINT, run_looks
+from breakeven.views.charts.layers import layout, shortened
+from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure, traces_of
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
@@ -38,7 +39,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
 
     `frame`: label, seconds; steady steps only.
     """
-    figure = Figure()
+    figure = go.Figure()
     looks = run_looks(frame["label"])
     factor, title = axis_unit("step_seconds", frame["seconds"])
     title = links.axis("step_seconds", title)
@@ -79,7 +80,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
             marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
                     "color": color},
         )  # fmt: skip
-    if any(trace.get("showlegend") for trace in traces_of(figure)):
+    if any(trace.showlegend for trace in figure.data):
         # What is marked is said above, not only on hover.
         height = ROOM + ROW_HEIGHT * len(results)
         figure.update_layout(showlegend=True, margin_t=36, height=height + LEGEND_HEIGHT)
@@ -111,7 +112,7 @@ def _bars(
     """A bar per run, and beyond it, from `ends` on, its text."""
     looks = run_looks(result.label for result in results)
     labels, colors = list(looks), [look.color for look in looks.values()]
-    figure = Figure()
+    figure = go.Figure()
     figure.add_bar(
         x=[_number(value) for value in values], y=labels, orientation="h", width=0.56,
         marker={"color": colors, "pattern": _patterns(results, colors)},
@@ -136,8 +137,8 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
         "title_text": "", "tickvals": list(labels),
         "ticktext": [_in_two_lines(label) for label in labels],
     }  # fmt: skip
-    return lay_out(
-        figure, **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
+    return figure.update_layout(
+        **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
         yaxis=rows,
     )  # fmt: skip
 
@@ -171,3 +172,78 @@ def _binary_ticks(highest: float) -> list[float]:
 def _number(value: float | None) -> float:
     """Undefined values stand at the axis: no bar, and their dash beside it."""
     return 0.0 if value is None else float(value)
+
+
+SAVED_OR_ADDED = {"faster": KNOWN["eager"].color, "slower": BAD}
+"""Of changes that the interval is sure of; all others are neutral."""
+TEXT_ROOM = 1.1
+
+
+def waterfall(ladder: Ladder) -> go.Figure:
+    """From the baseline's step time down to the highest rung's, a bar for what each rung changes.
+
+    Green: surely faster than the rung below. Red: surely slower. Grey, hatched: cannot be told.
+    """
+    baseline = None if ladder.baseline is None else ladder.baseline.measured.step_seconds
+    timed = [one for one in ladder.rungs if one.seconds_gained is not None]
+    tops = [baseline or 0.0, *(one.step_seconds_below or 0.0 for one in timed)]
+    factor, title = axis_unit(
+        "step_seconds", pd.Series([value for value in tops if value], dtype=float)
+    )
+    figure = go.Figure()
+    labels = ["baseline", *(one.result.label for one in ladder.rungs)]
+    figure.add_bar(y=["baseline"], x=[(baseline or 0.0) * factor], orientation="h", width=0.56,
+                   marker={"color": NEUTRAL}, hoverinfo="skip", showlegend=False)  # fmt: skip
+    for one in timed:
+        below, own = (one.step_seconds_below or 0.0), one.result.measured.step_seconds or 0.0
+        sure = one.verdict in SAVED_OR_ADDED
+        color = SAVED_OR_ADDED.get(one.verdict or "", NEUTRAL)
+        figure.add_bar(
+            y=[one.result.label], base=[min(below, own) * factor], x=[abs(below - own) * factor],
+            orientation="h", width=0.56, hoverinfo="skip", showlegend=False,
+            marker={"color": color, "pattern": {"shape": "" if sure else "/", "fgcolor": color,
+                                                "bgcolor": "rgba(0, 0, 0, 0)", "size": 6}},
+        )  # fmt: skip
+    _connect(figure, ladder, baseline, factor)
+    ends = {"baseline": (baseline or 0.0) * factor}
+    ends |= {one.result.label: _end(one) * factor for one in ladder.rungs}
+    texts = {"baseline": format_seconds(baseline)}
+    texts |= {one.result.label: _text(one) for one in ladder.rungs}
+    figure.add_scatter(
+        x=[ends[label] for label in labels], y=labels, text=[texts[label] for label in labels],
+        mode="markers+text", textposition="middle right", cliponaxis=False, hoverinfo="skip",
+        showlegend=False, marker={"size": 14, "color": "rgba(0, 0, 0, 0)"},
+    )  # fmt: skip
+    highest = max(ends.values(), default=0.0) or 1.0
+    room = TEXT_ROOM + 0.012 * max(len(text) for text in texts.values())
+    per_run(figure, labels, links.axis("step_seconds", title))
+    figure.update_yaxes(ticktext=["no compiler", *(f"+ {one.rung.stage}" for one in ladder.rungs)])
+    return figure.update_xaxes(range=[0.0, highest * room])
+
+
+def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: float) -> None:
+    """A thin line from the end of each bar down to where the next one begins."""
+    row, height = 0, baseline
+    for place, one in enumerate(ladder.rungs, start=1):
+        own = one.result.measured.step_seconds
+        if height is not None and own is not None:
+            figure.add_shape(type="line", x0=height * factor, x1=height * factor, y0=row + 0.28,
+                             y1=place - 0.28, line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+                             layer="below")  # fmt: skip
+        if own is not None:
+            row, height = place, own
+
+
+def _end(one: RungResult) -> float:
+    """Where the text of a rung begins."""
+    own = one.result.measured.step_seconds
+    return max(own or 0.0, (one.step_seconds_below or 0.0) if own is not None else 0.0)
+
+
+def _text(one: RungResult) -> str:
+    """`12.3 ms, 1.20 ms less`."""
+    own, gained = one.result.measured.step_seconds, one.seconds_gained
+    if own is None or gained is None:
+        return "fails" if "fails" in one.faults else "no step timed"
+    change = f"{format_seconds(abs(gained))} {'less' if gained >= 0 else 'more'}"
+    return f"{format_seconds(own)}, {change}"

@@ -21,7 +21,6 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.layers import by_run, line_style, over_steps
 from breakeven.views.charts.palette import NEUTRAL, Look
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure
 
 MAX_EXTRAPOLATION = 10
 """Lines are extended to at most this many times the measured steps."""
@@ -68,7 +67,7 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     """Time saved against the baseline after so many steps: below zero until it pays off."""
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
-    figure = Figure() if baseline is None else _draw(curves, baseline, is_saved=True)
+    figure = go.Figure() if baseline is None else _draw(curves, baseline, is_saved=True)
     return over_steps(figure, links.axis("time_saved"))
 
 
@@ -113,7 +112,7 @@ def _curve(
 def _draw(curves: Sequence[Curve], baseline: Curve | None, *, is_saved: bool) -> go.Figure:
     """The estimated lines, thin dotted ones of what was measured, and a ring where each meets the
     baseline; `is_saved`: what they are below the baseline instead of how high they are."""
-    figure = Figure()
+    figure = go.Figure()
     measured = max((curve.last for curve in curves), default=0.0)
     near = {
         curve.label: curve.pays_off

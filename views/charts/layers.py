@@ -18,7 +18,6 @@ import plotly.graph_objects as go
 from breakeven.storage.queries import MAX_POINTS
 from breakeven.views.charts.palette import FAINT, Look, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure, over, traces_of
 
 HEIGHT = 340
 LONG_LABEL = 26
@@ -46,7 +45,7 @@ def losses(
     drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
     `over`: a column of both frames, and a number of the registry, to stand below instead of steps.
     """
-    figure = Figure()
+    figure = go.Figure()
     if band is not None and len(band):
         _add_band(figure, band)
     window = smoothing_window(frame)
@@ -90,7 +89,7 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
     Steps at which a run equals the baseline exactly have no place on a log scale and are left
     out; steps at which either is not finite too.
     """
-    figure = Figure()
+    figure = go.Figure()
     if band is not None and len(band):
         band = _outline(band)
         allowed = (band["high"] - band["low"]) / 2
@@ -126,12 +125,11 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
 
     All of them on a page show the same part of it (`ranges.js`).
     """
-    named = sum(trace.get("showlegend") is not False for trace in traces_of(figure))
+    named = sum(trace.showlegend is not False for trace in figure.data)
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
     # A few steps would else be parted into halves.
     whole = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
-    return lay_out(
-        figure,
+    return figure.update_layout(
         **layout()
         # On a narrow screen each run takes a line of the legend, above and out of the same height.
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
@@ -147,17 +145,6 @@ def _highest(figure: go.Figure) -> float:
     """Of all that is drawn, the farthest to the right; 0 where nothing is."""
     drawn = (np.asarray(trace.x, float) for trace in figure.data if trace.x is not None)
     return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in drawn), default=0.0)
-
-
-def lay_out(figure: go.Figure, **told: Any) -> go.Figure:
-    """As `update_layout`, in a quarter of its time: all at once, as plotly looks through a whole
-    figure for each change of it."""
-    if isinstance(figure, Figure) and figure.is_written:
-        return figure.update_layout(**told)
-    old = figure.layout.to_plotly_json()
-    old.pop("template", None)  # A layout without one gets that of all figures, which is large.
-    figure.layout = over(old, told)
-    return figure
 
 
 def layout() -> dict[str, Any]:

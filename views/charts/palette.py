@@ -10,9 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from urllib.parse import quote
 from zlib import crc32
 
 import pandas as pd
+
+from breakeven.views.shared.inert import Html, inert
 
 NEUTRAL = "#8f949d"
 FAINT = "rgba(138, 143, 152, 0.22)"
@@ -84,3 +87,11 @@ def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
         taken = set(looks.values())
         looks[label] = next((look for look in candidates if look not in taken), candidates[0])
     return {label: looks[label] for label in ordered}
+
+
+def run_mark(label: str, look: Look) -> Html:
+    """A run's label behind a piece of its line, so that a table is the legend of the charts."""
+    dashes = "" if look.dash == "solid" else f" stroke-dasharray='{look.dash.replace('px', '')}'"
+    line = f"<path d='M0 4H36' stroke='{look.color}' stroke-width='5'{dashes}/>"
+    picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 36 8'>{line}</svg>"
+    return f'<img class="mark" alt="" src="data:image/svg+xml,{quote(picture)}">{inert(label)}'

@@ -1,20 +1,24 @@
 """Figures of where a step's time goes: every run by classes of work, and from the baseline's step
 to a backend's, class by class."""
 
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from breakeven.storage.compiling.errors import Pass
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import axis_unit
+from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.profile.explanation import Bridge
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.finding_words import class_title
 from breakeven.views.charts.layers import layout, shortened
-from breakeven.views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
+from breakeven.views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.links import axis
 
 BETTER = KNOWN["eager"].color
 ROW_HEIGHT = 30
@@ -35,7 +39,7 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     shown = frame[(frame >= WORTH_A_COLOUR * longest).any(axis=1)]
     rest = frame.drop(index=shown.index).sum()
     factor, title = _unit(longest)
-    figure = Figure()
+    figure = go.Figure()
     by_itself = all(one.works_by_itself for one in known)
     classes = [name for name in shown.index if name != IDLE]
     for place, name in enumerate(classes):
@@ -125,3 +129,83 @@ def _signed(seconds: float) -> str:
 def _unit(longest: float) -> tuple[float, str]:
     factor, title = axis_unit("step_seconds", pd.Series([longest]))
     return factor, title
+
+
+TITLES: dict[Pass, str] = {
+    "forward": "Outputs of layers, of the model, and the loss, in the order of computing",
+    "backward": "Gradients by layer, from the first to the last; computed from right to left",
+    "weights": "Weights by layer after the optimizer's steps, from the first to the last",
+}
+FLOOR = 1e-4
+"""What is exactly right, or nearly so, stands here: a logarithm has no zero."""
+CEILING = 1e4
+"""What is beyond, and what cannot be compared at all, stands here."""
+MAX_TICKS = 14
+FEW = 2
+"""Points that no line joins: outputs and loss."""
+LIMIT = "what is allowed"
+
+
+def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
+    """`data`: as `storage.compiling.errors.placed` has it. A point for each tensor of each backend;
+    the line is what the rule allows, and what lies above it fails."""
+    mine = data[(data["part"] == part) & (data["pass"] == which)]
+    figure = go.Figure()
+    looks = run_looks(data["label"])
+    for label, run in mine.groupby("label", sort=False):
+        run = run.sort_values("place")
+        ratios = run["error_ratio"].astype(float)
+        drawn = ratios.fillna(math.inf).clip(FLOOR, CEILING)
+        look = looks[str(label)]
+        figure.add_scatter(
+            x=run["place"], y=drawn, name=str(label),
+            mode="lines+markers" if len(run) > FEW else "markers",
+            line={"color": look.color, "dash": look.dash, "width": 1},
+            marker={"color": look.color, "symbol": look.symbol, "size": 7},
+            text=[_said(row) for row in run.to_dict("records")],
+            hovertemplate="%{text}<extra></extra>",
+        )  # fmt: skip
+    names = mine.drop_duplicates("place").sort_values("place")
+    ticks = _ticks(list(names["tensor"]))
+    figure.add_hline(y=1, line={"color": BAD, "width": 1.4},
+                     annotation={"text": LIMIT, "font": {"color": BAD}})  # fmt: skip
+    figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
+    figure.update_xaxes(
+        title_text=axis("accuracy_rule", TITLES[which]),
+        tickvals=[names["place"].iloc[place] for place in ticks],
+        ticktext=[_layer(str(names["tensor"].iloc[place])) for place in ticks], tickangle=-35,
+        range=[-0.5, max(len(names) - 0.5, 0.5)], zeroline=False,
+    )  # fmt: skip
+    low = min((float(np.min(trace.y)) for trace in figure.data if len(trace.y)), default=0.1)
+    high = max((float(np.max(trace.y)) for trace in figure.data if len(trace.y)), default=1.0)
+    span = [math.log10(min(low, 0.1)) - 0.2, math.log10(max(high, 2.0)) + 0.3]
+    return figure.update_yaxes(type="log", range=span, title_text=axis("error_ratio"), dtick=1,
+                               tickformat="~g")  # fmt: skip
+
+
+def _ticks(names: list[str]) -> list[int]:
+    """Places at which another layer begins, as many as can be read."""
+    layers = [_layer(name) for name in names]
+    begins = [
+        place for place, layer in enumerate(layers) if not place or layer != layers[place - 1]
+    ]
+    every = math.ceil(len(begins) / MAX_TICKS) if begins else 1
+    return begins[::every]
+
+
+def _layer(name: str) -> str:
+    """`encoder.layer.0` of `encoder.layer.0.attention.self.query.weight`: up to the first number,
+    or the name of the module."""
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[max(0, place - 1) : place + 1])
+    return ".".join(parts[-2:-1]) or name
+
+
+def _said(row: dict[str, object]) -> str:
+    ratio = row["error_ratio"]
+    known = isinstance(ratio, float) and not math.isnan(ratio)
+    written = NUMBERS["error_ratio"].format(ratio) if known else "not comparable:"
+    verdict = "passes" if row["passed"] else "fails"
+    return f"{row['label']}, {row['quantity']}<br>{row['tensor']}<br>{written} x allowed, {verdict}"

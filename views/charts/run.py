@@ -1,5 +1,6 @@
 """Figures of a single run over its steps: times, settings, terms of the loss, gradients."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,8 @@ import plotly.graph_objects as go
 
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
-from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.palette import NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure
 
 SMALL_HEIGHT = 220
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
@@ -28,7 +28,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
 
     `frame`: label, role, step, seconds, compiled.
     """
-    figure = Figure()
+    figure = go.Figure()
     factor, title = axis_unit("step_seconds", frame["seconds"])
     frame = frame.assign(seconds=frame["seconds"] * factor)
     legend = {"showlegend": True}
@@ -58,7 +58,7 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
     finite, as fp16 has them while its scale settles, leave a gap.
     """
-    figure = Figure()
+    figure = go.Figure()
     _label, _role, look, run = next(by_run(frame))
     run = thinned(run, name)
     values = run[name].astype(float)
@@ -75,7 +75,7 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
 
     `frame`: step, name, value. What is not finite leaves a gap.
     """
-    figure = Figure()
+    figure = go.Figure()
     looks = run_looks(frame["name"])
     for name, series in frame.groupby("name", sort=False):
         series = thinned(series, "value")
@@ -136,3 +136,77 @@ def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
     low, high = np.floor(np.nanmin(logarithms)), np.ceil(np.nanmax(logarithms))
     ticks = np.arange(low, high + 1, max(1, (high - low) // 8))
     return {"tickvals": list(ticks), "ticktext": [f"10<sup>{tick:.0f}</sup>" for tick in ticks]}
+
+
+FEW = 2
+"""Runs that a mark calls by name."""
+EVENTS = {"compiled": "triangle-up", "recompiled": "diamond", "graph break": "x"}
+"""Kinds of compiler events and their symbols, from the axis upwards."""
+EVENT_NUMBERS = ("graph_breaks", "recompiles")
+"""What a figure with such marks tells beside its own numbers."""
+ROW = 0.035
+"""Height of a row of marks, as a share of the figure."""
+MAX_DETAIL = 160
+
+
+def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
+    """Marks compilations, recompilations and graph breaks at their steps, above the axis of steps.
+
+    `events`: label, step, phase, kind, count, detail. Each has the colour of its run's line and
+    says on hover what it is. They stand on an axis of their own: the figure keeps its range.
+    """
+    if events.empty:
+        return figure
+    lines = {trace.name: trace.line.color for trace in figure.data if trace.mode == "lines"}
+    colors = {label: lines.get(label, look.color)
+              for label, look in run_looks(events["label"]).items()}  # fmt: skip
+    for row, (kind, symbol) in enumerate(EVENTS.items()):
+        mine = events[events["kind"] == kind]
+        if mine.empty:
+            continue
+        figure.add_scatter(
+            x=mine["step"], y=[ROW * (row + 0.6)] * len(mine), yaxis="y2", name=kind,
+            mode="markers", text=[_event_text(event) for event in mine.to_dict("records")],
+            hovertemplate="%{text}<extra></extra>", legendgroup=kind,
+            marker={"symbol": symbol, "size": 8,
+                    "color": [colors[label] for label in mine["label"]]},
+        )  # fmt: skip
+    above = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    return figure.update_layout(yaxis2=above, showlegend=True, margin_t=36)
+
+
+def _event_text(event: dict[Any, Any]) -> str:
+    """`inductor, 2 x recompiled: 0/0: tensor 'x' size mismatch`."""
+    often = f"{event['count']:.0f} x " if event["count"] > 1 else ""
+    when = " while evaluating" if event["phase"] == "evaluating" else ""
+    what = f"{event['label']}, {often}{event['kind']}{when}"
+    detail = "" if pd.isna(event["detail"]) else str(event["detail"])
+    return f"{what}: {detail[:MAX_DETAIL]}" if detail else what
+
+
+def mark_resumptions(
+    figure: go.Figure, resumptions: pd.DataFrame, *, named: bool = True
+) -> go.Figure:
+    """Draws a vertical line where runs were resumed, with that word.
+
+    `resumptions`: label, step. `named`: whether to say which runs, as the figure shows several.
+    """
+    for step, group in resumptions.groupby("step"):
+        labels = list(dict.fromkeys(group["label"]))
+        figure.add_vline(
+            # The step of that number is the first one after it.
+            x=float(step) - 0.5,
+            line_width=1,
+            line_dash="dash",
+            line_color=NEUTRAL,
+            annotation_text=_said(labels) if named else "resumed",
+            annotation_position="top left",
+            annotation_textangle=-90,  # lines may lie close together
+            annotation_font_size=11,
+            annotation_font_color=NEUTRAL,
+        )
+    return figure
+
+
+def _said(labels: Sequence[str]) -> str:
+    return f"{', '.join(labels) if len(labels) <= FEW else f'{len(labels)} runs'} resumed"

@@ -12,7 +12,6 @@ from breakeven.views.charts import bars
 from breakeven.views.charts.layers import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
 from breakeven.views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure, traces_of
 
 MAX_NAMED_CELLS = 15
 """Classes up to which a confusion matrix has its numbers in it."""
@@ -31,7 +30,7 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: step, split, compiled, value. The compiled model's line is dashed, its marks are rings
     around those of the same weights without a compiler: where they agree, one lies in the other.
     """
-    figure = Figure()
+    figure = go.Figure()
     legend = {"showlegend": True}
     for (split, compiled), group in frame.groupby(["split", "compiled"], sort=False):
         look = SPLITS.get(str(split), UNKNOWN_SPLIT)
@@ -45,7 +44,7 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
         )  # fmt: skip
         if compiled:  # said once for all splits
             legend = {"showlegend": False}
-    named = sum(trace.get("showlegend") is not False for trace in traces_of(figure))
+    named = sum(trace.showlegend is not False for trace in figure.data)
     return _score_axis(figure, name).update_layout(height=SCORE_HEIGHT + LEGEND_LINE * named)
 
 
@@ -73,7 +72,7 @@ def scores_of_runs(
     `frame`: label, role, epoch, step, value of one number on one split. `over`: another column, and
     number of the registry, to stand below.
     """
-    figure = Figure()
+    figure = go.Figure()
     over = over or ("step" if frame.duplicated(["label", "epoch"]).any() else "epoch")
     layers = layers_of(frame)
     for label, _role, look, run in by_run(frame):

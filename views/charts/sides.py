@@ -17,7 +17,6 @@ from breakeven.views.charts.layers import (
 )
 from breakeven.views.charts.palette import KNOWN, NEUTRAL, Look
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT = 30
 LOOKS: dict[str, Look] = dict(
@@ -30,7 +29,7 @@ LOOKS: dict[str, Look] = dict(
 
 def losses(frame: pd.DataFrame) -> go.Figure:
     """Training loss over steps, a line for each side. `frame`: letter, step, loss."""
-    figure = Figure()
+    figure = go.Figure()
     window = smoothing_window(frame)
     for letter, run in frame.groupby("letter", sort=True):
         line = line_style(LOOKS[str(letter)])
@@ -46,7 +45,7 @@ def losses(frame: pd.DataFrame) -> go.Figure:
 
 def speedups(sides: Sequence[Side]) -> go.Figure:
     """A dot and its interval per backend and side, all on one axis, beside 1."""
-    figure, names = Figure(), labels(sides)
+    figure, names = go.Figure(), labels(sides)
     for side in sides:
         look = LOOKS[side.letter]
         found = [(label, one.speedup) for label in names if (one := side.result(label))]

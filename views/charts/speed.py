@@ -11,7 +11,6 @@ from breakeven.views.charts.bars import per_run
 from breakeven.views.charts.layers import by_run, line_style, over_steps
 from breakeven.views.charts.palette import FAINT, NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT = 58
 
@@ -24,7 +23,7 @@ def speedups(
 
     `ratios`: label, process, round, speedup, of `storage.comparison.rounds`.
     """
-    figure = Figure()
+    figure = go.Figure()
     shown = [result for result in results if result.speedup is not None]
     looks = run_looks(result.label for result in results)
     medians = ratios.groupby(["label", "process"], sort=False)["speedup"].median()
@@ -78,7 +77,7 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
 
     `ratios`: label, role, process, round, speedup.
     """
-    figure = Figure()
+    figure = go.Figure()
     in_order = ratios.rename(columns={"round": "step"})
     for label, _role, look, run in by_run(in_order):
         for number, (_, process) in enumerate(run.groupby("process")):

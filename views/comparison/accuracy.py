@@ -15,7 +15,7 @@ from breakeven.storage.comparison.correctness import Check, Outcome, checks, jud
 from breakeven.storage.compiling.errors import Growth, Pass, growths, placed
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.views.charts import tensors as tensor_charts
+from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.parts.tables import show_table

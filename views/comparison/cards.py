@@ -16,7 +16,7 @@ from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts import speed as speed_charts
-from breakeven.views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import device_panel
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
 from breakeven.views.parts.cards import Card, Draw

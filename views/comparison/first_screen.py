@@ -9,8 +9,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.views.charts.palette import Look, run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard
 from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts.downloads import show_card

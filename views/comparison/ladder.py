@@ -13,9 +13,8 @@ from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.ladder import SAID, findings
 from breakeven.storage.terminal.parity_words import parity_text
-from breakeven.views.charts import ladder as ladder_charts
-from breakeven.views.charts.palette import run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts import bars as ladder_charts
+from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import scrolled, verdict_word, with_interval
 from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.parts.cards import Card

@@ -12,7 +12,7 @@ from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
-from breakeven.views.charts.marks import mark_resumptions
+from breakeven.views.charts.run import mark_resumptions
 from breakeven.views.parts import compiling, device_now, run_rows
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import show_card

@@ -6,8 +6,7 @@ import pandas as pd
 
 from breakeven.storage.comparison.compile_phases import PHASES
 from breakeven.storage.compiling.expected_phases import PhaseTimes
-from breakeven.views.charts.palette import COLORS, run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import COLORS, run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import anchor_html

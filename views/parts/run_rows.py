@@ -11,8 +11,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.views.charts.palette import run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html
 from breakeven.views.shared.links import anchor_html

@@ -9,7 +9,7 @@ from typing import Any
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Group, groups
-from breakeven.views.charts import suites as suite_charts
+from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.parts.cards import Card
 from breakeven.views.report import elements
 from breakeven.views.report.content import Content, Table

@@ -18,7 +18,7 @@ from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiling import same_text
-from breakeven.views.charts import timeline as timeline_charts
+from breakeven.views.charts import compiling as timeline_charts
 from breakeven.views.comparison.leaderboard import scrolled
 from breakeven.views.parts.downloads import chart_card, csv_button
 from breakeven.views.parts.tables import of_run, show_table

@@ -11,7 +11,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
-from breakeven.views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.parts.cards import Draw
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.tables import of_run

@@ -13,8 +13,7 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.terminal.difference import SHOWN, beside, difference_text, number_rows
-from breakeven.views.charts.palette import run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import (
     cell,
     scrolled,

@@ -15,7 +15,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.difference import WHY, obstacles
 from breakeven.views.charts import sides as side_charts
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import run_mark
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.expected import expect_parts
 from breakeven.views.parts.exports import Origin, files_of, slug

@@ -9,8 +9,7 @@ from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.suite.groups import Outcome
-from breakeven.views.charts.palette import run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
 from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.shared.inert import Html, inert

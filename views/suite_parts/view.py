@@ -14,7 +14,7 @@ from breakeven.storage.suite.groups import Outcome, groups
 from breakeven.storage.suite.regressions import Against, against
 from breakeven.storage.terminal.device_words import doubt_words
 from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditions
-from breakeven.views.charts import suites as suite_charts
+from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.parts import exchange
 from breakeven.views.parts.downloads import chart_card, table_downloads

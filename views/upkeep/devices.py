@@ -19,7 +19,7 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.devices import noisy_words, verdict, worsening_words
-from breakeven.views.charts.device import device_history
+from breakeven.views.charts.trend import device_history
 from breakeven.views.library.filling import tell_pending, watch
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.exports import Origin, files_of

@@ -8,8 +8,7 @@ import streamlit as st
 from breakeven.runner.texts import duration
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.views.charts.palette import run_looks
-from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.pace import keeping_up

@@ -7,7 +7,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.compiling.errors import Growth, growths, placed
 from breakeven.storage.index.store import Store
-from breakeven.views.charts.tensors import CEILING, FLOOR, errors
+from breakeven.views.charts.profile import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID
 

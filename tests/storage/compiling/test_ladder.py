@@ -15,7 +15,7 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.ladder import findings, ladder_report
-from breakeven.views.charts.ladder import waterfall
+from breakeven.views.charts.bars import waterfall
 from breakeven.views.comparison.ladder import table_html
 from tests.helpers.correctness_journals import record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
