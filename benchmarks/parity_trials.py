@@ -1,6 +1,6 @@
 """How often parity calls correct backends broken, and whether it catches every planted fault.
 
-Run from the project's root: `make parity-trials`, or
+Run from the project's root:
 `.venv/bin/python -m benchmarks.parity_trials [folder [first seed [number for each workload ...]]]`
 
 Each experiment has a seed of its own (weights, samples, their order, dropout) and trains baseline,

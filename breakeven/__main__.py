@@ -6,8 +6,7 @@ Each part is imported when it is asked for: a GPU machine may have neither DuckD
 import sys
 from importlib.util import find_spec
 
-from breakeven.runner.commands.stored import STORED
-from breakeven.runner.commands.terminal import ends_quietly
+from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly, renamed
 
 NEEDS_DUCKDB = (
     "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
@@ -18,19 +17,21 @@ BAD_INPUT = 2
 
 def main() -> int:
     """Runs what the command line asks for; returns the exit status."""
-    command = sys.argv[1] if len(sys.argv) > 1 else None
-    if command is None:
+    if len(sys.argv) == 1:
         from breakeven.serve import main as serve
 
         serve()
         return 0
-    if command in STORED:
+    arguments, hints = renamed(sys.argv[1:])
+    command = arguments[0]
+    if command in STORED and NEEDS_NO_DATABASE not in arguments:
         if find_spec("duckdb") is None:
             sys.stderr.write(f"{NEEDS_DUCKDB.format(command)}.\n")
             return BAD_INPUT
         from breakeven.storage.__main__ import main as read
 
-        return read()
+        sys.stderr.writelines(f"{hint}\n" for hint in hints)
+        return read(arguments)
     from breakeven.runner.commands.cli import main as run
 
     return run()

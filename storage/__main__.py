@@ -2,21 +2,20 @@
 
     breakeven show EXPERIMENT [--json]
     breakeven show SUITE_RUN [--against EARLIER]
-    breakeven explain EXPERIMENT [--json]
+    breakeven explain EXPERIMENT [--json | --ladder]
     breakeven list [WORD...]
     breakeven trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
-    breakeven difference EXPERIMENT EXPERIMENT...
-    breakeven ladder EXPERIMENT
-    breakeven compile-diff RUN RUN
-    breakeven report EXPERIMENT... --output report.html
+    breakeven diff EXPERIMENT EXPERIMENT...
+    breakeven diff RUN RUN
+    breakeven export EXPERIMENT... --output report.html
     breakeven export EXPERIMENT --format harness-performance-csv --output FILE
     breakeven import FILE...
     breakeven team status|ingest|upkeep|rebuild|reset
 
 `explain` says why each backend is faster or slower than the baseline, by what its kernels took.
-`report` writes experiments, or a suite run, whole into one HTML file, which `import` takes
-in again, as it does archives of run folders; `export` and `import` also speak the formats of
-PyTorch's own benchmarks (docs/exchange.md). Their exit status is 0, or 2 for bad input.
+`export` writes experiments, or a suite run, whole into one HTML file, which `import` takes in
+again, as it does archives of run folders; both also speak the formats of PyTorch's own benchmarks
+(docs/exchange.md). Their exit status is 0, or 2 for bad input.
 
 Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
@@ -45,9 +44,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from breakeven.runner.commands.conditions import add_fail_if
+from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly
 from breakeven.runner.commands.filters import add_list_options
-from breakeven.runner.commands.stored import STORED
-from breakeven.runner.commands.terminal import ends_quietly
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands
@@ -100,37 +98,36 @@ def parser() -> argparse.ArgumentParser:
     showing = add("show", commands.show)
     showing.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
     showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
-    exporting = add("export", commands.export)
-    climbing = add("ladder", commands.print_ladder)
     explaining = add("explain", commands.print_explanation)
-    for command in (explaining, exporting, climbing):
-        orders = "id of the experiment" + (", or of a suite run" if command is exporting else "")
-        command.add_argument("experiment", help=orders)
+    explaining.add_argument("experiment", metavar="EXPERIMENT", help="its id, as `list` has it")
+    text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"
+    explaining.add_argument("--ladder", action="store_true", help=text)
     for command in (showing, explaining):
         command.add_argument("--json", action="store_true", help="print JSON (docs/exchange.md)")
     add_fail_if(showing)
-    exporting.add_argument("--format", choices=list(FORMATS), required=True)
-    exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
-    differing = add("compile-diff", commands.print_compile_difference)
-    for name in ("run", "other"):
-        differing.add_argument(name, metavar="RUN", help="EXPERIMENT.LABEL, as its folder is named")
-    listing = add("list", commands.print_list, "list experiments and what they came to")
+    exporting = add("export", commands.export)
+    text = "ids of experiments or of suite runs; for a format of PyTorch one"
+    exporting.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=text)
+    exporting.add_argument(
+        "--format", choices=[commands.HTML, *FORMATS], default=commands.HTML,
+        help="a whole report (the default), or a format of PyTorch's benchmarks",
+    )  # fmt: skip
+    exporting.add_argument("-o", "--output", type=Path, required=True, metavar="FILE",
+                           help="a report must end in .html")  # fmt: skip
+    listing = add("list", commands.print_list)
+    listing.add_argument(NEEDS_NO_DATABASE, action="store_true",
+                         help="how the runs of all experiments stand; takes no filter")  # fmt: skip
     telling = add("trend", commands.print_trend)
     for command in (listing, telling):
         add_list_options(command)
     trend_report.add_trend_options(telling)
-    text = "tell of every device that experiments ran on, and which became noisy or slow"
-    add("devices", commands.print_devices, text).add_argument(
+    add("devices", commands.print_devices).add_argument(
         "--json", action="store_true", help="print JSON"
     )
-    add("difference", commands.print_difference).add_argument(
-        "experiments", nargs="+", metavar="EXPERIMENT", help="id, as `list` has it"
+    text = "ids of experiments; or two runs, EXPERIMENT.LABEL, as their folders are named"
+    add("diff", commands.print_difference).add_argument(
+        "sides", nargs="+", metavar="EXPERIMENT|RUN", help=text
     )
-    writing = add("report", commands.write_report)
-    writing.add_argument("experiments", nargs="+", metavar="EXPERIMENT",
-                         help="ids of experiments or of suite runs")  # fmt: skip
-    writing.add_argument("-o", "--output", type=Path, required=True, metavar="FILE",
-                         help="must end in .html")  # fmt: skip
     importing = add("import", commands.import_files)
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
     team = add("team", commands.work_on_team_store)

@@ -49,6 +49,7 @@ from breakeven.storage.terminal.ladder import NO_LADDER, ladder_report
 from breakeven.storage.terminal.report import brought_text, caches_report, report
 
 EXAMPLES = PACKAGE / "examples"
+HTML = "html"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 
@@ -92,8 +93,14 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Why each backend is faster or slower."""
+    """Why each backend is faster or slower; of a ladder, which stage is at fault."""
     with open_store(data_dir) as store:
+        if options.ladder:
+            climbed = find_ladder(store, options.experiment)
+            if climbed is None:
+                raise StoreError(NO_LADDER.format(options.experiment))
+            print(ladder_report(climbed))  # noqa: T201
+            return 0
         found = explain(store, options.experiment)
     print(explanation_json(found) if options.json else explain_report(found))  # noqa: T201
     return 0
@@ -137,22 +144,14 @@ def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Experiments held against each other."""
+    """Experiments compared with the first; of two runs, what the compiler did otherwise."""
+    if all("." in side for side in options.sides):
+        return print_compile_difference(data_dir, options.sides)
     with open_store(data_dir) as store:
-        sides = load_sides(store, options.experiments)
+        sides = load_sides(store, options.sides)
         if len(sides) < 2:
             raise StoreError("a difference needs two experiments at least")
         print(difference_report(sides, scalings(store, sides)))  # noqa: T201
-    return 0
-
-
-def print_ladder(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Which stage of the compiler fails, computes wrongly or loses time."""
-    with open_store(data_dir) as store:
-        found = find_ladder(store, options.experiment)
-    if found is None:
-        raise StoreError(NO_LADDER.format(options.experiment))
-    print(ladder_report(found))  # noqa: T201
     return 0
 
 
@@ -163,10 +162,12 @@ def print_replay(store: Store, options: argparse.Namespace) -> int:
     return replay_report.exit_status(found)
 
 
-def print_compile_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
+def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
     """What the compiler did otherwise in one run than in another."""
+    if len(runs) != 2:
+        raise StoreError("what the compiler did is compared of two runs, EXPERIMENT.LABEL each")
     with open_store(data_dir) as store:
-        one, other = (load_compiled(store, run) for run in (options.run, options.other))
+        one, other = (load_compiled(store, run) for run in runs)
         kept = [kept_of(store, run.record) for run in (one, other)]
     code = [name for name, _ in code_difference(*kept)] if all(kept) else []
     print(compile_report(one, other, code))  # noqa: T201
@@ -187,11 +188,17 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
 
 
 def export(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Writes an experiment, or a suite run, in a format of PyTorch's benchmarks."""
+    """Writes experiments whole into one file, or an experiment or a suite run in a format of
+    PyTorch's benchmarks."""
+    if options.format == HTML:
+        return write_report(data_dir, options)
+    if len(options.experiments) > 1:
+        raise StoreError(f"--format {options.format} takes one experiment or suite run")
+    (experiment,) = options.experiments
     with open_store(data_dir) as store:
-        is_suite = options.experiment in set(queries.list_suite_runs(store)["suite_run"])
+        is_suite = experiment in set(queries.list_suite_runs(store)["suite_run"])
         formats = SUITE_FORMATS if is_suite else FORMATS
-        text = formats[options.format](store, options.experiment)
+        text = formats[options.format](store, experiment)
     options.output.write_text(text)
     if options.format in NOTES:
         print(f"note: {NOTES[options.format]}", file=sys.stderr)  # noqa: T201

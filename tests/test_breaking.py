@@ -1,4 +1,4 @@
-"""A small part of `make faults`: each fault that needs no torch, once, at a moment of its own."""
+"""A small part of `benchmarks.breaking`: each fault that needs no torch, once, at its own moment."""
 
 import json
 import os

@@ -90,7 +90,7 @@ def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
     # Of so small a network Dynamo's guards cost time as well, which is no fault.
     named = ladder.costliest if kind == "loses" else ladder.first(kind)
     assert named is not None and named.result.label == rung
-    assert main(["ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0
+    assert main(["explain", "--ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     words = {
         "fails": "that fails",

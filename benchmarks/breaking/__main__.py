@@ -1,4 +1,4 @@
-"""Breaks real processes at random moments, and writes down what it cost: `make faults`.
+"""Breaks real processes at random moments, and writes down what it cost.
 
     .venv/bin/python -m benchmarks.breaking [--times N] [--real-times N] [--jobs N] [--seconds N]
         [--share 1/4] [--device cuda:0] [--seed N] [--only WORD] --records FILE.jsonl

@@ -1,4 +1,4 @@
-"""Values and orders of events that nobody thought of, drawn for as long as one likes: `make fuzz`.
+"""Values and orders of events that nobody thought of, drawn for as long as one likes.
 
     .venv/bin/python -m benchmarks.breaking.fuzz [--budget SECONDS] [--seed N]
 

@@ -1,4 +1,4 @@
-"""Plays histories of the supervisor's protocol: `make histories`.
+"""Plays histories of the supervisor's protocol: `python -m benchmarks.simulation`.
 
     .venv/bin/python -m benchmarks.simulation [--histories N] [--seed TEXT] [--first N]
                                               [--jobs N] [--seconds N] [--only N] [--write FILE]

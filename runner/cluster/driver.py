@@ -44,7 +44,7 @@ QUEUE_SECONDS = 2.0
 """How often the queue is gone through."""
 OVER_SEVERAL = (
     "no machine of a cluster is called to a run over several machines yet; queue it without --ray "
-    "or --slurm, and have `breakeven join` run on the others (docs/several-devices.md)"
+    "or --slurm, and have `breakeven supervise --join` run on the others (docs/several-devices.md)"
 )
 
 

@@ -1,73 +1,112 @@
-"""What a CI gate refuses: the conditions of `--fail-if`, read before anything runs.
+"""Conditions as people write them: `slower`, `compile>60`, `speedup>1.2`.
 
-`storage/terminal/gate.py` judges them, `docs/ci-gate.md` defines them.
+The gates of `show`, `compare` and `trend` take lists of them (`--fail-if`), and words by which
+lists are searched may be conditions. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
+`storage/library/filters.py` judge them; `docs/ci-gate.md` defines those of the gates.
 """
 
 import argparse
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from breakeven.runner.specs.options import split_at_commas
+from breakeven.runner.specs.values import nearest, split_at_commas
 
-VERDICTS = ("slower", "parity", "accuracy")
-"""Conditions that are a verdict; the fourth, compile, has a limit."""
-COMPILE = "compile"
-METAVAR = "slower|parity|accuracy|'compile>SECONDS'"
-HELP = (
+
+class Limit(NamedTuple):
+    """The limit of a condition."""
+
+    example: str
+    is_needed: bool = True
+    below: float = math.inf
+
+
+COMPARED = re.compile(r"([a-z-]+)\s*([<>])\s*(.*)", re.DOTALL)
+GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60")}
+"""Conditions about the backends of an experiment; the limit of `compile` is in seconds."""
+GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'"
+GATE_HELP = (
     "exit with status 5, and say why, if a backend is slower than the baseline; if its parity is "
     "broken or could not be shown; if its final accuracy is worse or could not be compared; if its "
     "compile latency exceeds a limit (in quotes: the shell takes > for itself). Several are joined "
-    "by commas or given one by one. Of the other statuses 0, 1 and 2 remain: see docs/ci-gate.md"
+    "by commas or given one by one (docs/ci-gate.md)"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One of `VERDICTS`, or `compile` with its limit."""
+    """A word, or a number that is above or below a limit."""
 
     name: str
-    limit_seconds: float | None = None
+    above: bool = True
+    limit: float | None = None
 
     def __str__(self) -> str:
         """As it was written on the command line."""
-        return self.name if self.limit_seconds is None else f"{self.name}>{self.limit_seconds:.15g}"
+        if self.limit is None:
+            return self.name
+        return f"{self.name}{'>' if self.above else '<'}{self.limit:.15g}"
 
 
-def parse_conditions(text: str) -> list[Condition]:
-    """The conditions that a text such as `slower,compile>60` holds; raises ValueError."""
-    conditions = [_parse(part) for part in split_at_commas(text)]
+def parse_condition(text: str) -> Condition | None:
+    """The condition that a text is, with or without a limit; None for a sign without a number."""
+    compared = COMPARED.fullmatch(text)
+    if compared is None:
+        return Condition(name=text)
+    name, sign, limit = compared.groups()
+    try:
+        number = float(limit.removesuffix("%"))
+    except ValueError:
+        return None
+    return Condition(name=name, above=sign == ">", limit=number) if math.isfinite(number) else None
+
+
+def parse_conditions(
+    text: str, known: Mapping[str, Limit | None] = GATE, metavar: str = GATE_METAVAR
+) -> list[Condition]:
+    """The conditions that a text such as `slower,compile>60` holds; raises `ValueError`.
+
+    `known`: which there are, and whether they have a limit; `metavar` lists them.
+    """
+    offered = metavar.replace("|", ", ")
+    conditions = [_known(part, known, offered) for part in split_at_commas(text)]
     if not conditions:
-        raise ValueError(f"no condition is given; choose from {METAVAR.replace('|', ', ')}")
+        raise ValueError(f"no condition is given; choose from {offered}")
     return conditions
 
 
-def add_fail_if(parser: argparse.ArgumentParser) -> None:
+def add_fail_if(
+    parser: argparse.ArgumentParser,
+    known: Mapping[str, Limit | None] = GATE,
+    metavar: str = GATE_METAVAR,
+    help: str = GATE_HELP,
+) -> None:
     """Adds `--fail-if` to a command; `fail_if` is then a list of conditions, maybe empty."""
+
+    def read(text: str) -> list[Condition]:
+        try:
+            return parse_conditions(text, known, metavar)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
     parser.add_argument(
-        "--fail-if", action="extend", type=_parse_argument, default=[], metavar=METAVAR, help=HELP
+        "--fail-if", action="extend", type=read, default=[], metavar=metavar, help=help
     )
 
 
-def _parse_argument(text: str) -> list[Condition]:
-    try:
-        return parse_conditions(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _parse(text: str) -> Condition:
-    name, above, limit = (part.strip() for part in text.partition(">"))
-    if name in VERDICTS and not above:
+def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condition:
+    name = re.split("[<>]", text)[0].strip()
+    limit = known.get(name)
+    if name not in known or "<" in text or (limit is None and name != text):
+        raise ValueError(f"{text!r} is no condition; choose from {offered}{nearest(name, known)}")
+    condition = parse_condition(text)
+    if limit is None or (name == text and not limit.is_needed):
         return Condition(name=name)
-    if name != COMPILE:
-        raise ValueError(f"{text!r} is no condition; choose from {METAVAR.replace('|', ', ')}")
-    try:
-        seconds = float(limit)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
+    if condition is None or condition.limit is None or not 0 <= condition.limit < limit.below:
         raise ValueError(
-            f"{text!r} has no limit; write 'compile>60' for 60 seconds, in quotes, because the "
-            "shell takes > for itself"
+            f"{text!r} has no limit; write '{name}>{limit.example}', in quotes, because the shell "
+            "takes > for itself"
         )
-    return Condition(name=name, limit_seconds=seconds)
+    return condition

@@ -5,9 +5,13 @@
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
+
+from breakeven.runner.commands.conditions import Condition, parse_condition
+from breakeven.runner.commands.options import said
+from breakeven.runner.specs.values import nearest
 
 FACETS = {
     "state": "how it stands: queued, running, finished, failed, ...",
@@ -41,16 +45,7 @@ COMPUTED = ("verdict", "parity")
 SORTS = ("when", "name", "state", "model", "device", "torch", *NUMBERS)
 Archived = Literal["no", "yes", "only"]
 TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
-COMPARISON = re.compile(r"([a-z]+)([<>])(.*)")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """`speedup>1.2`."""
-
-    name: str
-    above: bool
-    number: float
+COMPARISON = re.compile(r"([a-z]+)[<>](.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +55,7 @@ class Terms:
     wanted: tuple[str, ...] = ()
     """All of them are in the texts of an experiment, whether large or small letters."""
     unwanted: tuple[str, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +87,11 @@ def parse_terms(text: str) -> Terms:
     """Takes a text apart; raises ValueError for a comparison that makes no sense."""
     wanted: list[str] = []
     unwanted: list[str] = []
-    comparisons: list[Comparison] = []
+    comparisons: list[Condition] = []
     for minus, phrase, word in TERM.findall(text):
         compared = COMPARISON.fullmatch(word) if word and not minus else None
         if compared is not None:
-            comparisons.append(_comparison(*compared.groups()))
+            comparisons.append(_comparison(word))
         elif phrase or word:
             (unwanted if minus else wanted).append((phrase or word).casefold())
     return Terms(wanted=tuple(wanted), unwanted=tuple(unwanted), comparisons=tuple(comparisons))
@@ -113,14 +108,14 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     """Adds what `read_filter` reads, and how to write what was found."""
     numbers = ", ".join(f"{name} ({text})" for name, text in NUMBERS.items())
     parser.add_argument(
-        "words", nargs="*", metavar="WORD", type=_said(_check_term),
+        "words", nargs="*", metavar="WORD", type=said(_check_term),
         help="words that an experiment has in its texts, all of them; -word (after --) for one it "
         f"has not; 'speedup>1.2' for numbers: {numbers}",
     )  # fmt: skip
     add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
                         help="whether what was put away is listed, too (default: no)")  # fmt: skip
-    parser.add_argument("--sort", type=_said(check_sort), default="-when", metavar="[-]NAME",
+    parser.add_argument("--sort", type=said(check_sort), default="-when", metavar="[-]NAME",
                         help=f"one of {', '.join(SORTS)}; - for the largest first; write "
                         "--sort=-speedup (default: -when)")  # fmt: skip
     written = parser.add_mutually_exclusive_group()
@@ -160,13 +155,15 @@ def filter_arguments(asked: Filter) -> list[str]:
     return [*facets, *others, *first, *words]
 
 
-def _comparison(name: str, sign: str, limit: str) -> Comparison:
+def _comparison(word: str) -> Condition:
+    name, _, limit = re.split("([<>])", word, maxsplit=1)
     if name not in NUMBERS:
-        raise ValueError(f"{name!r} is no number of a list; choose from {', '.join(NUMBERS)}")
-    try:
-        return Comparison(name, sign == ">", float(limit))
-    except ValueError:
-        raise ValueError(f"{limit!r} after {name}{sign} is no number") from None
+        raise ValueError(f"{name!r} is no number of a list; choose from {', '.join(NUMBERS)}"
+                         f"{nearest(name, NUMBERS)}")  # fmt: skip
+    condition = parse_condition(word)
+    if condition is None:
+        raise ValueError(f"{limit!r} after {word.removesuffix(limit)} is no number")
+    return condition
 
 
 def _quoted(word: str) -> str:
@@ -177,15 +174,3 @@ def _quoted(word: str) -> str:
 def _check_term(text: str) -> str:
     parse_terms(_quoted(text))
     return text
-
-
-def _said(check: Callable[[str], str]) -> Callable[[str], str]:
-    """Lets argparse say what the ValueError of a check says."""
-
-    def checks(text: str) -> str:
-        try:
-            return check(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checks

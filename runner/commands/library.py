@@ -1,18 +1,33 @@
-"""Commands on experiments that are there: label, archive, delete, restore,
-empty-trash, free, retain."""
+"""Commands on experiments that are there: list --runs, label, delete, clean, cancel; and who did
+what: audit."""
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
+from breakeven.runner.commands.entry import STORED
+from breakeven.runner.commands.filters import (
+    FACETS,
+    Filter,
+    add_facets,
+    filter_arguments,
+    read_facets,
+)
+from breakeven.runner.commands.options import said
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
-from breakeven.runner.folders import library
+from breakeven.runner.folders import audit, library
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import Labels
+from breakeven.runner.folders.queue import cancel, damages, find_experiment, listed
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, Labels
+from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
@@ -22,7 +37,8 @@ OVER_BUDGET = 1
 
 def add_library_commands(add: Add) -> None:
     """Adds the commands, each for any number of experiments."""
-    label = add("label", _label, "give experiments a name, tags and notes; prints what they have")
+    text = "give experiments a name, tags and notes, or put them away; prints what they have"
+    label = add("label", _label, text)
     label.add_argument(
         "--name", help="what it is called from now on; '' for what it was launched as"
     )
@@ -30,26 +46,38 @@ def add_library_commands(add: Add) -> None:
         label.add_argument(option, action="append", default=[], metavar="TAG",
                            help=f"{text}; can be given several times")  # fmt: skip
     label.add_argument("--notes", help="Markdown; replaces the notes that are there")
-    archive = add("archive", _archive, "put experiments away: lists leave them out")
-    archive.add_argument("--undo", action="store_true", help="take them out again")
-    days = library.TRASH_DAYS
-    delete = add("delete", _delete, f"move experiments to the trash, for {days} days at least")
-    restore = add("restore", _restore, "bring deleted experiments back; of none, list the trash")
-    free = add("free", _free, "remove the checkpoints of experiments for good; results stay")
-    free.add_argument("--artifacts", action="store_true",
-                      help="all other files that runs wrote beside their journal, too")  # fmt: skip
-    for command in (label, archive, delete, restore, free):
-        many = "*" if command is restore else "+"
+    text = "put them away, so that lists leave them out, or take them out again"
+    label.add_argument("--archive", action=argparse.BooleanOptionalAction, help=text)
+    text = f"move experiments to the trash, for {library.TRASH_DAYS} days at least, or back"
+    delete = add("delete", _delete, text)
+    text = "bring deleted experiments back; of none, list the trash"
+    delete.add_argument("--undo", action="store_true", help=text)
+    text = (
+        "free disk space: removes the checkpoints of experiments for good, or what was deleted, or "
+        "what a budget leaves no room for; results stay"
+    )
+    clean = add("clean", _clean, text)
+    text = "of experiments: all other files that runs wrote with their journal, too"
+    clean.add_argument("--artifacts", action="store_true", help=text)
+    clean.add_argument("--trash", action="store_true", help="remove for good what was deleted")
+    clean.add_argument("--budget", type=said(parse_size), metavar="SIZE",
+                       help="keep the data folder within 500MB, 20GB or 1TB: removes what was "
+                       "deleted, then checkpoints, then artifacts")  # fmt: skip
+    clean.add_argument("--dry-run", action="store_true", help="of a budget: say what would go")
+    for command in (label, delete, clean):
         command.add_argument(
-            "experiments", nargs=many, metavar="EXPERIMENT", help="its id, as `list` has it"
-        )
+            "experiments", nargs="+" if command is label else "*", metavar="EXPERIMENT",
+            help="its id, as `list` has it",
+        )  # fmt: skip
         command.usage = f"{command.usage} EXPERIMENT..."
-    retain = add("retain", _retain, "keep the data folder within a budget of disk space: removes "
-                 "what was deleted, then checkpoints, then artifacts; results stay")  # fmt: skip
-    retain.add_argument("--budget", type=_bytes, required=True, metavar="SIZE",
-                        help="as 500MB, 20GB or 1TB")  # fmt: skip
-    retain.add_argument("--dry-run", action="store_true", help="say what would go")
-    add("empty-trash", _empty_trash, "remove for good what was deleted")
+    text = "stop experiments: those with these ids, and all that a filter finds, as in `list`"
+    add_cancel_options(add("cancel", cancel_many, text))
+    text = "list who did what: starts, stops, deletions, uploads, settings"
+    add_audit_options(add("audit", show_audit, text))
+    listing = add("list", print_status, STORED["list"])
+    text = "how the runs of all experiments stand; reads no database"
+    listing.add_argument("--runs", action="store_true", required=True, help=text)
+    add_runs_options(listing)
 
 
 def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -57,21 +85,15 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
         after = before.tagged(options.tag, options.untag)
         if options.name is not None:
             after = replace(after, name=options.name or None)
+        if options.archive is not None:
+            after = replace(after, archived=options.archive)
         return after if options.notes is None else replace(after, notes=options.notes)
 
     def one(experiment_id: str) -> str:
         labels = library.change_labels(data_dir, experiment_id, change)
         tags = " ".join(f"#{printable(tag)}" for tag in labels.tags)
-        return "  ".join(filter(None, [printable(labels.name or ""), tags])) or "no name, no tags"
-
-    return each(options.experiments, one)
-
-
-def _archive(data_dir: DataDir, options: argparse.Namespace) -> int:
-    def one(experiment_id: str) -> str:
-        put_away = partial(replace, archived=not options.undo)
-        library.change_labels(data_dir, experiment_id, put_away)
-        return "in lists again" if options.undo else "archived; `archive --undo` takes it out again"
+        parts = [printable(labels.name or ""), tags, "archived" if labels.archived else ""]
+        return "  ".join(filter(None, parts)) or "no name, no tags"
 
     return each(options.experiments, one)
 
@@ -79,22 +101,36 @@ def _archive(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
         library.delete(data_dir, experiment_id)
-        return f"in the trash; `breakeven restore {experiment_id}` brings it back"
+        return f"in the trash; `breakeven delete --undo {experiment_id}` brings it back"
 
+    if options.undo:
+        return _restore(data_dir, options.experiments)
+    if not options.experiments:
+        raise RunnerError("delete names no experiment: give the ids that `breakeven list` has")
     return each(options.experiments, one)
 
 
-def _restore(data_dir: DataDir, options: argparse.Namespace) -> int:
+def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
     def one(experiment_id: str) -> str:
         library.restore(data_dir, experiment_id)
         return "restored"
 
-    if options.experiments:
-        return each(options.experiments, one)
+    if ids:
+        return each(ids, one)
     for found in library.trash(data_dir):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.deleted))
         _print(f"{printable(found.experiment_id)}  deleted {when}  {printable(found.name)}")
     return 0
+
+
+def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
+    asked = [bool(options.experiments), options.trash, options.budget is not None]
+    if sum(asked) != 1:
+        raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE")
+    if options.trash:
+        _print(f"{library.empty_trash(data_dir)} experiments removed for good")
+        return 0
+    return _retain(data_dir, options) if options.budget is not None else _free(data_dir, options)
 
 
 def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -103,11 +139,6 @@ def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
         return f"{freed / 2**20:,.1f} MiB freed"
 
     return each(options.experiments, one)
-
-
-def _empty_trash(data_dir: DataDir, options: argparse.Namespace) -> int:
-    _print(f"{library.empty_trash(data_dir)} experiments removed for good")
-    return 0
 
 
 def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -124,13 +155,6 @@ def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0 if found.is_enough else OVER_BUDGET
 
 
-def _bytes(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
     """Acts on each, whatever becomes of the others; 2 if one was refused."""
     status = 0
@@ -141,6 +165,112 @@ def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
             sys.stderr.write(f"{printable(experiment_id)}: {error}\n")
             status = BAD_INPUT
     return status
+
+
+def add_cancel_options(parser: argparse.ArgumentParser) -> None:
+    """Adds which experiments."""
+    text = "its id, as `list` has it"
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=text)
+    text = "all that go on and have these words, as `list WORDS` finds them"
+    parser.add_argument("--text", default="", metavar="WORDS", help=text)
+    add_facets(parser)
+    parser.usage = f"{parser.usage} [EXPERIMENT...]"
+
+
+def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Stops those with these ids, and those that go on and that the filter finds, which `list` with
+    the same options lists before. 2 if one of them was refused; raises `RunnerError`."""
+    asked = Filter(text=options.text, facets=read_facets(options))
+    if not options.experiments and asked == Filter():
+        chosen = ", ".join(f"--{name}" for name in ("text", *FACETS))
+        raise RunnerError(f"cancel names no experiment: give its id, or choose by {chosen}")
+    found = [] if asked == Filter() else _found(data_dir, asked)
+
+    def one(experiment_id: str) -> str:
+        experiment = find_experiment(data_dir, experiment_id)
+        cancel(experiment)
+        return f"is asked to stop ({printable(experiment.spec.name)})"
+
+    names = [*dict.fromkeys([*options.experiments, *found])]
+    if not names:
+        sys.stdout.write("no experiment that goes on is like that\n")
+    return each(names, one)
+
+
+def _found(data_dir: DataDir, asked: Filter) -> list[str]:
+    """Ids of the experiments of this data folder that go on and that `list` would list."""
+    if find_spec("duckdb") is None:
+        raise RunnerError("a filter takes duckdb, which is not installed here: give ids")
+    command = [sys.executable, "-m", "breakeven.storage", "list", "--json",
+               f"--data-folder={data_dir.path}", *filter_arguments(asked)]  # fmt: skip
+    done = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RunnerError("nothing was stopped, because the experiments could not be listed")
+    return [one["experiment_id"] for one in json.loads(done.stdout)
+            if one["state"] in ACTIVE_EXPERIMENTS and one["origin"] == "local"]  # fmt: skip
+
+
+SHOWN = 10
+"""Folders that cannot be read, of which there may be very many."""
+
+
+def add_runs_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--all", action="store_true", help=f"name all run folders that cannot be read, not {SHOWN}"
+    )
+
+
+def print_status(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Prints what `list` lists, run by run, and the folders that it leaves out."""
+    for experiment in listed(data_dir):
+        _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
+        for label, run, damage in experiment.runs:
+            _print(f"    {label:<20} {_run_line(run, damage)}")
+    damaged = list(damages(data_dir))
+    if damaged:
+        _print(f"{len(damaged):,} run folders cannot be read:")
+    for run_id, why in damaged[: None if options.all else SHOWN]:
+        _print(f"    {printable(run_id)}: {_within(data_dir.runs / run_id, why)}")
+    if len(damaged) > SHOWN and not options.all:
+        _print(f"    and {len(damaged) - SHOWN:,} more, which `list --runs --all` names")
+    return 0
+
+
+def _run_line(run: RunDir | None, damage: str | None) -> str:
+    """How a run stands, in a line."""
+    if run is None:
+        return "missing: there is no folder of this run"
+    if damage is not None:
+        return f"unreadable: {_within(run.path, damage)}"
+    stands = run.standing
+    why = f": {printable(stands.reason)}" if stands.reason else ""
+    again = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+    return f"{stands.state}{again}{why}"
+
+
+def _within(folder: Path, why: str) -> str:
+    """What is wrong with a folder, without its path."""
+    return printable(why).removeprefix(printable(folder)).lstrip("/ ")
+
+
+MAX_SHOWN = 50
+
+
+def add_audit_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="a line of JSON for each, all of them")
+    command.add_argument("--most", type=int, default=MAX_SHOWN, metavar="N",
+                         help=f"so many, the latest first (default: {MAX_SHOWN})")  # fmt: skip
+
+
+def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
+    found = audit.entries(data_dir, None if options.json else max(0, options.most))
+    for entry in found:
+        row = audit.flat(entry)
+        whence = f" from {row['from']}" if row["from"] else ""
+        head = f"{row['time']}  {row['who']}{whence} ({row['via']}): {row['action']} {row['about']}"
+        told = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
+        sys.stdout.write(f"{told.rstrip()}\n")
+    return 0
 
 
 def _print(text: str) -> None:

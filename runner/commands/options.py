@@ -1,206 +1,90 @@
-"""The options of `compare` and `submit`, one for every field of a specification, there and back.
+"""The fields of a specification as options of the command line, there and back.
 
-Names, types, choices and texts are those of the fields. What cannot be told from them stands in
-the three tables below.
+Names, types, choices and texts are those that `runner/specs/` declares. Fields that few need have
+no option of their own: `--set training.last_batch=pad`; `--help-fields` lists them all.
 """
 
 import argparse
-import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.fields import Spec, field_texts, require
+from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
-from breakeven.runner.specs.options import (
-    parse_options,
-    read_number,
-    read_whole_number,
-    split_at_commas,
-    write_options,
-)
-from breakeven.runner.specs.workload import TASKS, usual_name
+from breakeven.runner.specs.values import nearest
+from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK, usual_name
 
-FLAGS = {
-    "callbacks": "--callback",
-    "devices": "--device",
-    "nodes": "--nnodes",
-    "time_limit_seconds": "--time-limit",
-    "model.source": "--model",
-    "data.source": "--data",
-    "data.num_train_samples": "--train-samples",
-    "data.num_eval_samples": "--eval-samples",
-    "data.num_test_samples": "--test-samples",
-    "training.losses": "--loss",
-    "training.parameter_groups": "--parameter-group",
-    "evaluation.when": "--evaluate",
-    "evaluation.every": "--evaluate-every",
-    "evaluation.splits": "--evaluate-splits",
-    "evaluation.compiled": "--evaluate-compiled",
-    "stopping.nonfinite": "--stop-nonfinite",
-    "stopping.threshold": "--stop-at",
-    "checkpoints.every": "--checkpoint-every",
-    "checkpoints.unit": "--checkpoint-unit",
-    "speed.part": "--speed-part",
-    "speed.batches": "--speed-batches",
-    "speed.repeats": "--speed-repeats",
-    "cache.part": "--cache-part",
-    "accuracy.iterations": "--accuracy-iterations",
-    "accuracy.tolerance": "--accuracy-tolerance",
-    "accuracy.parts": "--accuracy-parts",
-    "accuracy.layers": "--accuracy-layers",
-    "script.arguments": "--script-argument",
-    "script.folder": "--script-folder",
-    "script.steps": "--script-steps",
-    "script.patience_seconds": "--patience-seconds",
-}
-"""Flags of fields whose own name would not do; the others' is `--field-name`."""
-REPEATED = ("callbacks", "training.losses", "training.parameter_groups", "script.arguments")
-"""Lists of which each entry takes an option of its own; those of other lists stand in one."""
-CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
-"""What a field may be, where its type does not say so."""
-NUMBERS: dict[Any, Callable[[str], float]] = {int: read_whole_number, float: read_number}
-"""Readers of what is typed for a number, by its type."""
-FORMER = {"--no-control": "--controls=0", "--control": "--controls=1"}
-"""Options of the release before this one, and what they are called now."""
-UNASKED = ("suite_run", "fallback_of", "replay_of")
-"""What nobody asks for: the commands `suite` and `replay` set it, or the supervisor."""
+FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
+"""Every field that people are asked for, by path, those of the experiment itself first."""
+SET = "--set"
+HINT = "{0} is now {1} {2}=VALUE; the next release no longer takes it"
+SCRIPT_FIELDS = (
+    "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",
+    "cpu_threads", "schedule", "compile", "block_steps", "profile_steps", "time_limit_seconds",
+    "keep_code", "keep_trace", "training.seed",
+    "script.folder", "script.steps", "script.patience_seconds",
+)  # fmt: skip
+"""Fields that a script leaves open: it settles the others itself."""
+SCRIPT_FLAGS = {"script.steps": "--steps"}
+WIDTH = 100
 
 Read = TypeVar("Read")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """One field on the command line."""
+class Setting(NamedTuple):
+    """A field and its value, as `--set` takes them."""
 
-    section: str
-    """Field of the experiment that holds the field; empty for one of the experiment's own."""
-    name: str
-    kind: Any
-    """Its type, without None."""
-    default: Any
-    text: str
-
-    @property
-    def path(self) -> str:
-        """How error messages name the field: `training.batch_size`."""
-        return f"{self.section}.{self.name}" if self.section else self.name
-
-    @property
-    def flag(self) -> str:
-        return FLAGS.get(self.path) or "--" + self.name.replace("_", "-")
-
-    def value_in(self, spec: ExperimentSpec) -> Any:
-        return getattr(getattr(spec, self.section) if self.section else spec, self.name)
-
-    def written(self, value: Any) -> list[str]:
-        """The arguments that set the field to a value."""
-        if self.kind is bool:
-            return [self.flag if value else self.flag.replace("--", "--no-", 1)]
-        texts = value if self.path in REPEATED else [self.text_of(value)]
-        return [f"{self.flag}={text}" for text in texts]
-
-    def text_of(self, value: Any) -> str:
-        """The value as an option takes it."""
-        if self.kind is bool:
-            return "yes" if value else "no"
-        if self.path == "script.arguments":
-            return shlex.join(value)
-        if get_origin(self.kind) is dict:
-            return write_options(value)
-        return ",".join(value) if get_origin(self.kind) is tuple else str(value)
-
-    def add_to(self, group: argparse._ArgumentGroup, flag: str | None = None) -> None:
-        """`flag`: what it is called where its own name is longer than need be."""
-        text = self.text
-        if self.path in REPEATED:
-            text += " Can be given several times."
-        if self.default not in (MISSING, None, (), {}):
-            text += f" (default: {self.text_of(self.default)})"
-        help = text.replace("%", "%%")
-        group.add_argument(flag or self.flag, dest=self.path, help=help, **self._arguments())
-
-    def _arguments(self) -> dict[str, Any]:
-        """How argparse is to read it. What is not given is None, so that defaults stay the
-        specification's own.
-        """
-        choices = CHOICES.get(self.path) or get_args(self.kind)
-        if self.kind is bool:
-            return {"action": argparse.BooleanOptionalAction, "default": None}
-        if get_origin(self.kind) is dict:
-            return {"type": said(parse_options), "metavar": "NAME=VALUE,..."}
-        if self.path in REPEATED:
-            return {"action": "append", "metavar": "TEXT"}
-        if get_origin(self.kind) is tuple:
-            known = get_args(get_args(self.kind)[0])
-            metavar = f"{{{','.join(known)}}},..." if known else "TEXT,..."
-            return {"type": split_at_commas, "metavar": metavar}
-        if choices:
-            return {"choices": choices}
-        if self.kind in NUMBERS:
-            return {"type": said(NUMBERS[self.kind]), "metavar": "N" if self.kind is int else "X"}
-        return {"type": self.kind, "metavar": "TEXT"}
-
-
-def spec_options() -> Iterator[Option]:
-    """All options, those of the experiment itself first."""
-    kinds = get_type_hints(ExperimentSpec)
-    sections = [(name, kind) for name, kind in kinds.items() if _is_spec(kind)]
-    for section, kind in [("", ExperimentSpec), *sections]:
-        hints, texts = get_type_hints(kind), field_texts(kind)
-        for field in fields(kind):
-            if _is_spec(hints[field.name]) or field.name in UNASKED:
-                continue
-            makes = field.default_factory
-            yield Option(
-                section=section,
-                name=field.name,
-                kind=_without_none(hints[field.name]),
-                default=field.default if makes is MISSING else makes(),
-                text=texts.get(field.name, ""),
-            )
+    field: Field
+    value: Any
 
 
 def add_spec_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options to a command, one for a file of them, and one for the whole ladder."""
-    text = "JSON file of a whole experiment; options given beside it replace its values"
+    """Adds the options of all fields, one for a file of them, and one for the whole ladder."""
+    text = "JSON file of a whole experiment; options given with it replace its values"
     parser.add_argument("--spec", type=Path, metavar="FILE", help=text)
     text = (
         "run the whole ladder: eager, aot_eager, aot_eager_decomp_partition, inductor, on CUDA "
         "inductor with CUDA graphs, inductor with max-autotune; and behind it what --backends "
-        "names. `breakeven ladder EXPERIMENT` then says which stage of the compiler fails, "
-        "computes wrongly or loses time"
+        "names. `breakeven explain --ladder EXPERIMENT` then says which stage of the compiler "
+        "fails, computes wrongly or loses time"
     )
     parser.add_argument("--ladder", action="store_true", help=text)
-    add_field_options(parser)
+    add_field_options(parser, FIELDS)
 
 
 def add_field_options(
     parser: argparse.ArgumentParser,
-    without: Collection[str] = (),
+    paths: Collection[str],
     flags: Mapping[str, str] | None = None,
+    *,
+    rare: bool = False,
 ) -> None:
-    """Adds an option for every field but those at the paths `without`, in groups named after the
-    parts of a specification. `flags` are other ones for some of them."""
+    """Adds an option for each of these fields, in groups named after the parts of a specification,
+    and `--set` for those that few need. `flags` are other ones for some of them; `rare`: whether
+    rare fields have options of their own, too."""
+    text = "give any field a value, in particular one that few need; can be given several times"
+    parser.add_argument(
+        SET, action="append", default=[], type=said(lambda text: _read_setting(text, paths)),
+        dest="settings_given", metavar="FIELD=VALUE", help=text,
+    )  # fmt: skip
+    text = "list all fields with type, range, default and text, and exit"
+    parser.add_argument("--help-fields", action=_ListFields, nargs=0, help=text)
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for option in spec_options():
-        if option.path in without:
-            continue
-        title = option.section or "experiment"
+    for path in paths:
+        field = FIELDS[path]
+        title = field.section or "experiment"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        option.add_to(groups[title], (flags or {}).get(option.path))
-
-
-def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments with former options by their new names, and a hint for each that was there."""
-    hints = [f"{one} is now {FORMER[one]}; the next release no longer takes it"
-             for one in dict.fromkeys(arguments) if one in FORMER]  # fmt: skip
-    return [FORMER.get(one, one) for one in arguments], hints
+        flag = (flags or {}).get(path, field.flag)
+        hidden = field.prompt.rare and not rare
+        help = argparse.SUPPRESS if hidden else _help(field)
+        groups[title].add_argument(flag, dest=path, help=help, **_arguments(field))
 
 
 def read_spec(given: argparse.Namespace) -> ExperimentSpec:
@@ -213,41 +97,115 @@ def read_spec(given: argparse.Namespace) -> ExperimentSpec:
         require(spec.num_places == 1, "parallel", spec.parallel, rule)
         named = spec.backends if "backends" in values else ()
         spec = replace(spec, backends=with_ladder(named, spec.device))
-    return (
-        spec
-        if "name" in values
-        else replace(spec, name=usual_name(spec.model.source, spec.data.source))
-    )
+    if "name" in values:
+        return spec
+    return replace(spec, name=usual_name(spec.model.source, spec.data.source))
 
 
 def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
     """Puts the fields that parsed options name into `values`, those of sections into theirs."""
-    for option in spec_options():
-        value = getattr(given, option.path, None)
+    for path, field in FIELDS.items():
+        value = getattr(given, path, None)
         if value is not None:
-            holder = values.setdefault(option.section, {}) if option.section else values
-            holder[option.name] = tuple(value) if isinstance(value, list) else value
+            field.put_in(values, tuple(value) if isinstance(value, list) else value)
+    entries: dict[str, tuple[Any, ...]] = {}
+    for field, value in given.settings_given:
+        if field.prompt.several:
+            value = entries[field.path] = (*entries.get(field.path, ()), *value)
+        field.put_in(values, value)
+
+
+def former_options(given: argparse.Namespace) -> list[str]:
+    """A hint for each rare field that was given by an option of its own."""
+    rare = [field for field in FIELDS.values() if field.prompt.rare]
+    return [HINT.format(field.flag, SET, field.path)
+            for field in rare if getattr(given, field.path, None) is not None]  # fmt: skip
 
 
 def write_spec(spec: ExperimentSpec) -> list[str]:
     """The arguments that `read_spec` makes the same experiment of; defaults are left out."""
     return [
         argument
-        for option in spec_options()
-        if (value := option.value_in(spec)) != option.default
-        for argument in option.written(value)
+        for field in FIELDS.values()
+        if (value := field.value_in(spec)) != field.default
+        for argument in written(field, value)
     ]
 
 
-def _read_file(file: Path) -> ExperimentSpec:
-    try:
-        return ExperimentSpec.from_json(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunnerError(f"{file} cannot be read: {error}") from None
+def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
+    """The arguments that set a field to a value. `flag`: the field has this option here."""
+    if field.prompt.rare and flag is None:
+        texts = value if field.prompt.several and not field.prompt.words else [field.write(value)]
+        return [f"{SET}={field.path}={text}" for text in texts]
+    flag = flag or field.flag
+    if field.kind is bool:
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    texts = value if field.prompt.several else [field.write(value)]
+    return [f"{flag}={text}" for text in texts]
+
+
+def add_script_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the script and the fields that it leaves open."""
+    parser.usage = "breakeven script FILE [options] [-- ARGUMENT ...]"
+    parser.add_argument("script", metavar="FILE", help="the script, as `python FILE` would run it")
+    parser.epilog = (
+        "What stands behind -- the script is called with; a path from the current folder is made "
+        "whole."
+    )
+    add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS, rare=True)
+
+
+def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
+    """The experiment that parsed options describe; raises `RunnerError` if they cannot be.
+
+    Without a device it is the machine's first GPU, which scripts take by themselves, or the CPU.
+    """
+    file = Path(given.script).expanduser().resolve()
+    if not file.is_file():
+        raise RunnerError(f"there is no file {file}")
+    if given.__dict__.get("script.folder") is not None:
+        setattr(given, "script.folder", str(Path(getattr(given, "script.folder")).resolve()))
+    folder = Path(getattr(given, "script.folder", None) or file.parent)
+    arguments = [_whole(argument, folder) for argument in given.script_arguments]
+    values = {
+        "name": file.name,
+        "task": SCRIPT_TASK,
+        "model": {"source": f"{SCRIPT_PREFIX}{file}"},
+        "data": {"source": SCRIPT_DATA},
+        "script": {"arguments": tuple(arguments)},
+        "devices": (machine.devices[min(1, len(machine.devices) - 1)].id,),
+    }
+    read_fields(given, values)
+    return ExperimentSpec.from_dict(values)
+
+
+def write_script(spec: ExperimentSpec) -> list[str]:
+    """The arguments of the command that makes the same experiment; defaults are left out."""
+    assert spec.model.script is not None
+    options = [
+        argument
+        for path in SCRIPT_FIELDS
+        if (value := FIELDS[path].value_in(spec)) != FIELDS[path].default or path == "devices"
+        for argument in written(FIELDS[path], value, SCRIPT_FLAGS.get(path, FIELDS[path].flag))
+    ]
+    return [spec.model.script, *options, "--", *spec.script.arguments]
+
+
+def list_fields() -> str:
+    """Every field: its path, option, type, range, default and text."""
+    lines = []
+    for field in FIELDS.values():
+        option = "" if field.prompt.rare else f"  ({field.flag})"
+        default = f"; default: {field.write(field.default)}" if _has_default(field) else ""
+        lines.append(f"{field.path}{option}")
+        for text in (field.allowed + default, field.text):
+            lines.append(textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ",
+                                       break_long_words=False, break_on_hyphens=False))  # fmt: skip
+    return "\n".join(lines)
 
 
 def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
-    """Lets argparse say what the ValueError of a reader says."""
+    """Lets argparse say what the `ValueError` of a reader says."""
 
     def reads(text: str) -> Read:
         try:
@@ -258,11 +216,70 @@ def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
     return reads
 
 
-def _is_spec(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Spec)
+class _ListFields(argparse.Action):
+    """`--help-fields`: prints and exits, as `--help` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(list_fields() + "\n")
+        parser.exit()
 
 
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) in (UnionType, Union):
-        (kind,) = (option for option in get_args(kind) if option is not NoneType)
-    return kind
+def _read_setting(text: str, paths: Collection[str]) -> Setting:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} must read FIELD=VALUE, such as training.last_batch=pad")
+    if path not in paths:
+        listed = "--help-fields lists all"
+        raise ValueError(f"{path!r} is no field here{nearest(path, paths)}; {listed}")
+    try:
+        return Setting(FIELDS[path], FIELDS[path].read(value))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _has_default(field: Field) -> bool:
+    return field.path != "name" and field.default not in (None, (), {}, "")
+
+
+def _help(field: Field) -> str:
+    text = field.text
+    if field.prompt.several:
+        text += " Can be given several times."
+    if _has_default(field):
+        text += f" (default: {field.write(field.default)})"
+    return text.replace("%", "%%")
+
+
+def _arguments(field: Field) -> dict[str, Any]:
+    """How argparse is to read a field. What is not given is None, so that defaults stay the
+    specification's own."""
+    if field.kind is bool:
+        return {"action": argparse.BooleanOptionalAction, "default": None}
+    if field.prompt.several:
+        return {"action": "append", "metavar": "TEXT"}
+    return {"type": said(field.read), "metavar": _metavar(field)}
+
+
+def _metavar(field: Field) -> str:
+    if field.is_options:
+        return "NAME=VALUE,..."
+    unit = field.bounds.unit if field.bounds else ""
+    one = f"{{{','.join(field.choices)}}}" if field.choices else "TEXT"
+    one = {int: "N", float: "SECONDS" if unit == "s" else "X"}.get(field.kind, one)
+    return f"{one},..." if field.is_list else one
+
+
+def _read_file(file: Path) -> ExperimentSpec:
+    try:
+        return ExperimentSpec.from_json(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunnerError(f"{file} cannot be read: {error}") from None
+
+
+def _whole(argument: str, folder: Path) -> str:
+    """A path from the working folder as one from anywhere: runs have working folders of their own.
+    What the script's folder has by the same name is meant to be there."""
+    name, equals, value = argument.rpartition("=")
+    path = Path(value)
+    is_ours = value and not path.is_absolute() and path.exists() and not (folder / path).exists()
+    return f"{name}{equals}{path.resolve()}" if is_ours else argument

@@ -23,7 +23,7 @@ SHOWN = 3
 
 def check_disk(data_dir: DataDir) -> Iterator[Finding]:
     folder, temporary = _existing(data_dir.path), Path(tempfile.gettempdir())
-    yield _room("Disk", folder, "`breakeven retain --budget 20GB` removes what was deleted, then "
+    yield _room("Disk", folder, "`breakeven clean --budget 20GB` removes what was deleted, then "
                 "old checkpoints, then artifacts; results stay")  # fmt: skip
     if os.stat(temporary).st_dev != os.stat(folder).st_dev:
         yield _room("Temporary files", temporary, "remove files there, or name another in TMPDIR")
@@ -86,7 +86,7 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
     if found:
         remedy = (
             "bring the files back from where they came, or move the folders out of "
-            f"{data_dir.runs}; `breakeven status --all` names them all"
+            f"{data_dir.runs}; `breakeven list --runs --all` names them all"
         )
         yield doubtful("Run folders", "; ".join(found), remedy)
     else:

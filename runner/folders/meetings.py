@@ -2,7 +2,7 @@
 of them see.
 
     RUN.json            where the run's first machine listens       its process there
-    EXPERIMENT.N.seat   which machine is number N                   `breakeven join` there
+    EXPERIMENT.N.seat   which machine is number N                   `supervise --join` there
     RUN.N.here          number N is about to begin                  the run's process there
     RUN.N.failed        why number N failed                         the same
 

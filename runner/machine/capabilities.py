@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +28,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.texts import read_json
@@ -245,9 +245,8 @@ def _check_known(
     """`shown`: those that the refusal lists, where that is not all of them."""
     if value in known:
         return
-    near = get_close_matches(value, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InvalidSpec(field, value, f"is not there; {hint}{_offer(*(shown or known))}")
+    rule = f"is not there; {_offer(*(shown or known))}{nearest(value, known)}"
+    raise InvalidSpec(field, value, rule)
 
 
 def _offer(*names: str) -> str:

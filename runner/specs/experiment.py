@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from breakeven.runner.specs import rules
-from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
 from breakeven.runner.specs.place import PlaceSpec, check_ddp_modes, check_parallel
 from breakeven.runner.specs.scenarios import (
     SCENARIOS,
@@ -51,7 +51,9 @@ __all__ = [
 
 Schedule = Literal["turns", "sequential"]
 CompileTogether = Literal["alone", "together"]
-YEAR_SECONDS = 31_536_000.0
+YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
+CONTROLS = Bounds(0, 20, "each is a whole training more")
+OTHERS_WAIT = "all other runs wait while a turn lasts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +63,7 @@ class ExperimentSpec(PlaceSpec):
     name: str
     """What the experiment is called everywhere."""
     scenario: ScenarioName = "train"
-    """What each run does. `train`: trains, timed and evaluated. `speed`: repeats steps of training
-    or inference on a few batches until their times are known well enough. `accuracy`: compares
-    outputs, loss, gradients and weights of one batch with a reference in double precision. `cache`:
-    makes a few steps to time compiling, with empty compile caches and with those that this left.
-    """
+    """What the experiment is called everywhere."""
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
@@ -78,50 +76,52 @@ class ExperimentSpec(PlaceSpec):
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
-    callbacks: tuple[str, ...] = ()
-    """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
+    callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
+    """`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the beginnings
+    and ends of training, epochs, steps and evaluations, and may record numbers, which are charted.
+    See `runner/worker/callbacks.py`."""
     backends: tuple[str, ...] = ("inductor",)
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
-    settings: Settings = "plain"
-    """What torch is set to for every run. `plain`: its own defaults, but for random numbers, which
-    compiled code draws as eager code does, and products in float32, which are as exact as that.
-    `harness`: as PyTorch's Dynamo harness sets it: TF32, attention without a fused kernel added up
+    settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
+    """What torch is set to for every run. `plain`: its own defaults, except that compiled code
+    draws random numbers as eager code does, and products in float32 are as exact as that type.
+    `harness`: as PyTorch's Dynamo harness sets torch: TF32, attention without a fused kernel summed
     in half precision, CUDA graphs for Inductor, and, where no losses are compared, random numbers
     as the compiler draws them."""
-    controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
-    """How many further, minutely perturbed baselines measure noise and rounding. One is enough
-    unless equal trainings end far apart: then each further one says more surely how far."""
-    more_controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 3
+    controls: Annotated[int, CONTROLS] = 1
+    """How many further baselines with minutely changed weights measure noise and rounding; without
+    one there is no parity verdict. One is enough unless equal trainings end far apart: then each
+    further one says more surely how far."""
+    more_controls: Annotated[int, CONTROLS, Prompt("Controls more at most", rare=True)] = 3
     """How many further controls a training takes by itself at most, one after the other once all
     runs have ended: while the losses of a backend lie too far from those of baseline and controls
     to be called the same, and not far enough to be called a fault."""
     schedule: Schedule = "turns"
-    """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
-    compile: CompileTogether = "alone"
-    """`alone`: one run compiles at a time, while all others stand still. `together`: those that
-    take turns compile side by side before the rounds that are timed, so that the answer comes
-    sooner; what compiling takes is then told of a busy machine. Autotuning, which times kernels,
-    is done alone in any case."""
-    block_steps: Annotated[int, Bounds(1, 10_000, "all other runs wait while a turn lasts")] = 10
-    """Steps per turn."""
-    profile_steps: Annotated[int, Bounds(0, 100, "all other runs wait while a turn lasts")] = 3
-    """Steps of each run that are profiled after the timed ones, in turns of their own that count in
-    no timing; 0 for none."""
-    time_limit_seconds: Annotated[float, Bounds(0, YEAR_SECONDS, "that is a year", above=True)] = (
-        3600.0
-    )
+    """`turns`: all runs live at once and alternate, so that drift hits all alike. `sequential`: one
+    after another, for a device that cannot hold them all."""
+    compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
+    """`alone`: one run compiles at a time, while all others stand still, so that its latency is its
+    own. `together`: runs that take turns compile side by side before the rounds that are timed, so
+    that the answer comes sooner, and the compile latency is that of a busy machine. Autotuning,
+    which times kernels, is done alone in any case."""
+    block_steps: Annotated[int, Bounds(1, 10_000, OTHERS_WAIT), Prompt("Steps per turn")] = 10
+    """Steps that a run makes before the next one's turn."""
+    profile_steps: Annotated[int, Bounds(0, 100, OTHERS_WAIT), Prompt("Profiled steps")] = 3
+    """Steps of each run that are profiled after the timed ones, to say where the time goes, in
+    turns of their own that count in no timing; 0 for none."""
+    time_limit_seconds: Annotated[float, YEAR, Prompt("Time limit", "--time-limit")] = 3600.0
     """Longest that one run may work; waiting for its turn is not counted."""
     keep_code: bool = False
-    """Whether the graphs and the code that compilers make are kept with each run. Writing them
-    makes compiling slower."""
-    keep_trace: bool = False
-    """Whether torch's structured trace of its compiling (TORCH_TRACE, for tlparse) is kept with
+    """Whether the graphs and the code that compilers make are kept with each run, to be read on its
+    page. Writing them makes compiling slower."""
+    keep_trace: Annotated[bool, Prompt("Keep torch's trace")] = False
+    """Whether torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`) is kept with
     each run. Writing it makes compiling slower."""
-    suite_run: str | None = None
+    suite_run: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the suite run that the experiment is a cell of."""
-    fallback_of: str | None = None
+    fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
-    replay_of: str | None = None
+    replay_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment of which this one measures a backend again (`runner/specs/replays.py`).
     """
 

@@ -1,26 +1,44 @@
-"""How a specification declares its fields: type, range, text, to JSON and back."""
+"""One declaration for each field of a specification, and what follows from it.
+
+    batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
+
+and beneath it, as a string, the text. Name, type, default, range, unit, label and text stand there,
+once. The command line, the form, the
+documents and the errors ask `fields_of`; `Spec` checks every value on construction, and reads and
+writes JSON. A value that is unknown, missing, ill-typed, out of range or against a rule raises
+`InvalidSpec`, which names the field, the value, what is allowed and, where there is one, the
+nearest word that is.
+"""
 
 import ast
 import inspect
 import json
-import math
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.values import (
+    check_plain,
+    nearest,
+    parse_options,
+    read_number,
+    read_truth,
+    read_whole_number,
+    split_at_commas,
+    write_options,
+)
 from breakeven.runner.texts import read_json
 
 MAX_STEPS = 100_000_000
 EVERY_STEP_IS_KEPT = "every step is a line of the run's journal, and so many would take 20 GB"
 FLOAT32_MAX = 3.4e38
 NO_LARGER_FLOAT = "float32 holds no larger number"
-LARGEST_WHOLE_NUMBER = 2**63 - 1
-LONGEST_TEXT = 4096
-"""Characters; no path of a file can be longer."""
+UNKNOWN_FIELD = "is not a field of"
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,8 @@ class Bounds:
     """Why there is nothing beyond `most`, to go on after a colon."""
     above: bool = False
     """Whether `least` itself is out of range."""
+    unit: str = ""
+    """Symbol of the unit; empty for what is counted."""
 
     def check(self, name: str, value: float | None) -> None:
         """Raises `InvalidSpec` for a value out of range; None has no range."""
@@ -40,84 +60,138 @@ class Bounds:
             return
         if value < self.least or (self.above and value == self.least):
             beyond = "above" if self.above else "at least"
-            raise InvalidSpec(name, value, f"must be {beyond} {_written(self.least)}")
+            raise InvalidSpec(name, value, f"must be {beyond} {self._written(self.least)}")
         if value > self.most:
-            raise InvalidSpec(name, value, f"must be at most {_written(self.most)}: {self.why}")
+            rule = f"must be at most {self._written(self.most)}: {self.why}"
+            raise InvalidSpec(name, value, rule)
+
+    @property
+    def text(self) -> str:
+        """The range in words."""
+        first = "above" if self.above else "from"
+        return f"{first} {self._written(self.least)} to {self._written(self.most)}"
+
+    def _written(self, number: float) -> str:
+        """`100,000`, `0.5`, `3.4e+38`, `86,400 s`."""
+        whole = float(number).is_integer() and abs(number) < 1e15
+        return " ".join(filter(None, [f"{number:,.0f}" if whole else f"{number:g}", self.unit]))
 
 
-def bounds_of(kind: Any) -> dict[str, Bounds]:
-    """The range of each field of a specification that has one, by name."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        name: entry
-        for name, hint in hints.items()
-        if get_origin(hint) is Annotated
-        for entry in get_args(hint)[1:]
-        if isinstance(entry, Bounds)
-    }
+@dataclass(frozen=True)
+class Prompt:
+    """How people are asked for a field, where its name does not tell."""
+
+    label: str = ""
+    """Above the widget of the form."""
+    flag: str = ""
+    """Option of the command line."""
+    empty: str = ""
+    """What it means to leave the field empty."""
+    rare: bool = False
+    """Whether few need the field: `compare` takes it by `--set`, not by an option of its own."""
+    several: bool = False
+    """Whether each entry of a list takes an option of its own, because it may hold commas."""
+    words: bool = False
+    """Whether a list is written as the words of a shell."""
+    hidden: bool = False
+    """Whether commands alone set the field."""
 
 
-def check_plain(name: str, value: Any) -> None:
-    """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A field as it was declared."""
 
-    JSON of a stranger may have numbers of 400 digits and halves of characters.
-    """
-    if isinstance(value, Mapping):
-        value = tuple(value.items())
-    if isinstance(value, tuple):
-        for entry in value:
-            check_plain(name, entry)
-    elif isinstance(value, str):
-        _check_text(name, value)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidSpec(name, value, "must be a finite number")
-    elif isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER:
-        rule = f"must be at most {LARGEST_WHOLE_NUMBER:,}: nothing here holds a larger number"
-        raise InvalidSpec(name, value, rule)
+    section: str
+    """Field of the experiment that holds the field; empty for one of the experiment's own."""
+    name: str
+    kind: Any
+    """Its type, without None."""
+    default: Any
+    may_be_none: bool
+    bounds: Bounds | None
+    prompt: Prompt
+    text: str
+    """What it is, in a sentence or two; backticks stand around what can be typed."""
+
+    @property
+    def path(self) -> str:
+        """How error messages name the field: `training.batch_size`."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def flag(self) -> str:
+        """Option of the command line."""
+        return self.prompt.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def label(self) -> str:
+        """What the form calls the field, with its unit."""
+        label = self.prompt.label or self.name.replace("_", " ").capitalize()
+        return f"{label} ({self.bounds.unit})" if self.bounds and self.bounds.unit else label
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """The words that the field, or each entry of a list, may be; empty for any."""
+        of = get_args(self.kind)[0] if self.is_list else self.kind
+        return get_args(of) if get_origin(of) is Literal else ()
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.kind) is tuple
+
+    @property
+    def is_options(self) -> bool:
+        """Whether the field holds keyword arguments."""
+        return get_origin(self.kind) is dict
+
+    @property
+    def allowed(self) -> str:
+        """Type and range in words."""
+        kind = _type_name(self.kind)
+        return f"{kind}, {self.bounds.text}" if self.bounds else kind
+
+    def read(self, text: str) -> Any:
+        """The value that a text stands for; raises `ValueError` for what cannot be one."""
+        if self.may_be_none and text.lower() == "none":
+            return None
+        if self.prompt.words:
+            return tuple(shlex.split(text))
+        if self.is_list:
+            one = (text,) if text else ()
+            return one if self.prompt.several else tuple(split_at_commas(text))
+        if self.is_options:
+            return parse_options(text)
+        return READERS[self.kind](text) if self.kind in READERS else text
+
+    def write(self, value: Any) -> str:
+        """The text that `read` reads, of a list that takes several options that of one entry."""
+        if value is None:
+            return "none"
+        if self.kind is bool:
+            return "yes" if value else "no"
+        if self.prompt.words:
+            return shlex.join(value)
+        if self.is_options:
+            return write_options(value)
+        return ",".join(value) if self.is_list else str(value)
+
+    def value_in(self, spec: Any) -> Any:
+        """The value that an experiment has for the field."""
+        return getattr(getattr(spec, self.section) if self.section else spec, self.name)
+
+    def put_in(self, values: dict[str, Any], value: Any) -> None:
+        """Puts a value into an experiment as plain values."""
+        (values.setdefault(self.section, {}) if self.section else values)[self.name] = value
 
 
-def _check_text(name: str, value: str) -> None:
-    if len(value) > LONGEST_TEXT:
-        raise InvalidSpec(name, value, f"must be at most {LONGEST_TEXT:,} characters")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InvalidSpec(name, value, "must be text without NUL and halves of characters")
-
-
-def _written(number: float) -> str:
-    """`100,000`, `0.5`, `3.4e+38`."""
-    return f"{number:,.0f}" if float(number).is_integer() and number < 1e15 else f"{number:g}"
-
-
-Options = dict[str, bool | int | float | str | tuple[float, ...]]
-"""Keyword arguments of something that is named beside them."""
-
-UNKNOWN_FIELD = "is not a field of"
-
-
-@cache
-def _type_hints(kind: Any) -> dict[str, Any]:
-    """Types by field name; finding them anew for each specification would dominate reading it."""
-    return get_type_hints(kind)
-
-
-@cache
-def _bounds(kind: Any) -> dict[str, Bounds]:
-    return bounds_of(kind)
-
-
-@cache
-def _required(kind: Any) -> list[str]:
-    """Names of the fields without a default."""
-    return [
-        one.name
-        for one in fields(kind)
-        if one.default is MISSING and one.default_factory is MISSING
-    ]
+READERS: dict[Any, Callable[[str], Any]] = {
+    int: read_whole_number, float: read_number, bool: read_truth,
+}  # fmt: skip
+"""Readers of what is typed, by the type of the field."""
 
 
 class Spec:
-    """Base of all specifications: checks types, bounds and rules on construction, reads and writes
+    """Base of all specifications: checks types, ranges and rules on construction, reads and writes
     JSON.
 
     A part of an experiment says how its fields are called there: `class DataSpec(Spec,
@@ -132,7 +206,7 @@ class Spec:
     def __post_init__(self) -> None:
         for name, hint in _type_hints(type(self)).items():  # type: ignore[arg-type]
             _check_type(self._path + name, getattr(self, name), hint)
-        for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
+        for name, bounds in bounds_of(type(self)).items():  # type: ignore[arg-type]
             bounds.check(self._path + name, getattr(self, name))
         self.check_rules()
 
@@ -163,7 +237,7 @@ class Spec:
         if unknown:
             name = min(unknown)
             rule = f"{UNKNOWN_FIELD} {cls.__name__}; its fields are {', '.join(hints)}"
-            raise InvalidSpec(path + name, content[name], rule)
+            raise InvalidSpec(path + name, content[name], rule + nearest(name, hints))
         values = {
             name: _from_plain(value, hints[name], name, path) for name, value in content.items()
         }
@@ -177,11 +251,91 @@ class Spec:
             raise
 
 
+@cache
+def fields_of(kind: Any) -> tuple[Field, ...]:
+    """Every field that people are asked for, the specification's own first, then those of its
+    parts."""
+    hints = _type_hints(kind)
+    parts = [(name, hint) for name, hint in hints.items() if _is_spec(hint)]
+    sections = [("", kind), *parts]
+    return tuple(field for section, part in sections for field in _declared(section, part))
+
+
+def _declared(section: str, kind: Any) -> Iterator[Field]:
+    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
+    for one in fields(kind):
+        notes = get_args(hints[one.name])[1:] if _is_annotated(hints[one.name]) else ()
+        hint = _type_hints(kind)[one.name]
+        prompt = next((note for note in notes if isinstance(note, Prompt)), Prompt())
+        if _is_spec(hint) or prompt.hidden:
+            continue
+        makes = one.default_factory
+        yield Field(
+            section=section,
+            name=one.name,
+            kind=_without_none(hint),
+            default=one.default if makes is MISSING else makes(),
+            may_be_none=_without_none(hint) != hint,
+            bounds=next((note for note in notes if isinstance(note, Bounds)), None),
+            prompt=prompt,
+            text=texts.get(one.name, ""),
+        )
+
+
+@cache
+def bounds_of(kind: Any) -> dict[str, Bounds]:
+    """The range of each field of a specification that has one, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: note
+        for name, hint in hints.items()
+        if _is_annotated(hint)
+        for note in get_args(hint)[1:]
+        if isinstance(note, Bounds)
+    }
+
+
+@cache
+def _texts(kind: Any) -> dict[str, str]:
+    """The texts beneath the fields of a specification in its source, on one line each; those of
+    the fields that it has from another specification first."""
+    classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
+    return {name: text for one in classes for name, text in _own_texts(one).items()}
+
+
+def _own_texts(kind: Any) -> dict[str, str]:
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+@cache
+def _type_hints(kind: Any) -> dict[str, Any]:
+    """Types by field name; finding them anew for each specification would dominate reading it."""
+    return get_type_hints(kind)
+
+
+@cache
+def _required(kind: Any) -> list[str]:
+    """Names of the fields without a default."""
+    return [
+        one.name
+        for one in fields(kind)
+        if one.default is MISSING and one.default_factory is MISSING
+    ]
+
+
 def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
-    if isinstance(hint, type) and issubclass(hint, Spec):
-        if isinstance(value, hint):
-            return value
-        return hint.from_dict(value, path=f"{name}.")
+    if _is_spec(hint):
+        return value if isinstance(value, hint) else hint.from_dict(value, path=f"{name}.")
     if get_origin(hint) is tuple and isinstance(value, list):
         return tuple(value)
     if get_origin(hint) is dict and isinstance(value, Mapping):
@@ -194,7 +348,8 @@ def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
 
 def _check_type(name: str, value: Any, hint: Any) -> None:
     if not _has_type(value, hint):
-        raise InvalidSpec(name, value, f"must be {_type_name(hint)}")
+        known = get_args(hint) if get_origin(hint) is Literal else ()
+        raise InvalidSpec(name, value, f"must be {_type_name(hint)}{nearest(value, known)}")
     check_plain(name, value)
 
 
@@ -231,29 +386,22 @@ def _type_name(hint: Any) -> str:
     return "null" if hint is NoneType else names.get(hint, hint.__name__)
 
 
+def _is_spec(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Spec)
+
+
+def _is_annotated(hint: Any) -> bool:
+    return get_origin(hint) is Annotated
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (UnionType, Union):
+        kinds = [option for option in get_args(hint) if option is not NoneType]
+        return kinds[0] if len(kinds) == 1 else hint
+    return hint
+
+
 def require(condition: bool, name: str, value: Any, rule: str) -> None:
     """Raises `InvalidSpec` for the field `name` unless the condition holds."""
     if not condition:
         raise InvalidSpec(name, value, rule)
-
-
-@cache
-def field_texts(kind: type[Spec]) -> dict[str, str]:
-    """The documented fields of a specification with their texts, on one line each; those that it
-    has from another specification first."""
-    classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
-    return {name: text for one in classes for name, text in _own_texts(one).items()}
-
-
-def _own_texts(kind: Any) -> dict[str, str]:
-    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(definition.body, definition.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }

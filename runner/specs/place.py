@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Annotated, Literal, Protocol
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
 from breakeven.runner.specs.scenarios import Scenario
 from breakeven.runner.specs.training import TrainingSpec
 from breakeven.runner.specs.variants import Variant
@@ -175,28 +175,36 @@ class PlaceSpec(Spec):
     """The fields of an experiment that say where it runs. They are the experiment's own, not a part
     of it with a name."""
 
-    devices: tuple[str, ...] = ("cpu",)
-    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any one
+    devices: Annotated[tuple[str, ...], Prompt(flag="--device")] = ("cpu",)
+    """Where every run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any GPU
     that is free, or `mps`; or several of a kind, `cuda:0,cuda:1`, which share every batch or the
     runs, as `parallel` says; `cpu,cpu` are two processes, or two halves of the CPUs."""
-    parallel: Parallel = "ddp"
+    parallel: Annotated[Parallel, Prompt("Several devices")] = "ddp"
     """How several devices work together. `ddp`: each has the whole model, and gradients are
     averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
-    `dp`: one process for all, which copies the model in every step (DataParallel). `spread`: each
-    has some of the backends to itself, beside a baseline and a control of its own, which is sooner
-    over; what the devices differ by is then part of every interval."""
-    nodes: Annotated[int, Bounds(1, 64, "each is a machine of its own")] = 1
-    """Machines that every run spans, each with these devices. On all but the first one,
-    `breakeven join` takes part, with the same data folder (docs/several-devices.md)."""
-    cpus: str | None = None
-    """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
-    and on the CPU all. Experiments that name no CPU in common may run at the same time."""
-    exclusive: bool = False
+    `dp`: one process copies the model in every step (DataParallel). `spread`: each has some of the
+    backends to itself, with a baseline and a control of its own, which ends sooner; every interval
+    then holds how far the devices differ."""
+    nodes: Annotated[
+        int,
+        Bounds(1, 64, "each is a machine of its own"),
+        Prompt("Machines", "--nnodes"),
+    ] = 1
+    """Machines that every run spans, each with these devices. On all but the first, `breakeven
+    supervise --join` takes part, with the same data folder (docs/several-devices.md)."""
+    cpus: Annotated[str | None, Prompt("CPUs of its own", empty="near the device")] = None
+    """Which CPUs the experiment has to itself, such as `0-3,8`; none means those near its device,
+    and on the CPU all. Experiments that share no device and no CPU run at the same time."""
+    exclusive: Annotated[bool, Prompt("Alone on the machine", rare=True)] = False
     """Whether nothing else of the queue runs on the machine meanwhile, on other devices either."""
-    priority: Annotated[int, Bounds(-100, 100, "nothing needs more steps to be told apart")] = 0
+    priority: Annotated[int, Bounds(-100, 100, "nothing needs more levels"), Prompt(rare=True)] = 0
     """Higher ones come first in the queue; of equal ones, those that were submitted first."""
-    cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
-    """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
+    cpu_threads: Annotated[
+        int | None,
+        Bounds(1, 4096, "no machine has more CPUs"),
+        Prompt("CPU threads", empty="half the CPUs"),
+    ] = None
+    """Threads with which each run computes on the CPU; none means half the CPUs that it may use."""
 
     def check_place(self) -> None:
         """Raises `InvalidSpec` for what no machine could give."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, get_args
 
-from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
 from breakeven.runner.specs.training import TrainingSpec
 
 Part = Literal["training", "inference"]
@@ -17,16 +17,29 @@ ACTIVATION = "activation"
 class AccuracySpec(Spec, path="accuracy."):
     """What is compared with a reference in double precision, and how closely."""
 
-    iterations: Annotated[int, Bounds(1, 1000, "rounding alone drives tensors apart by then")] = 2
+    iterations: Annotated[
+        int,
+        Bounds(1, 1000, "rounding alone drives tensors apart by then"),
+        Prompt(flag="--accuracy-iterations", rare=True),
+    ] = 2
     """Optimizer steps, or forward passes, on one batch before tensors are compared."""
-    tolerance: Annotated[float | None, Bounds(0, 1, "zeros would pass for any tensor")] = None
-    """How far a tensor may lie beside the baseline's, absolutely and relatively. None: as the
-    Dynamo harness has it for such a task, precision and part."""
-    parts: tuple[Part, ...] = ("training", "inference")
+    tolerance: Annotated[
+        float | None,
+        Bounds(0, 1, "zeros would pass for any tensor"),
+        Prompt(flag="--accuracy-tolerance", empty="as the Dynamo harness has it", rare=True),
+    ] = None
+    """How far a tensor may lie from the baseline's, absolutely and relatively. None: as the Dynamo
+    harness has it for such a task, precision and part."""
+    parts: Annotated[tuple[Part, ...], Prompt(flag="--accuracy-parts", rare=True)] = (
+        "training",
+        "inference",
+    )
     """What is checked: training, in which gradients and weights are compared as well, and
     inference."""
 
-    layers: Layers = "failed"
+    layers: Annotated[Layers, Prompt("Outputs of layers", "--accuracy-layers", rare=True)] = (
+        "failed"
+    )
     """When the outputs of single layers are compared as well, which compiles the model once more:
     where the check failed, to tell in which layer it begins, always, or never. No verdict hangs on
     them."""
@@ -45,11 +58,19 @@ MAX_REPEATS = 9
 class CacheSpec(Spec, path="cache."):
     """Cold and warm processes of each backend."""
 
-    part: Part = "training"
+    part: Annotated[Part, Prompt("What is compiled", "--cache-part", rare=True)] = "training"
     """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
-    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 1
+    repeats: Annotated[
+        int,
+        Bounds(1, MAX_REPEATS, "each compiles everything anew"),
+        Prompt("Cold and warm pairs", rare=True),
+    ] = 1
     """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
-    steps: Annotated[int, Bounds(2, 100_000, "compiling is over after a few")] = 20
+    steps: Annotated[
+        int,
+        Bounds(2, 100_000, "compiling is over after a few"),
+        Prompt("Steps of each process", rare=True),
+    ] = 20
     """Optimizer steps, or forward passes, of each process. The first block compiles; the others
     tell what a step takes without compiling, and are as many blocks as it takes."""
 
@@ -59,34 +80,47 @@ MIN_ROUNDS = 6
 MAX_ROUNDS = 100_000
 MAX_REPEATS = 20
 WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself tells nothing"
-PRECISE_BY_THEN = "so many rounds tell differences that nobody could see"
+ROUNDS = Bounds(MIN_ROUNDS, MAX_ROUNDS, "so many rounds tell differences too small to matter")
+WEEK = Bounds(0, 604_800, "that is a week", above=True, unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedSpec(Spec, path="speed."):
     """Steps on a few fixed batches, timed by turns until the speedups are known well enough."""
 
-    part: Part = "training"
-    """What a step is: `training`, a full optimizer step; `inference`, a forward pass in evaluation
-    mode, without gradients."""
-    batches: Annotated[int, Bounds(1, 100_000, "the device holds all of them")] = 8
+    part: Annotated[Part, Prompt("What is timed", "--speed-part")] = "training"
+    """`training`: full optimizer steps. `inference`: forward passes in evaluation mode, without
+    gradients."""
+    batches: Annotated[
+        int,
+        Bounds(1, 100_000, "the device holds all of them"),
+        Prompt(flag="--speed-batches", rare=True),
+    ] = 8
     """Batches that the steps cycle through, the same in the same order for every run."""
-    warm_up_blocks: Annotated[int, Bounds(1, 1000, "none of them counts")] = 2
-    """Turns at the beginning of each run that are timed apart and never count; compiling falls
-    among them."""
-    target_width: Annotated[float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True)] = 0.02
+    warm_up_blocks: Annotated[
+        int, Bounds(1, 1000, "none of them counts"), Prompt("Warm-up turns", rare=True)
+    ] = 2
+    """First turns of each run, which do not count; compiling falls among them."""
+    target_width: Annotated[
+        float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True), Prompt("Exact enough at")
+    ] = 0.02
     """Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring ends once every
     interval is narrower."""
-    min_rounds: Annotated[int, Bounds(MIN_ROUNDS, MAX_ROUNDS, PRECISE_BY_THEN)] = 20
+    min_rounds: Annotated[int, ROUNDS, Prompt("Rounds at least", rare=True)] = 20
     """Rounds that are measured in any case; a round is one turn of every run."""
-    max_rounds: Annotated[int, Bounds(MIN_ROUNDS, MAX_ROUNDS, PRECISE_BY_THEN)] = 200
+    max_rounds: Annotated[int, ROUNDS, Prompt("Rounds at most", rare=True)] = 200
     """Rounds after which measuring ends in any case."""
-    max_seconds: Annotated[float, Bounds(0, 604_800, "that is a week", above=True)] = 600.0
+    max_seconds: Annotated[float, WEEK, Prompt("Steps at most")] = 600.0
     """Time of steps after which measuring ends in any case: that of all runs together, warm-up and
     compiling not counted."""
-    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "everything is run as often")] = 1
-    """Independent processes of every run. From 3 on, the interval of a speedup tells how much
-    processes differ as well. Rounds and seconds are those of each repeat."""
+    repeats: Annotated[
+        int,
+        Bounds(1, MAX_REPEATS, "everything is run as often"),
+        Prompt("Processes of each run", "--speed-repeats"),
+    ] = 1
+    """Independent processes of every run: two processes of the same program differ in speed, too.
+    From 3 on, the interval of a speedup holds how much. Rounds and seconds are those of each
+    repeat."""
 
     def check_rules(self) -> None:
         least, most = self.min_rounds, self.max_rounds

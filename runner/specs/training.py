@@ -10,11 +10,11 @@ from breakeven.runner.specs.fields import (
     MAX_STEPS,
     NO_LARGER_FLOAT,
     Bounds,
-    Options,
+    Prompt,
     Spec,
     require,
 )
-from breakeven.runner.specs.options import parse_settings
+from breakeven.runner.specs.values import Options, parse_settings
 
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Scheduler = Literal[
@@ -110,50 +110,82 @@ def parse_parameter_group(text: str) -> ParameterGroup:
 class TrainingSpec(Spec, path="training."):
     """How the model is trained."""
 
-    losses: tuple[str, ...] = (MODEL_LOSS,)
-    """Terms whose weighted sum is minimized: `model` for the model's own loss, or a criterion of
-    `torch.nn` on logits and labels, as `0.5*CrossEntropyLoss:label_smoothing=0.1`."""
+    losses: Annotated[tuple[str, ...], Prompt(flag="--loss", several=True)] = (MODEL_LOSS,)
+    """Terms whose weighted sum is minimized, each charted: `model` for the loss that the model
+    itself returns, or a criterion of `torch.nn` on logits and labels, as
+    `0.5*CrossEntropyLoss:label_smoothing=0.1`."""
     optimizer: str = "Adam"
     """Name of a class in `torch.optim`."""
     optimizer_options: Options = field(default_factory=dict)
-    """Keyword arguments of the optimizer beside the learning rate, such as `weight_decay`."""
-    parameter_groups: tuple[str, ...] = ()
-    """Parameters with an optimizer of their own: `classifier.*:optimizer=SGD+lr=0.01`. A parameter
-    belongs to the first pattern that its name matches, all others to the optimizer above."""
+    """Arguments of the optimizer other than the learning rate, such as `weight_decay=0.01,
+    betas=(0.9, 0.95)`."""
+    parameter_groups: Annotated[
+        tuple[str, ...],
+        Prompt(
+            "Parameters with an optimizer of their own",
+            "--parameter-group",
+            rare=True,
+            several=True,
+        ),
+    ] = ()
+    """`pattern:setting=value`, where the pattern matches names of parameters:
+    `classifier.*:optimizer=SGD+lr=0.01`. A parameter belongs to the first pattern that matches, all
+    others to the optimizer of the training."""
     learning_rate: Annotated[float, LEARNING_RATE] = 5e-5
-    """The highest that the schedule reaches."""
-    scheduler: Scheduler = "constant"
-    """How the learning rate changes with the steps."""
-    warmup_steps: Annotated[int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT)] = 0
+    """Step size of the optimizer, the highest of a schedule."""
+    scheduler: Annotated[Scheduler, Prompt("Learning rate schedule")] = "constant"
+    """How the learning rate changes with the steps. `constant` leaves it as it is; `linear` and
+    `cosine` let it fall to 0; `plateau` lowers it when the held-out loss stops falling."""
+    warmup_steps: Annotated[
+        int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT), Prompt("Warm-up steps")
+    ] = 0
     """Steps over which the learning rate first rises from 0."""
-    scheduler_options: Options = field(default_factory=dict)
-    """Keyword arguments of the schedule, such as `num_cycles`, or `step_size` for `step`."""
+    scheduler_options: Annotated[Options, Prompt("Schedule options", rare=True)] = field(
+        default_factory=dict
+    )
+    """Arguments of the schedule: `num_cycles=2` for `cosine_with_restarts`, `step_size=30,
+    gamma=0.5` for `step`, `milestones=(30, 60)` for `multistep`."""
     batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
     """Samples per micro-batch: what the device works on at once."""
-    last_batch: LastBatch = "drop"
-    """What becomes of samples that do not fill an epoch's last batch: left out; filled up with
-    samples that do not count; or a smaller batch, whose size the compiler treats as a symbol."""
+    last_batch: Annotated[LastBatch, Prompt("Last batch of an epoch", rare=True)] = "drop"
+    """What becomes of samples that do not fill it: `drop` leaves them out, `pad` fills it up with
+    samples that do not count, `dynamic` makes it smaller, its size a symbol to the compiler. None
+    of them compiles anew in the middle of the training."""
     gradient_accumulation: Annotated[
         int, Bounds(1, 100_000, "nothing is seen of a step before all of them are done")
     ] = 1
-    """Micro-batches per optimizer step. An epoch's last step takes what is left."""
+    """Micro-batches whose gradients are added up for one optimizer step: a larger batch than the
+    memory holds. An epoch's last step takes what is left."""
     epochs: Annotated[int, STEPS] = 1
-    """Passes over the training samples."""
-    max_steps: Annotated[int | None, STEPS] = None
+    """Passes over the train samples."""
+    max_steps: Annotated[int | None, STEPS, Prompt("Steps in all", empty="as the epochs say")] = (
+        None
+    )
     """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
-    clip_norm: Annotated[float | None, SIZE] = None
-    """Largest norm of all gradients together; they are scaled down to it."""
-    clip_value: Annotated[float | None, SIZE] = None
-    """Largest size of each gradient element."""
-    record_gradient_norm: bool = False
-    """Whether every step records the norm of its gradients, before clipping."""
-    gradient_statistics_every: Annotated[int | None, STEPS] = None
-    """How many steps lie between records of each parameter's gradient: norm, mean, deviation,
-    largest element, share of zeros."""
+    clip_norm: Annotated[
+        float | None, SIZE, Prompt("Clip gradients to norm", empty="no clipping")
+    ] = None
+    """Largest norm of all gradients of a step together; larger ones are scaled down to it."""
+    clip_value: Annotated[
+        float | None, SIZE, Prompt("Clip gradients to value", empty="no clipping", rare=True)
+    ] = None
+    """Largest size of each element of a gradient; larger ones are cut to it."""
+    record_gradient_norm: Annotated[bool, Prompt("Record the gradient norm", rare=True)] = False
+    """Charts the norm of all gradients, before clipping, over the steps. Costs a little time in
+    every step of every run."""
+    gradient_statistics_every: Annotated[
+        int | None, STEPS, Prompt("Gradient statistics every", empty="never", rare=True)
+    ] = None
+    """How many steps lie between charts of each parameter's gradient: norm, and recorded with it
+    mean, deviation, largest element, share of zeros."""
     precision: Precision = "float32"
-    """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
-    scaler_options: Options = field(default_factory=dict)
-    """Keyword arguments of `torch.amp.GradScaler`, which fp16 uses."""
+    """`tf32` lets float32 products use TF32; `bf16` and `fp16` are autocast. `tf32` and `fp16` need
+    a GPU."""
+    scaler_options: Annotated[Options, Prompt("Loss scaler options", rare=True)] = field(
+        default_factory=dict
+    )
+    """Arguments of `torch.amp.GradScaler`, which keeps small fp16 gradients from vanishing, such as
+    `init_scale=1024`."""
     seed: Annotated[int, Bounds(0, 2**32 - 1, "random generators take 32 bits")] = 0
     """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
 
@@ -191,18 +223,26 @@ class TrainingSpec(Spec, path="training."):
 class EvaluationSpec(Spec, path="evaluation."):
     """When and how the model is judged on samples."""
 
-    when: EvaluationPoint = "epochs"
-    """After epochs, after steps, at the end only, or never; at the end in any case but `never`."""
-    every: Annotated[int, STEPS] = 1
+    when: Annotated[EvaluationPoint, Prompt("Evaluate", "--evaluate")] = "epochs"
+    """When the model is judged: after `epochs` or `steps`, only at the `end`, or `never`; at the
+    end in any case but `never`. The time it takes counts for no run."""
+    every: Annotated[int, STEPS, Prompt("Evaluate every", "--evaluate-every")] = 1
     """How many epochs or steps lie between evaluations."""
-    splits: tuple[SplitName, ...] = ("validation",)
-    """The first one's numbers rank checkpoints, stop training and drive the schedule `plateau`."""
-    compiled: bool = True
-    """Whether a backend's run is evaluated under its own compiled model as well as without."""
-    metric: Metric = "loss"
+    splits: Annotated[
+        tuple[SplitName, ...], Prompt("On samples of", "--evaluate-splits", rare=True)
+    ] = ("validation",)
+    """The first one ranks checkpoints, stops training early and drives the schedule `plateau`.
+    `train` takes long where there are many train samples."""
+    compiled: Annotated[
+        bool, Prompt("Evaluate the compiled model, too", "--evaluate-compiled", rare=True)
+    ] = True
+    """Whether a backend's model is judged as it was compiled as well as, with the same weights,
+    without a compiler: a fault that shows only when the model answers is found this way."""
+    metric: Annotated[Metric, Prompt(rare=True)] = "loss"
     """The number by which checkpoints are ranked and training is stopped early."""
-    predictions: tuple[SplitName, ...] = ()
-    """Splits whose labels and logits are written to a file at the end."""
+    predictions: Annotated[tuple[SplitName, ...], Prompt("Keep predictions for", rare=True)] = ()
+    """Splits whose labels and logits are written to a file at the end: for the confusion matrix,
+    and for the samples on which backends disagree."""
 
     def check_rules(self) -> None:
         for name in ("splits", "predictions"):
@@ -228,14 +268,21 @@ class EvaluationSpec(Spec, path="evaluation."):
 class StoppingSpec(Spec, path="stopping."):
     """When training ends before its last step."""
 
-    nonfinite: bool = False
-    """Whether a loss of NaN or infinity ends training in the step where it appears. Each step then
-    waits for the device."""
-    patience: Annotated[int | None, STEPS] = None
-    """Evaluations without a better value of the metric after which training ends."""
-    min_delta: Annotated[float, Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT)] = 0.0
+    nonfinite: Annotated[bool, Prompt("Stop at NaN or infinity", "--stop-nonfinite", rare=True)] = (
+        False
+    )
+    """Ends training in the step whose loss is not finite. Each step then waits for the device."""
+    patience: Annotated[int | None, STEPS, Prompt(empty="go on")] = None
+    """Evaluations in a row without a better value of the metric after which training ends."""
+    min_delta: Annotated[
+        float, Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT), Prompt("Least improvement", rare=True)
+    ] = 0.0
     """How much better a value must be to count as better."""
-    threshold: Annotated[float | None, Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT)] = None
+    threshold: Annotated[
+        float | None,
+        Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT),
+        Prompt("Good enough at", "--stop-at", empty="go on", rare=True),
+    ] = None
     """Value of the metric at which training ends, because it is good enough."""
 
     @property
@@ -247,12 +294,17 @@ class StoppingSpec(Spec, path="stopping."):
 class CheckpointSpec(Spec, path="checkpoints."):
     """When everything that training needs to go on is saved."""
 
-    every: Annotated[int | None, STEPS] = None
-    """How many epochs or steps lie between checkpoints; one follows the last step. None: none."""
-    unit: Literal["epochs", "steps"] = "epochs"
+    every: Annotated[
+        int | None, STEPS, Prompt("Checkpoint every", "--checkpoint-every", empty="no checkpoints")
+    ] = None
+    """How many epochs or steps lie between checkpoints, from which a run that was stopped or lost
+    goes on exactly; one follows the last step. None: no checkpoints."""
+    unit: Annotated[
+        Literal["epochs", "steps"], Prompt("Counted in", "--checkpoint-unit", rare=True)
+    ] = "epochs"
     """What `every` counts."""
-    keep_last: Annotated[int, Bounds(1, 1000, COPIES)] = 1
-    """Latest checkpoints that are kept."""
-    keep_best: Annotated[int, Bounds(0, 1000, COPIES)] = 0
-    """Checkpoints that are kept for their value of the metric, beside the latest. Only one made
+    keep_last: Annotated[int, Bounds(1, 1000, COPIES), Prompt("Keep the latest", rare=True)] = 1
+    """Latest checkpoints that are kept; each is about three times as large as the model."""
+    keep_best: Annotated[int, Bounds(0, 1000, COPIES), Prompt("Keep the best", rare=True)] = 0
+    """Checkpoints that are kept for their value of the metric, beyond the latest. Only one made
     where the model is evaluated, too, has a value."""

@@ -17,8 +17,8 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.fields import Bounds, Options, Spec, require
-from breakeven.runner.specs.options import parse_settings
+from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.values import Options, parse_settings
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]

@@ -5,8 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, NamedTuple
 
-from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, Bounds, Spec, require
+from breakeven.runner.specs.fields import (
+    EVERY_STEP_IS_KEPT,
+    MAX_STEPS,
+    Bounds,
+    Prompt,
+    Spec,
+    require,
+)
 from breakeven.runner.specs.training import Metric
+from breakeven.runner.specs.values import nearest
 
 TASKS = tuple(
     sorted(
@@ -44,7 +52,8 @@ class Task:
 
 def check_task(task: str) -> None:
     """Raises `InvalidSpec` unless there is such a task."""
-    require(task in TASKS, "task", task, f"must be one of {', '.join(TASKS)}")
+    rule = f"must be one of {', '.join(TASKS)}{nearest(task, TASKS)}"
+    require(task in TASKS, "task", task, rule)
 
 
 SCRIPT_TASK = "script"
@@ -53,21 +62,32 @@ SCRIPT_PREFIX = "script:"
 """Begins the source of a model that a script makes; what follows is the script's path."""
 SCRIPT_DATA = "script"
 """Stands for the samples that a script reads itself."""
-A_DAY = 86_400.0
+DAY = Bounds(0, 86_400, "that is a day", above=True, unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptSpec(Spec, path="script."):
     """How a script is run; which one it is says `model.source`, `script:` and its path."""
 
-    arguments: tuple[str, ...] = ()
-    """What the script is called with, one word each."""
-    folder: str = ""
-    """Folder that the script expects to be started in: each run works in a copy of it, so that runs
-    do not overwrite each other's files. Empty for the script's own."""
-    steps: Annotated[int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT)] = 0
+    arguments: Annotated[
+        tuple[str, ...],
+        Prompt(
+            flag="--script-argument",
+            empty="--epochs 3 --lr 1e-4",
+            rare=True,
+            several=True,
+            words=True,
+        ),
+    ] = ()
+    """What the script is called with, as on a command line. Paths are best given in full."""
+    folder: Annotated[str, Prompt(flag="--script-folder", empty="The script's own", rare=True)] = ""
+    """Folder that the script expects to be started in, by its full path: each run works in a copy
+    of it, so that runs do not overwrite each other's files. Empty for the script's own."""
+    steps: Annotated[
+        int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT), Prompt(flag="--script-steps", rare=True)
+    ] = 0
     """Steps after which a run ends, though the script would go on; 0 for as many as it makes."""
-    patience_seconds: Annotated[float, Bounds(0, A_DAY, "that is a day", above=True)] = 900.0
+    patience_seconds: Annotated[float, DAY, Prompt("Patience", rare=True)] = 900.0
     """Longest that a script may go on without a step, setting up included; compiling and waiting
     for its turn do not count."""
 
@@ -107,6 +127,7 @@ DATA_FILE_SUFFIXES = (
 )  # fmt: skip
 MAX_SAMPLES = 100_000_000
 HELD_IN_MEMORY = "every run holds all of them in memory"
+SAMPLES = Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)
 USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")
 """`path.py:name`: a function or class in a person's own file."""
 
@@ -124,7 +145,7 @@ class SuiteModelName(NamedTuple):
 class ModelSpec(Spec, path="model."):
     """Which model is trained."""
 
-    source: str = "builtin:bert-tiny"
+    source: Annotated[str, Prompt("Model", "--model")] = "builtin:bert-tiny"
     """A built-in configuration (`builtin:...`, random weights), a model of a benchmark suite
     (`huggingface:BertForMaskedLM`, 16 times smaller `huggingface:BertForMaskedLM/16`, `timm:...`,
     `torchbench:...`, random weights), a local folder, a hub name, `path.py:function`, which is
@@ -132,13 +153,15 @@ class ModelSpec(Spec, path="model."):
     makes it, `script:path.py`."""
     dropout: Literal["auto", "keep", "off"] = "auto"
     """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
-    numbers of its own, because its losses could then not be compared with the baseline's step by
-    step."""
+    numbers of its own, as cudagraphs does, because its losses could then not be compared with the
+    baseline's step by step."""
 
     def check_rules(self) -> None:
         require(bool(self.source), "model.source", self.source, "must name a model")
         if self.is_builtin:
-            rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
+            rule = (
+                f"must be one of {', '.join(BUILTIN_MODELS)}{nearest(self.source, BUILTIN_MODELS)}"
+            )
             require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
         suite = self.source.partition(":")[0]
         if suite in SUITE_SOURCES:
@@ -173,7 +196,7 @@ class ModelSpec(Spec, path="model."):
 class DataSpec(Spec, path="data."):
     """Which samples are trained on and which are held out."""
 
-    source: str = "builtin:reviews"
+    source: Annotated[str, Prompt("Data", "--data")] = "builtin:reviews"
     """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a folder of images with one
     folder for each label, a hub name, or `path.py:function`, which is called without arguments and
     returns the samples."""
@@ -181,17 +204,19 @@ class DataSpec(Spec, path="data."):
     """Column of a file or hub data set that holds the text, or the image."""
     label_column: str = "label"
     """Column that holds the label, text or number; language models need none."""
-    train_split: str = "train"
+    train_split: Annotated[str, Prompt(rare=True)] = "train"
     """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
-    eval_split: str = "test"
+    eval_split: Annotated[str, Prompt("Evaluation split", rare=True)] = "test"
     """Split of a hub data set to evaluate on while training (validation)."""
-    test_split: str = "test"
+    test_split: Annotated[str, Prompt(rare=True)] = "test"
     """Split of a hub data set to test on; samples used for validation are not used again."""
-    num_train_samples: Annotated[int, Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)] = 1000
+    num_train_samples: Annotated[int, SAMPLES, Prompt("Train samples", "--train-samples")] = 1000
     """Samples to train on."""
-    num_eval_samples: Annotated[int, Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)] = 200
+    num_eval_samples: Annotated[int, SAMPLES, Prompt("Evaluation samples", "--eval-samples")] = 200
     """Held-out samples for validation."""
-    num_test_samples: Annotated[int, Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY)] = 0
+    num_test_samples: Annotated[
+        int, Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY), Prompt("Test samples", "--test-samples")
+    ] = 0
     """Further held-out samples, for a last test."""
     sequence_length: Annotated[int, Bounds(4, 131_072, "no model here reads longer texts")] = 128
     """Tokens per text; longer texts are cut, shorter ones padded."""
@@ -199,7 +224,7 @@ class DataSpec(Spec, path="data."):
     def check_rules(self) -> None:
         require(bool(self.source), "data.source", self.source, "must name a data set")
         if self.source.startswith(BUILTIN):
-            rule = f"must be one of {', '.join(BUILTIN_DATA)}"
+            rule = f"must be one of {', '.join(BUILTIN_DATA)}{nearest(self.source, BUILTIN_DATA)}"
             require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
 
     @property

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from breakeven.runner.commands.options import spec_options
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import fields_of
 from breakeven.storage.difference.sides import Side
 from breakeven.storage.numbers.formats import DASH
 
@@ -52,9 +52,9 @@ def unequal(told: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, tuple[str,
 def settings_of(spec: ExperimentSpec) -> dict[str, str]:
     """Every setting that says what an experiment does, as text, by its path."""
     return {
-        option.path: _text(option.value_in(spec))
-        for option in spec_options()
-        if option.path not in LEFT_OUT
+        field.path: _text(field.value_in(spec))
+        for field in fields_of(ExperimentSpec)
+        if field.path not in LEFT_OUT
     }
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.commands.filters import FACETS, Comparison, Filter
+from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.commands.filters import FACETS, Filter
 
 Mask = NDArray[np.bool_]
 COLUMN_OF = {"backend": "backends", "tag": "tags"}
@@ -85,11 +86,12 @@ def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
     return every
 
 
-def _compared(frame: pd.DataFrame, asked: Comparison) -> Mask:
+def _compared(frame: pd.DataFrame, asked: Condition) -> Mask:
     """What is not known is neither more nor less."""
     column, factor = NUMBER_OF[asked.name]
     numbers = np.array(frame[column], dtype=float) * factor
-    found: Mask = numbers > asked.number if asked.above else numbers < asked.number
+    assert asked.limit is not None, "a word of a text has a number behind its sign"
+    found: Mask = numbers > asked.limit if asked.above else numbers < asked.limit
     return found
 
 

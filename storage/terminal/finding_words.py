@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.commands.options import spec_options
+from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.numbers.formats import format_count
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
@@ -156,8 +156,7 @@ def remedy_option(remedy: Remedy) -> str:
     """As the command line takes it."""
     if remedy.backend is not None:
         return f"add the backend {remedy.backend}"
-    flags = {option.path: option for option in spec_options()}
-    return " ".join(text for path, value in remedy.fields for text in flags[path].written(value))
+    return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
 def _seconds(seconds: float) -> Figure:

@@ -111,7 +111,7 @@ def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> s
 
 
 def _compile(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
-    limit, seconds = condition.limit_seconds, backend.measured.compile_seconds
+    limit, seconds = condition.limit, backend.measured.compile_seconds
     assert limit is not None
     if seconds is None:
         has_compiled = backend.measured.graph_breaks is not None

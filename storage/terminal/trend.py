@@ -4,11 +4,11 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from breakeven.runner.commands.conditions import Condition, Limit, add_fail_if
 from breakeven.runner.texts import printable
 from breakeven.storage.library.trends import QUANTITIES, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share
@@ -19,8 +19,11 @@ WITHIN = 10
 WORSE = "worse"
 USUAL_LEAST = 0.02
 """By which share a level must be worse to be worth somebody's morning."""
-OF_NEWEST = ("out-of-line", "failed", "parity")
-"""Conditions about a series' newest experiment."""
+CONDITIONS = {
+    WORSE: Limit("2%", is_needed=False, below=100), "out-of-line": None, "failed": None,
+    "parity": None,
+}  # fmt: skip
+"""All but the first are about a series' newest experiment."""
 METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
 HELP = (
     "exit with status 5, and say why, if a series came to a worse level, or to one that is worse "
@@ -30,29 +33,16 @@ HELP = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
-    """`worse`, by more than a share, or one of `OF_NEWEST`."""
-
-    name: str
-    least: float = 0.0
-
-
 def add_trend_options(parser: argparse.ArgumentParser) -> None:
     """Adds what a trend is told of, and when a job fails."""
     parser.add_argument("--of", choices=QUANTITIES, default="speedup",
                         help="the number whose trend is told (default: speedup)")  # fmt: skip
-    parser.add_argument("--fail-if", type=_parse_argument, default=[], metavar=METAVAR, help=HELP)
+    add_fail_if(parser, CONDITIONS, METAVAR, HELP)
     parser.add_argument(
         "--within", type=_count, default=WITHIN, metavar="COUNT",
         help=f"among how many of the newest experiments a step must lie to fail (default: {WITHIN}"
         "); what lies further back was seen before",
     )  # fmt: skip
-
-
-def parse_conditions(text: str) -> list[Condition]:
-    """The conditions of a text such as `worse>2%,out-of-line`; raises ValueError."""
-    return [_parse(part.strip()) for part in text.split(",")]
 
 
 def report(found: Sequence[Series]) -> str:
@@ -94,7 +84,7 @@ def _met(series: Series, condition: Condition, within: int) -> str | None:
     """What is wrong with a series, if the condition is met."""
     newest = series.points[-1]
     if condition.name == WORSE:
-        step = series.regression(condition.least, within)
+        step = series.regression((condition.limit or 0.0) / 100, within)
         return None if step is None else change_text(series, step)
     if condition.name == "failed" and series.failure is not None:
         return failure_text(series)
@@ -211,30 +201,6 @@ def _worse(series: Series) -> dict[str, str | None] | None:
         "shown_by": series.regression_shown_by(USUAL_LEAST, WITHIN),
         "said": said,
     }
-
-
-def _parse(text: str) -> Condition:
-    name, above, limit = (part.strip() for part in text.partition(">"))
-    if text in OF_NEWEST:
-        return Condition(name=text)
-    if name != WORSE:
-        raise ValueError(f"{text!r} is no condition; choose from {METAVAR.replace('|', ', ')}")
-    if not above:
-        return Condition(name=WORSE)
-    try:
-        percent = float(limit.removesuffix("%"))
-    except ValueError:
-        percent = math.nan
-    if not 0 <= percent < 100:
-        raise ValueError(f"{text!r} has no limit in percent; write 'worse>2%'")
-    return Condition(name=WORSE, least=percent / 100)
-
-
-def _parse_argument(text: str) -> list[Condition]:
-    try:
-        return parse_conditions(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:

@@ -1,4 +1,5 @@
-"""Histories of the supervisor's protocol in a simulated system, a few of `make histories`."""
+"""Histories of the supervisor's protocol in a simulated system, a few of those that
+`python -m benchmarks.simulation` plays."""
 
 import ast
 from collections import Counter

@@ -11,11 +11,11 @@ import pandas as pd
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
-from breakeven.runner.commands.options import spec_options
+from breakeven.runner.commands.options import FIELDS
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.options import write_options
+from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
 from breakeven.views.comparison.tabs import TABS
@@ -97,8 +97,7 @@ def charts(app: AppTest) -> str:
 
 def set_field(app: AppTest, path: str, value: Any) -> None:
     """Types a value into the widget of a field of the preset `quick`."""
-    option = next(option for option in spec_options() if option.path == path)
-    key = f"quick.{option.flag.removeprefix('--').replace('-', '_')}"
+    key = f"quick.{FIELDS[path].flag.removeprefix('--').replace('-', '_')}"
     if (
         path in ("model.source", "data.source")
         and app.selectbox(key="quick.task").value == "custom"

@@ -207,7 +207,7 @@ def test_a_condition_that_means_nothing_is_refused(text: str, message: str) -> N
 def test_conditions_read_as_they_are_written() -> None:
     (slower, limit) = parse_conditions("slower, compile>1.5")
     assert [str(slower), str(limit)] == ["slower", "compile>1.5"]
-    assert limit.limit_seconds == 1.5
+    assert limit.limit == 1.5
 
 
 def test_the_data_folder_is_the_one_that_the_environment_names(

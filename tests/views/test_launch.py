@@ -24,7 +24,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.ladder import ladder_on
-from breakeven.runner.specs.options import parse_options, write_options
+from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
 from breakeven.views.form import data_preview, script
 from breakeven.views.form.presets import PRESETS, adjusted

@@ -9,10 +9,10 @@ from zlib import crc32
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.commands.options import spec_options
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.states import FAILED_RUNS, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import fields_of
 from breakeven.runner.texts import read_json
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
@@ -121,13 +121,13 @@ def _why_failed(
 
 def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
     """The field that a run failed by, as far as its end tells."""
-    options = {option.path: option for option in spec_options()}
+    known = {field.path: field for field in fields_of(ExperimentSpec)}
     path, rule = TO_BLAME.get(record.state, ("", ""))
     error = record.error
     if error is not None and not path:
         found = SAID.fullmatch(error.message.strip())
-        if found is not None and found[1] in options:
+        if found is not None and found[1] in known:
             path, rule = found[1], found[2]
         else:
             path, rule = OF_ERRORS.get(error.name, ""), error.message.strip()
-    return InvalidSpec(path, options[path].value_in(spec), rule) if path in options else None
+    return InvalidSpec(path, known[path].value_in(spec), rule) if path in known else None

@@ -1,19 +1,16 @@
 """The widgets of the launch form: one for each field of a specification, by the type it has."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from breakeven.runner.commands.options import NUMBERS, Option, spec_options
 from breakeven.runner.errors import InvalidSpec, shown
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.fields import Options
-from breakeven.runner.specs.options import parse_options, split_at_commas, write_options
+from breakeven.runner.specs.fields import Field, fields_of
 from breakeven.runner.specs.workload import SCRIPT_PREFIX
 from breakeven.views.shared.inert import Markdown, code, inert
 
@@ -25,6 +22,8 @@ class Offer:
     choices: Sequence[str] = ()
     typed: bool = False
     """Whether anything else can be typed."""
+    empty: str = ""
+    """What stands in the field while it is empty."""
 
 
 class Fields:
@@ -41,7 +40,7 @@ class Fields:
         self._start = start
         self._unfolded = f"{preset} unfolded"
         """In the session's state: the subject that is."""
-        self._options = {option.path: option for option in spec_options()}
+        self._fields = {field.path: field for field in fields_of(ExperimentSpec)}
         self._given: dict[str, Any] = {}
         self._unreadable: list[InvalidSpec] = []
         self._slots: dict[str, DeltaGenerator] = {}
@@ -62,45 +61,49 @@ class Fields:
     def ask(
         self,
         path: str,
-        label: Markdown,
         help: Markdown = "",
         *,
+        label: Markdown = "",
+        note: Markdown = "",
         offer: Offer = Offer(),
         value: Any = None,
         name: str = "",
-        empty: str | None = None,
         unless: Markdown = "",
         derived: bool = False,
     ) -> Any:
         """Shows the widget of a field and gives what it holds.
 
-        `help`: a sentence, where the field's own text would not do. `value`: what it holds at first
-        instead of the preset's. `name`: a name in the address of its own. `empty`: what it means to
-        leave it empty. `unless`: why the field cannot be changed now; it then has its default.
-        `derived`: `value` follows from what else was asked for, and is no change by itself.
+        `help` and `label` stand where the field's own would not do; `note` goes on after the help.
+        `value`: what it holds at first instead of the preset's. `name`: a name in the address of
+        its own. `unless`: why the field cannot be changed now; it then has its default. `derived`:
+        `value` follows from what else was asked for, and is no change by itself.
         """
-        option = self._options[path]
-        start = option.value_in(self._start) if value is None else value
+        field = self._fields[path]
+        start = field.value_in(self._start) if value is None else value
         reason = f"{unless}. " if unless else ""
+        label = label or field.label
         shared: dict[str, Any] = {
             "label": label,
-            "help": reason + (help or option.text),
+            "help": reason + (help or field.text) + note,
             "disabled": bool(unless),
-            "key": f"{self._preset}.{name or option.flag.removeprefix('--').replace('-', '_')}",
+            "key": self._key(field, name),
             "bind": "query-params",
         }
         follows = self._follow(shared["key"], start) or self._was_filled(shared["key"])
         given: Any
-        if get_origin(option.kind) is dict:
-            given = self._ask_options(path, start, shared)
-        elif option.kind in NUMBERS:
-            given = self._ask_number(option, start, follows, shared | {"placeholder": empty})
+        if field.is_options or field.prompt.words or field.kind in (int, float):
+            given = self._ask_text(field, start, follows, shared)
         else:
-            given = _ask_words(option.kind, start, offer, follows, shared | {"placeholder": empty})
+            given = _ask_words(field, start, offer, follows, shared)
         if derived:
             self._derived[path] = value
-        self.put(path, option.default if unless else given, label)
+        self.put(path, field.default if unless else given, label)
         return self._given[path]
+
+    def ask_all(self, *paths: str) -> None:
+        """Shows the widgets of several fields, one below the other."""
+        for path in paths:
+            self.ask(path)
 
     def given(self, path: str) -> Any:
         """What the widget of a field holds."""
@@ -112,37 +115,25 @@ class Fields:
 
     def start_of(self, path: str) -> Any:
         """What the preset has for a field."""
-        return self._options[path].value_in(self._start)
+        return self._fields[path].value_in(self._start)
 
     def value_in(self, spec: ExperimentSpec, path: str) -> Any:
         """What a specification has for a field."""
-        return self._options[path].value_in(spec)
+        return self._fields[path].value_in(spec)
 
-    def ask_listed(
-        self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]
-    ) -> None:
+    def ask_listed(self, path: str, choices: Sequence[str]) -> None:
         """A list of which one entry is mostly wanted; several are typed with commas between."""
-        start = ",".join(self._options[path].value_in(self._start))
+        field = self._fields[path]
+        start = field.write(field.value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
-        key = f"{self._preset}.{self._options[path].flag.removeprefix('--')}"
         chosen = st.selectbox(
-            label, options, options.index(start), help=help, key=key, bind="query-params",
-            accept_new_options=True,
+            field.label, options, options.index(start), help=field.text, key=self._key(field),
+            bind="query-params", accept_new_options=True,
         )  # fmt: skip
-        self.put(path, tuple(split_at_commas(chosen or start)), label)
+        self.put(path, field.read(chosen or start), field.label)
 
-    def ask_line(self, path: str, label: Markdown, help: Markdown, empty: str) -> None:
-        """A list of words, typed as on a command line."""
-        start = shlex.join(self.start_of(path))
-        key = f"{self._preset}.{self._options[path].flag.removeprefix('--').replace('-', '_')}"
-        text = st.text_input(
-            label, value=start, help=help, key=key, placeholder=empty, bind="query-params"
-        )
-        try:
-            self.put(path, tuple(shlex.split(text)), label)
-        except ValueError as error:
-            self.put(path, (), label)
-            self._unreadable.append(InvalidSpec(path, text, f"cannot be read: {error}"))
+    def _key(self, field: Field, name: str = "") -> str:
+        return f"{self._preset}.{name or field.flag.removeprefix('--').replace('-', '_')}"
 
     def fill(self, name: str, value: Any) -> None:
         """Has a widget, known by its name in the address, hold a value from the next time it is
@@ -178,11 +169,11 @@ class Fields:
         """What differs from the preset: `Batch size 16`."""
         told = []
         for path, (label, _subject) in self._places.items():
-            option = self._options[path]
-            value = option.value_in(spec)
-            start = option.value_in(self._start)
+            field = self._fields[path]
+            value = field.value_in(spec)
+            start = field.value_in(self._start)
             if value not in (start, self._derived.get(path, start)):
-                text = "none" if value is None else option.text_of(value)
+                text = field.write(value)
                 told.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
         return told
 
@@ -214,28 +205,22 @@ class Fields:
             st.session_state[key] = now
         return moved
 
-    def _ask_number(self, option: Option, start: Any, follows: bool, shared: dict[str, Any]) -> Any:
-        """A number is typed as text: what the browser's own fields for numbers cannot hold, they
-        change without a word (1e20 becomes 1) or keep to themselves (-5)."""
-        text = st.text_input(value="" if follows else _text_of(start), **shared).strip()
-        if not text and option.default is None:
+    def _ask_text(self, field: Field, start: Any, follows: bool, shared: dict[str, Any]) -> Any:
+        """Numbers, keyword arguments and words are typed as text: what the browser's own fields for
+        numbers cannot hold, they change without a word (1e20 becomes 1) or keep to themselves (-5).
+        """
+        written = "" if start is None or follows else field.write(start)
+        empty = "name=value, name=value" if field.is_options else field.prompt.empty
+        text = (st.text_input(value=written, placeholder=empty or None, **shared) or "").strip()
+        is_number = field.kind in (int, float)
+        if not text and is_number and field.may_be_none:
             return None
         try:
-            return NUMBERS[option.kind](text)
+            return field.read(text)
         except ValueError as error:
-            rule = str(error) if text else "must not be empty"
-            self._unreadable.append(InvalidSpec(option.path, text, rule))
-            return start
-
-    def _ask_options(self, path: str, start: Options, shared: dict[str, Any]) -> Options:
-        text = st.text_input(
-            value=write_options(start), placeholder="name=value, name=value", **shared
-        )
-        try:
-            return parse_options(text or "")
-        except ValueError as error:
-            self._unreadable.append(InvalidSpec(path, text, str(error)))
-            return {}
+            rule = "must not be empty" if is_number and not text else str(error)
+            self._unreadable.append(InvalidSpec(field.path, text, rule))
+            return start if is_number else field.default
 
 
 def _text_of(value: Any) -> str:
@@ -243,21 +228,16 @@ def _text_of(value: Any) -> str:
 
 
 def _ask_words(
-    kind: Any,
-    start: Any,
-    offer: Offer,
-    follows: bool,
-    shared: dict[str, Any],
+    field: Field, start: Any, offer: Offer, follows: bool, shared: dict[str, Any]
 ) -> Any:
     """The widget of a field that is true or false, text, one of several, or a list.
 
     `follows`: its value has just been set, so that it must not be set a second time.
     """
-    placeholder = shared.pop("placeholder")
-    if kind is bool:
+    if field.kind is bool:
         return st.toggle(value=start, **shared)
-    if get_origin(kind) is tuple:
-        known = offer.choices or get_args(get_args(kind)[0])
+    known = offer.choices or field.choices
+    if field.is_list:
         options = [*known, *(entry for entry in start if entry not in known)]
         return tuple(
             st.multiselect(
@@ -267,12 +247,13 @@ def _ask_words(
                 **shared,
             )
         )
-    if known := offer.choices or get_args(kind):
+    empty = offer.empty or field.prompt.empty or None
+    if known:
         options = [*known] if start in (*known, "") else [start, *known]
         index = options.index(start) if start else None
         chosen = st.selectbox(
             options=options, index=0 if follows else index, accept_new_options=offer.typed,
-            placeholder=placeholder, **shared
+            placeholder=empty, **shared
         )  # fmt: skip
         return chosen or start
-    return st.text_input(value=start, placeholder=placeholder, **shared)
+    return st.text_input(value=start, placeholder=empty, **shared)

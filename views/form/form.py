@@ -10,15 +10,10 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.specs.workload import UNNAMED, usual_name
-from breakeven.views.form import data_preview
-from breakeven.views.form import evaluation as evaluation_form
-from breakeven.views.form import scenario as scenario_form
+from breakeven.views.form import data_preview, settings
 from breakeven.views.form import script as script_form
-from breakeven.views.form import training as training_form
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
-from breakeven.views.shared.own_code import show_permission
 
 VARIANTS = (
     "inductor:mode=reduce-overhead",
@@ -102,7 +97,7 @@ def _ask_folded(
             task = own.task if own else workload_form.ask_task(fields, start, machine)
             if not own:
                 workload_form.ask_model(fields, task)
-            workload_form.ask_dropout(fields)
+            fields.ask("model.dropout")
         with middle:
             data = own.data if own else workload_form.ask_data(fields, task)
             workload_form.ask_length(fields, task.fits)
@@ -111,23 +106,23 @@ def _ask_folded(
         if not own:
             data_preview.show(data)
     with fields.subject("Batches, steps and precision", "view_module"):
-        training_form.ask_batches(fields, data_preview.fitting_batch(start, data.head))
+        settings.ask_batches(fields, data_preview.fitting_batch(start, data.head))
     with fields.subject("Optimizer and schedule", "trending_down"):
-        training_form.ask_optimizer(fields, machine)
+        settings.ask_optimizer(fields, machine)
     with fields.subject("Losses and gradients", "functions"):
-        training_form.ask_losses(fields)
+        settings.ask_losses(fields)
     with fields.subject("Evaluation and predictions", "fact_check"):
-        evaluated = evaluation_form.ask_evaluation(fields, task.fits, num_test)
+        evaluated = settings.ask_evaluation(fields, task.fits, num_test)
     with fields.subject("Stopping early", "front_hand"):
-        evaluation_form.ask_stopping(fields, evaluated)
+        settings.ask_stopping(fields, evaluated)
     with fields.subject("Checkpoints", "save"):
-        evaluation_form.ask_checkpoints(fields)
+        settings.ask_checkpoints(fields)
     with fields.subject("Another scenario than training", "rule"):
-        scenario_form.ask_scenario(fields)
+        settings.ask_scenario(fields)
     with fields.subject("Own code", "code"):
-        _ask_callbacks(fields)
+        settings.ask_callbacks(fields)
     with fields.subject("Name, device and turns", "memory"):
-        _ask_experiment(fields, machine)
+        settings.ask_experiment(fields, machine)
 
 
 def _ask_folded_of_script(fields: Fields, machine: Capabilities) -> None:
@@ -135,7 +130,7 @@ def _ask_folded_of_script(fields: Fields, machine: Capabilities) -> None:
     with fields.subject("How the script is run", "terminal"):
         script_form.ask_how(fields)
     with fields.subject("Name, device and turns", "memory"):
-        _ask_experiment(fields, machine)
+        settings.ask_experiment(fields, machine)
 
 
 def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
@@ -158,7 +153,7 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     ):  # fmt: skip
         value = [text for text in start.backends if parse_backend(text).backend in known]
         with column:
-            chosen += fields.ask("backends", label, help, value=value, name=name,
+            chosen += fields.ask("backends", help, label=label, value=value, name=name,
                                  offer=Offer(offered, typed=True))  # fmt: skip
     _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
@@ -185,99 +180,3 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
         f"one before it does and one thing more, so that Compare can name the stage that fails, "
         f"computes wrongly or loses time.{left_out}",
     )  # fmt: skip
-
-
-def _ask_callbacks(fields: Fields) -> None:
-    allowed = show_permission()
-    fields.ask(
-        "callbacks", "Callbacks",
-        "`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the "
-        "beginnings and ends of training, epochs, steps and evaluations, and may record numbers, "
-        "which are charted. See `runner/worker/callbacks.py`.",
-        # What an earlier experiment had is not dropped without a word: the check says it.
-        offer=Offer(typed=True),
-        unless="" if allowed or fields.start_of("callbacks") else "No folder is allowed",
-    )  # fmt: skip
-
-
-def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
-    """What the experiment is called, where it runs, and how its runs take turns."""
-    what, where, turns = st.columns(3)
-    with what:
-        named = usual_name(*(fields.given_or_start(f"{one}.source") for one in ("model", "data")))
-        is_own = fields.start_of("name") in UNNAMED
-        fields.ask("name", "Name", value=named if is_own else None, derived=is_own)
-        fields.ask(
-            "controls", "Controls",
-            "Further baselines with minutely changed weights. They measure noise and rounding; "
-            "without one there is no parity verdict. Take more where a verdict asks for them.",
-        )  # fmt: skip
-        fields.ask(
-            "more_controls", "Controls more at most",
-            "Where losses end too far apart to tell a fault from rounding, a training takes so "
-            "many more by itself, one after the other, once all runs have ended.",
-        )  # fmt: skip
-        fields.ask(
-            "settings", "Settings of torch",
-            "`plain`: torch's defaults, as exact as they come. `harness`: as PyTorch's Dynamo "
-            "harness measures, with TF32 and CUDA graphs.",
-        )  # fmt: skip
-    with where:
-        fields.ask_listed(
-            "devices", "Devices",
-            "Where every run computes; `cuda` is any GPU that is free. Several share each batch: "
-            "type `cuda:0,cuda:1`, or `cpu,cpu` for two processes on the CPUs.", _offered(machine),
-        )  # fmt: skip
-        fields.ask(
-            "parallel", "Several devices",
-            "How they work together. `ddp`: each has the whole model. `fsdp`: each keeps a part "
-            "of all weights. `dp`: one process copies the model in every step.",
-        )  # fmt: skip
-        fields.ask(
-            "nodes", "Machines",
-            "That every run spans, each with these devices. On all but the first, "
-            "`breakeven join` takes part, with the same data folder.",
-        )  # fmt: skip
-        fields.ask("cpus", "CPUs of its own",
-                   "Such as `0-3`. Experiments that share no device and no CPU run at the same "
-                   "time; empty means those near the device, and on the CPU all.",
-                   empty="near the device")  # fmt: skip
-        fields.ask(
-            "exclusive",
-            "Alone on the machine",
-            "Nothing else of the queue runs meanwhile, on other devices either.",
-        )
-        fields.ask("priority", "Priority", "Higher ones come first in the queue.")
-        fields.ask("cpu_threads", "CPU threads",
-                   "Threads of each run; empty means half the CPUs that it may use.",
-                   empty="half the CPUs")  # fmt: skip
-        fields.ask("time_limit_seconds", "Time limit (s)")
-    with turns:
-        fields.ask(
-            "schedule", "Schedule",
-            "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: "
-            "one after another, for a device that cannot hold them all.",
-        )  # fmt: skip
-        fields.ask(
-            "compile", "Compiling",
-            "`alone`: one run at a time, so that its latency is its own. `together`: side by side "
-            "before the timed rounds, so that the answer comes sooner.",
-        )  # fmt: skip
-        fields.ask("keep_code", "Keep code",
-                   "Graphs and code that compilers make, to be read on a run's page. Compiling "
-                   "takes longer.")  # fmt: skip
-        fields.ask("keep_trace", "Keep torch's trace",
-                   "The structured trace of compiling (`TORCH_TRACE`), for `tlparse`. Compiling "
-                   "takes longer.")  # fmt: skip
-        fields.ask("block_steps", "Steps per turn",
-                   "Steps that a run makes before the next one's turn.")  # fmt: skip
-        fields.ask("profile_steps", "Profiled steps",
-                   "Steps of each run that are profiled after the timed ones, to say where the "
-                   "time goes; 0 for none.")  # fmt: skip
-
-
-def _offered(machine: Capabilities) -> list[str]:
-    """Each device, and of several GPUs any one and all together."""
-    ids = [device.id for device in machine.devices]
-    gpus = [id for id in ids if id.startswith("cuda")]
-    return [*ids, "cuda", ",".join(gpus)] if len(gpus) > 1 else ids

@@ -22,21 +22,17 @@ def ask_script(fields: Fields) -> None:
     left, right = st.columns(2)
     with left:
         typed = fields.ask(
-            "model.source", "Script",
+            "model.source",
             "A Python file that trains: one of the folders from which files may run, or type its "
             "path. It runs as `python train.py` would, in a copy of its folder.",
-            value="" if named == SCRIPT_TO_BE_NAMED else named, name="script",
-            offer=Offer(list(map(str, python_files())), typed=True),
-            empty="Choose a file, or type its path",
+            label="Script", value="" if named == SCRIPT_TO_BE_NAMED else named, name="script",
+            offer=Offer(list(map(str, python_files())), typed=True,
+                        empty="Choose a file, or type its path"),
         )  # fmt: skip
         path = str(found(typed)) if typed else ""
         fields.put("model.source", path and f"{SCRIPT_PREFIX}{path}", "Script")
     with right:
-        fields.ask_line(
-            "script.arguments", "Arguments",
-            "What the script is called with, as on a command line. Paths are best given in full.",
-            empty="--epochs 3 --lr 1e-4",
-        )  # fmt: skip
+        fields.ask("script.arguments")
     is_allowed = show_permission()
     files.ask_script_upload()
     if is_allowed and not typed:
@@ -83,17 +79,8 @@ def ask_how(fields: Fields) -> None:
     """How long it runs, and where."""
     left, middle, right = st.columns(3)
     with left:
-        fields.ask(
-            "script.steps", "Steps",
-            "A run ends after so many, though the script would go on; 0 for as many as it makes.",
-        )  # fmt: skip
-        fields.ask("training.seed", "Seed", "Of all generators, set before the script begins.")
+        fields.ask_all("script.steps", "training.seed")
     with middle:
-        fields.ask(
-            "script.folder", "Folder",
-            "The one that the script expects to be started in, by its full path. Each run works in "
-            "a copy of it, so that runs do not overwrite each other's files.",
-            empty="The script's own",
-        )  # fmt: skip
+        fields.ask("script.folder")
     with right:
-        fields.ask("script.patience_seconds", "Patience (s)")
+        fields.ask("script.patience_seconds")

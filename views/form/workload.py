@@ -34,7 +34,7 @@ def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> Ch
     offered = [name for name in machine.tasks if name != SCRIPT_TASK]  # a preset of its own
     lines = [f"* {code(name)}: {inert(machine.tasks[name].learns)}" for name in offered]
     text = "\n".join(["What the model learns:\n", *lines])
-    name: str = fields.ask("task", "Task", text, offer=Offer(offered))
+    name: str = fields.ask("task", text, offer=Offer(offered))
     task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
     if task.fits.samples == "functions":
         show_permission()
@@ -45,14 +45,6 @@ def ask_model(fields: Fields, task: ChosenTask) -> None:
     _ask_source(
         fields, "model.source", "Model", task, task.fits.models, OWN_MODEL,
         "Built in with random weights, or type a hub name or a local folder.",
-    )  # fmt: skip
-
-
-def ask_dropout(fields: Fields) -> None:
-    fields.ask(
-        "model.dropout", "Dropout",
-        "`auto` switches it off if a backend draws random numbers of its own, as cudagraphs "
-        "does: its losses could not be compared otherwise.",
     )  # fmt: skip
 
 
@@ -86,12 +78,12 @@ def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
         first = getattr(DataSpec, name) if not is_known else fields.start_of(f"data.{name}")
         start = first if is_known else likely.get(name, first)
         offered = head.names if head else (start,)
-        fields.ask(f"data.{name}", label, offer=Offer(offered, typed=True), value=start)
+        fields.ask(f"data.{name}", label=label, offer=Offer(offered, typed=True), value=start)
 
 
 def ask_length(fields: Fields, task: Task) -> None:
     if task.samples in ("texts", "random"):
-        fields.ask("data.sequence_length", "Sequence length")
+        fields.ask("data.sequence_length")
 
 
 def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
@@ -100,15 +92,11 @@ def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
     A file with fewer rows than the preset takes is divided. Gives the number of test samples.
     """
     num_train, num_eval = data_preview.fitting_sizes(start, data.head)
-    fields.ask("data.num_train_samples", "Train samples", value=num_train)
-    fields.ask("data.num_eval_samples", "Evaluation samples", value=num_eval)
-    num_test: int = fields.ask("data.num_test_samples", "Test samples")
+    fields.ask("data.num_train_samples", value=num_train)
+    fields.ask("data.num_eval_samples", value=num_eval)
+    num_test: int = fields.ask("data.num_test_samples")
     if _is_hub_name(data.source):
-        fields.ask("data.train_split", "Train split", "Split of the hub data set to train on.")
-        fields.ask("data.eval_split", "Evaluation split",
-                   "Split of the hub data set to evaluate on while training.")  # fmt: skip
-        fields.ask("data.test_split", "Test split", "Split of the hub data set to test on at the "
-                   "end; samples used for evaluation are not used again.")  # fmt: skip
+        fields.ask_all("data.train_split", "data.eval_split", "data.test_split")
     return num_test
 
 
@@ -127,12 +115,11 @@ def _ask_source(
     name = "" if task.is_presets else f"{task.name}.{label.lower()}"
     if task.fits.samples == "functions":
         value = None if task.is_presets else "my_code.py:make_" + label.lower()
-        answer = fields.ask(path, label, own, value=value, name=name)
+        answer = fields.ask(path, own, value=value, name=name)
     else:
         value = None if task.is_presets or not fitting else fitting[0]
         if fields.start_of(path) == TO_BE_NAMED:
             value = ""
-        answer = fields.ask(path, label, other, value=value, name=name,
-                            offer=Offer(fitting, typed=True),
-                            empty="Path of a file, or hub name")  # fmt: skip
+        offer = Offer(fitting, typed=True, empty="Path of a file, or hub name")
+        answer = fields.ask(path, other, value=value, name=name, offer=offer)
     return str(answer)

@@ -23,6 +23,6 @@ def show_damaged(store: Store) -> None:
         for one in damaged.head(SHOWN).itertuples()
     ]
     if len(damaged) > SHOWN:
-        listed.append(f"and {len(damaged) - SHOWN:,} more, which `status --all` names")
+        listed.append(f"and {len(damaged) - SHOWN:,} more, which `list --runs --all` names")
     with st.expander(title, icon=":material/folder_off:"):
         st.code("\n".join(listed), language=None, wrap_lines=True)

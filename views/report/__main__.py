@@ -1,10 +1,10 @@
-"""Writes a report: `breakeven report`, which draws no charts itself, starts this."""
+"""Writes a report: `breakeven export`, which draws no charts itself, starts this."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from breakeven.runner.commands.terminal import ends_quietly
+from breakeven.runner.commands.entry import ends_quietly
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.commands import BAD_INPUT, open_store
@@ -13,7 +13,7 @@ from breakeven.views.report.files import report_of
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="breakeven report")
+    parser = argparse.ArgumentParser(prog="breakeven export")
     parser.add_argument("experiments", nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--data-folder", type=Path, required=True)

@@ -2,8 +2,7 @@
 
 import shlex
 
-from breakeven.runner.commands.options import write_spec
-from breakeven.runner.commands.script import write_script
+from breakeven.runner.commands.options import write_script, write_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 COMMAND = "breakeven compare"

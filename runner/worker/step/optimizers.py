@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import TrainingSpec
-from breakeven.runner.specs.fields import Options
+from breakeven.runner.specs.values import Options
 
 Named = list[tuple[str, nn.Parameter]]
 SMALLEST_RATE = 1e-30

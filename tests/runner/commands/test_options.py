@@ -8,16 +8,23 @@ from typing import get_type_hints
 
 import pytest
 
-from breakeven.runner.commands import cli, waiting
+from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.cli import parser
-from breakeven.runner.commands.options import FORMER, read_spec, spec_options, write_spec
+from breakeven.runner.commands.entry import FORMER
+from breakeven.runner.commands.options import (
+    FIELDS,
+    former_options,
+    list_fields,
+    read_spec,
+    write_spec,
+)
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.shared import reproduce
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
-from tests.helpers.machine import MACHINE, keep
+from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
 
 def read(*arguments: str) -> ExperimentSpec:
@@ -34,12 +41,12 @@ def paths_of(kind: type, prefix: str = "") -> list[str]:
 
 
 def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
-    options = list(spec_options())
     # Set by the command `suite` and by the supervisor alone.
     expected = set(paths_of(ExperimentSpec)) - {"suite_run", "fallback_of", "replay_of"}
-    assert {option.path for option in options} == expected == set(CHANGED)
-    assert len({option.flag for option in options}) == len(options)
-    assert not [option.flag for option in options if not option.text]
+    assert set(FIELDS) == expected == set(CHANGED)
+    assert len({field.flag for field in FIELDS.values()}) == len(FIELDS)
+    assert len({(field.section, field.label) for field in FIELDS.values()}) == len(FIELDS)
+    assert not [path for path, field in FIELDS.items() if not field.text]
 
 
 @pytest.mark.parametrize("path", CHANGED)
@@ -89,13 +96,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--optimizer-options=momentum"], "'momentum' must read name=value"),
-        (["--task=singing"], "invalid choice: 'singing'"),
         (["--batch-size=many"], "argument --batch-size: 'many' must be a whole number"),
         (["--max-steps=1e20"], "argument --max-steps: '1e20' must be a whole number"),
         (["--max-steps=" + "9" * 5000], "is not a finite number"),
         (["--max-steps=" + "9" * 400], "must be at most 9,223,372,036,854,775,807"),
         (["--learning-rate=fast"], "'fast' must be a number, such as 0.001"),
-        (["--precision=fp8"], "invalid choice: 'fp8'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_option(
@@ -108,6 +113,10 @@ def test_what_cannot_be_read_is_refused_by_its_option(
 
 
 def test_what_breaks_a_rule_is_refused_by_its_field() -> None:
+    with pytest.raises(InvalidSpec, match=r"task = 'singing': must be one of causal_lm, custom"):
+        read("--task=singing")
+    with pytest.raises(InvalidSpec, match=r"precision = 'bf61': must be one of .*mean 'bf16'\?"):
+        read("--precision=bf61")
     with pytest.raises(InvalidSpec, match=r"evaluation\.splits = \('val',\): must be a list of"):
         read("--evaluate-splits=val")
 
@@ -129,7 +138,7 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
 ) -> None:
     """As on a GPU server where nothing but torch and transformers is installed."""
     monkeypatch.setattr(waiting, "find_spec", lambda name: None)
-    assert cli.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
+    assert start.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
     assert "`breakeven show 20261121-093015-123456-7f3a --data-folder FOLDER`" in said
@@ -148,4 +157,70 @@ def test_an_option_of_the_last_release_is_taken_with_a_hint(
 
 
 def test_no_option_is_called_like_a_former_one() -> None:
-    assert not {option.flag for option in spec_options()} & set(FORMER)
+    assert not {field.flag for field in FIELDS.values()} & set(FORMER)
+
+
+RARE = [path for path, field in FIELDS.items() if field.prompt.rare]
+
+
+@pytest.mark.parametrize("path", RARE)
+def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    field = FIELDS[path]
+    values = CHANGED[path] if field.prompt.several and not field.prompt.words else [CHANGED[path]]
+    texts = [text if field.prompt.several and not field.prompt.words else field.write(text)
+             for text in values]  # fmt: skip
+    needed = [argument for argument in write_spec(with_changes(path)) if path not in argument]
+    found = read(*needed, *(f"--set={path}={text}" for text in texts))
+    assert field.value_in(found) == CHANGED[path]
+    assert field.value_in(read(*write_spec(with_changes(path)))) == CHANGED[path]
+    with pytest.raises(SystemExit):
+        read("--help")
+    assert f"{field.flag} " not in capsys.readouterr().out
+    assert f"\n{path}\n    " in f"\n{list_fields()}"
+
+
+@pytest.mark.parametrize("path", RARE)
+def test_a_rare_field_keeps_its_former_option_with_a_hint(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    field, value = FIELDS[path], CHANGED[path]
+    keep(DataDir(tmp_path), WITH_GPU)
+    given = [f"{field.flag}={text}" for text in (value if field.prompt.several else ())]
+    if not given:
+        flag = field.flag if value else f"--no-{field.flag.removeprefix('--')}"
+        given = [flag] if field.kind is bool else [f"{field.flag}={field.write(value)}"]
+    options = parser().parse_args(["submit", *given])
+    assert former_options(options) == [
+        f"{field.flag} is now --set {path}=VALUE; the next release no longer takes it"
+    ]
+    assert getattr(options, path) is not None
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("training.last_batch", "must read FIELD=VALUE"),
+        ("training.last_bach=pad", "did you mean 'training.last_batch'?"),
+        ("speed.min_rounds=many", "speed.min_rounds: 'many' must be a whole number"),
+        ("stopping.nonfinite=perhaps", "stopping.nonfinite: 'perhaps' must be yes or no"),
+        ("suite_run=x", "'suite_run' is no field here"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_refused(
+    argument: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        read("--set", argument)
+    assert said in capsys.readouterr().err
+
+
+def test_a_setting_is_held_to_the_same_rules_as_an_option() -> None:
+    rule = (
+        r"training\.last_batch = 'pat': must be one of 'drop', 'pad', 'dynamic'; did you mean 'pad'"
+    )
+    for argument in ("--set=training.last_batch=pat", "--last-batch=pat"):
+        with pytest.raises(InvalidSpec, match=rule):
+            read(argument)
+    assert read("--set=stopping.threshold=none").stopping.threshold is None

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.heavy
     ("command", "status"),
     [
         # What a shell says of a program that SIGPIPE ended: 128 + 13.
-        (("breakeven", "status", "--data-folder", "{data}"), 141),
+        (("breakeven", "list", "--runs", "--data-folder", "{data}"), 141),
         (("breakeven", "show", EXPERIMENT_ID, "--data-folder", "{data}"), 141),
         # argparse itself says nothing of a help that nobody reads.
         (("breakeven", "compare", "--help"), 0),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.commands import cli, terminal
+from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.progress import RunProgress
-from breakeven.runner.commands.terminal import watch
+from breakeven.runner.commands.waiting import watch
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.folders.states import RunState
@@ -26,7 +26,7 @@ def progress(run: Recording) -> RunProgress:
 def test_the_terminal_says_how_long_a_run_compiles_as_pages_do(tmp_path: Path) -> None:
     found = progress(Recording(tmp_path, "inductor"))
     found.state, found.compiling_since = RunState.RUNNING, time.time() - 400
-    assert "compiling 6 min 40 s" in terminal._line("inductor", found)
+    assert "compiling 6 min 40 s" in waiting._line("inductor", found)
 
 
 def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[DataDir] = []
-    monkeypatch.setattr(cli, "ensure_supervisor", started.append)  # what it does: test_resume
+    monkeypatch.setattr(start, "ensure_supervisor", started.append)  # what it does: test_resume
     data_dir = DataDir(tmp_path)
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label).claim().start().blocks([0.1] * 2, LOSSES[:20])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.commands.cli import parser
-from breakeven.runner.commands.script import read_script, split_at_dashes
+from breakeven.runner.commands.cli import parser, split_at_dashes
+from breakeven.runner.commands.options import read_script
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE

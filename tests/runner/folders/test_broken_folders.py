@@ -91,7 +91,7 @@ def numbered(number: int) -> str:
 def check_status(data_dir: DataDir, ids: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`status` lists all experiments and names the folders that are none."""
     capsys.readouterr()
-    assert main(["status", "--all", "--data-folder", str(data_dir.path)]) == 0
+    assert main(["list", "--runs", "--all", "--data-folder", str(data_dir.path)]) == 0
     said = capsys.readouterr().out
     assert said.replace("\n", "").isprintable()
     for experiment_id in {GOOD, WAITING} | ids:

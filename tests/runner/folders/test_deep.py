@@ -49,7 +49,7 @@ def test_a_file_that_is_nested_too_deeply_is_told_in_a_sentence(
             run.read_labels() if file == "labels.json" else spec_in_use(run)
         said = str(raised.value)
     assert file in said and "it is nested too deeply" in said
-    assert main(["status", "--data-folder", str(data_dir.path)]) == 0
+    assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
     shown = capsys.readouterr().out
     with Store.in_memory(data_dir) as store:
         told = "\n".join(queries.unreadable(store)["message"])

@@ -83,7 +83,7 @@ def served(damaged: DataDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def status(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     capsys.readouterr()
-    assert main(["status", "--data-folder", str(data_dir.path), *options]) == 0
+    assert main(["list", "--runs", "--data-folder", str(data_dir.path), *options]) == 0
     return capsys.readouterr().out
 
 

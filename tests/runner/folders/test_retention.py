@@ -1,13 +1,11 @@
 """A budget of disk space: what goes, in which order, and what never does."""
 
-import argparse
 import os
 from pathlib import Path
 
 import pytest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.library import _bytes
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import plan_removals
@@ -73,13 +71,13 @@ def test_results_what_waits_and_what_could_go_on_stay(
         if file.is_file() and ("artifacts" not in file.parts or "093010" in str(file))
     }
     size = library.size_of(store.path)
-    assert main(["retain", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
+    assert main(["clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
     assert library.size_of(store.path) == size and "would go" in capsys.readouterr().out
-    assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert not library.trash(store)
-    assert main(["retain", "--budget=1GB", f"--data-folder={store.path}"]) == 0
+    assert main(["clean", "--budget=1GB", f"--data-folder={store.path}"]) == 0
 
 
 def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
@@ -104,17 +102,17 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
         experiment_spec().variants
     )
     assert not [one for one in whats(store, 0) if oldest in one]
-    assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert stands() == before
 
 
 @pytest.mark.parametrize(("text", "expected"), [("20GB", 2 * 10**10), ("1.5 mb", 1_500_000)])
 def test_a_size_is_read(text: str, expected: int) -> None:
-    assert _bytes(text) == expected
+    assert parse_size(text) == expected
 
 
 @pytest.mark.parametrize("text", ["20", "GB", "-1GB", "1e9B", "٣GB x"])
 def test_what_is_no_size_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="must be a size"):
-        _bytes(text)
+    with pytest.raises(ValueError, match="must be a size"):
+        parse_size(text)

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from breakeven.runner.commands.options import spec_options
+from breakeven.runner.commands.options import FIELDS
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.experiment import (
     DataSpec,
@@ -38,7 +38,7 @@ NUMERIC = [
 
 
 def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
-    asked = {option.path for option in spec_options() if option.kind in (int, float)}
+    asked = {path for path, field in FIELDS.items() if field.kind in (int, float)}
     of_variants = {name for kind, name in NUMERIC if kind is Variant}
     found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     assert found == asked | of_variants and len(NUMERIC) == len(found) > 30
@@ -64,7 +64,7 @@ HUGE: list[Any] = [10**19, 10**400, -(10**400), 1e300, -1e300, math.inf, math.na
 
 @pytest.mark.parametrize("value", HUGE, ids=lambda value: str(value)[:6])
 @pytest.mark.parametrize(
-    "path", [option.path for option in spec_options() if option.kind in (int, float)]
+    "path", [path for path, field in FIELDS.items() if field.kind in (int, float)]
 )
 def test_numbers_of_any_size_in_json_are_refused_with_words(path: str, value: Any) -> None:
     text = json.dumps(changed(path, value))

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.commands.suite import read_cells
+from breakeven.runner.commands.start import read_cells
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, submit

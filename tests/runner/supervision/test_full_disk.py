@@ -144,7 +144,7 @@ def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_c
     supervisor(data_dir)
     wait_until(lambda: all(map(has_begun, runs)))
     filler = fill(disk)
-    assert main(["status", "--data-folder", str(data_dir.path)]) == 0
+    assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
     said = capsys.readouterr().out
     lack = f": 0.00 MB free in {data_dir.runs}, 1 MB needed"
     assert said.count("running: waits for disk space to ") == said.count(lack) == 2

@@ -60,7 +60,7 @@ def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(disk
         assert refused.returncode == 2, refused.stderr
         assert "cannot be written: Read-only file system. Make " in refused.stderr
         assert refused.stderr.count("\n") == 1
-    listed = command("breakeven", "status", *place)
+    listed = command("breakeven", "list", "--runs", *place)
     assert listed.returncode == 0 and "waits" in listed.stdout
     compared = command("breakeven", "show", EXPERIMENT_ID, *place)
     assert "inductor" in compared.stdout and not compared.stderr
@@ -111,7 +111,7 @@ def test_a_run_folder_that_may_not_be_read_is_named_and_hides_no_other(data_dir:
     before = WITHOUT_PRIVILEGE if os.getuid() == 0 else ()
     place = ("--data-folder", str(data_dir.path))
     try:
-        listed = command("breakeven", "status", *place, before=before)
+        listed = command("breakeven", "list", "--runs", *place, before=before)
         compared = command("breakeven", "show", other, *place, before=before)
     finally:
         for path in closed:

@@ -143,10 +143,10 @@ def test_phases_are_told_beside_it_whether_or_not_anything_differs(folder: DataD
 
 def test_the_command_says_what_differs(folder: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ["one.eager-forward", "added.eager-forward"]
-    assert main(["compile-diff", *runs, "--data-folder", str(folder.path)]) == 0
+    assert main(["diff", *runs, "--data-folder", str(folder.path)]) == 0
     said = capsys.readouterr().out
     assert "graph break" in said and "net.py:12" in said and "net.py:13" not in said
-    assert main(["compile-diff", runs[0], "nothing", "--data-folder", str(folder.path)]) == 2
+    assert main(["diff", runs[0], "no.thing", "--data-folder", str(folder.path)]) == 2
 
 
 def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(

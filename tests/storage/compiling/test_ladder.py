@@ -166,12 +166,12 @@ def test_what_an_experiment_leaves_out_is_said_and_another_comparison_has_no_lad
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([EQUAL[label]] * NUM_BLOCKS, falling_losses(spec.num_steps))
         run.end()
-    assert main(["ladder", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 0
+    assert main(["explain", "--ladder", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 0
     said = capsys.readouterr().out
     assert "leaves out: Dynamo, decompositions, autotuning." in said
     alone = DataDir(data_dir.path / "alone")
     Recording(alone.runs, "baseline", experiment_spec()).claim().start().end()
-    assert main(["ladder", EXPERIMENT_ID, "--data-folder", str(alone.path)]) == 2
+    assert main(["explain", "--ladder", EXPERIMENT_ID, "--data-folder", str(alone.path)]) == 2
     assert "has no ladder" in capsys.readouterr().err
 
 

@@ -187,7 +187,7 @@ def test_the_command_prints_who_by_how_much_and_what_differs(
     record(data_dir.runs, B, 0.16, weights_sha256="cc")
     record(data_dir.runs, C, 0.1, experiment_spec(num_steps=80, model=ModelSpec(
         source="builtin:bert-base")))  # fmt: skip
-    assert main(["difference", A, B, C, f"--data-folder={data_dir.path}"]) == 0
+    assert main(["diff", A, B, C, f"--data-folder={data_dir.path}"]) == 0
     said = capsys.readouterr().out
     assert f"B  {B}  test" in said and "lower" in said
     assert "A and B: losses and accuracies are not compared, because the initial weights" in said
@@ -195,4 +195,4 @@ def test_the_command_prints_who_by_how_much_and_what_differs(
     assert "setting model.source" in said and "data weights_sha256" in said
     (accuracy,) = [block for block in said.split("\n\n") if block.startswith("Accuracy")]
     assert accuracy.splitlines()[-1].split() == ["inductor", "80.0", "%", DASH, DASH]
-    assert main(["difference", A, f"--data-folder={data_dir.path}"]) == 2
+    assert main(["diff", A, f"--data-folder={data_dir.path}"]) == 2

@@ -178,7 +178,7 @@ def test_the_command_prints_the_table_and_what_kind_it_is(
     record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
     record(data_dir.runs, TWO, spec_on("cuda:0", "cuda:1"), times(0.125, 0.1))
     record(data_dir.runs, THREE, spec_on("cuda:0", "cuda:1", batch_size=12), times(0.1, 0.1))
-    assert main(["difference", ONE, TWO, THREE, f"--data-folder={data_dir.path}"]) == 0
+    assert main(["diff", ONE, TWO, THREE, f"--data-folder={data_dir.path}"]) == 0
     said = capsys.readouterr().out
     (row,) = [line for line in said.splitlines() if "80.0 % (80.0" in line and "baseline" in line]
     assert row.split() == [

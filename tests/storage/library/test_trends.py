@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from breakeven.runner.commands.conditions import parse_conditions
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import TrainingSpec
@@ -13,7 +14,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.summary import workload_key
 from breakeven.storage.library.trends import VERSIONS, Point, Series, trends
-from breakeven.storage.terminal.trend import parse_conditions
+from breakeven.storage.terminal.trend import CONDITIONS, METAVAR
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 
@@ -207,16 +208,17 @@ def test_a_condition_that_had_nothing_to_judge_does_not_pass(
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("worse", [("worse", 0.0)]),
-        ("worse>2%, out-of-line", [("worse", 0.02), ("out-of-line", 0.0)]),
-        ("worse > 0.5,failed,parity", [("worse", 0.005), ("failed", 0.0), ("parity", 0.0)]),
+        ("worse", [("worse", None)]),
+        ("worse>2%, out-of-line", [("worse", 2.0), ("out-of-line", None)]),
+        ("worse > 0.5,failed,parity", [("worse", 0.5), ("failed", None), ("parity", None)]),
     ],
 )
-def test_conditions_are_read(text: str, meant: list[tuple[str, float]]) -> None:
-    assert [(one.name, one.least) for one in parse_conditions(text)] == meant
+def test_conditions_are_read(text: str, meant: list[tuple[str, float | None]]) -> None:
+    found = parse_conditions(text, CONDITIONS, METAVAR)
+    assert [(one.name, one.limit) for one in found] == meant
 
 
 @pytest.mark.parametrize("text", ["", "slower", "worse>", "worse>-1%", "worse>nan", "worse>100%"])
 def test_conditions_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"choose from|write 'worse>2%'"):
-        parse_conditions(text)
+        parse_conditions(text, CONDITIONS, METAVAR)

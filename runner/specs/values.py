@@ -1,13 +1,21 @@
-"""Keyword arguments as a line of text: `weight_decay=0.01, betas=(0.9, 0.95), fused=true`;
-and names with settings: `name:setting=value+setting=value`."""
+"""Values as text, and which values there can be: numbers, lists, keyword arguments as
+`weight_decay=0.01, betas=(0.9, 0.95), fused=true`, names with settings as
+`name:setting=value+setting=value`."""
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
 
 from breakeven.runner.errors import InvalidSpec, shown
-from breakeven.runner.specs.fields import LARGEST_WHOLE_NUMBER, Options, require
 
+Options = dict[str, bool | int | float | str | tuple[float, ...]]
+"""Keyword arguments of an optimizer, a schedule, a loss or a compiler."""
+LARGEST_WHOLE_NUMBER = 2**63 - 1
+TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
+LONGEST_TEXT = 4096
+"""Characters; no path of a file can be longer."""
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")
 """Between settings; what else a value holds, as `g++` does, is its own."""
@@ -70,6 +78,13 @@ def read_number(text: str) -> float:
     return float(number)
 
 
+def read_truth(text: str) -> bool:
+    """Raises `ValueError` with a sentence for anything but yes, no, true or false."""
+    if text not in TRUTHS:
+        raise ValueError(f"{shown(text)} must be yes or no")
+    return TRUTHS[text]
+
+
 def _number(text: str) -> int | float | None:
     """Raises `ValueError` for one that nothing here can hold."""
     kinds: tuple[Callable[[str], int | float], ...] = (int, float)
@@ -105,9 +120,43 @@ def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str,
         key, equals, value = setting.partition("=")
         rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
         is_name = all(map(str.isidentifier, key.split(".") if dotted else [key]))
-        require(bool(is_name and equals and value), field, text, rule)
+        if not (is_name and equals and value):
+            raise InvalidSpec(field, text, rule)
         try:
             options[key] = read_value(value)
         except ValueError as error:
             raise InvalidSpec(field, text, str(error)) from None
     return name, options
+
+
+def nearest(value: object, known: Iterable[str]) -> str:
+    """The end of a sentence: which known word a mistyped one is like; empty without one."""
+    near = get_close_matches(str(value), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
+
+    JSON of a stranger may have numbers of 400 digits and halves of characters.
+    """
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, tuple):
+        for entry in value:
+            check_plain(name, entry)
+    elif isinstance(value, str):
+        _check_text(name, value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidSpec(name, value, "must be a finite number")
+    elif isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER:
+        rule = f"must be at most {LARGEST_WHOLE_NUMBER:,}: nothing here holds a larger number"
+        raise InvalidSpec(name, value, rule)
+
+
+def _check_text(name: str, value: str) -> None:
+    if len(value) > LONGEST_TEXT:
+        raise InvalidSpec(name, value, f"must be at most {LONGEST_TEXT:,} characters")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidSpec(name, value, "must be text without NUL and halves of characters")

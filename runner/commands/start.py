@@ -1,0 +1,304 @@
+"""Commands that start experiments, or have them go on: compare, script, replay, submit, suite,
+supervise, resume."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.commands.cluster import (
+    add_cluster_options,
+    join_until_stopped,
+    supervise_cluster,
+)
+from breakeven.runner.commands.conditions import Condition, add_fail_if
+from breakeven.runner.commands.options import (
+    FIELDS,
+    add_field_options,
+    add_script_options,
+    add_spec_options,
+    read_fields,
+    read_script,
+    read_spec,
+    said,
+)
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.commands.waiting import run_through, with_storage
+from breakeven.runner.errors import RunnerError, UnknownExperiment
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import example_folders
+from breakeven.runner.folders.moved import moved_spec
+from breakeven.runner.folders.queue import (
+    agreed_spec,
+    ensure_supervisor,
+    find_experiment,
+    folders_of,
+    resume,
+    submit,
+)
+from breakeven.runner.locks import is_locked
+from breakeven.runner.machine.capabilities import probe, read_capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import Bounds
+from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.values import read_whole_number, split_at_commas
+from breakeven.runner.specs.variants import Settings
+from breakeven.runner.suites import SUITES
+from breakeven.runner.suites.matrix import (
+    PARTS,
+    SUITE_SCENARIOS,
+    Matrix,
+    check_choice,
+    check_suite_run,
+    new_suite_run,
+    submit_missing,
+)
+from breakeven.runner.supervision.supervisor import LINGER_SECONDS, supervise
+
+Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
+
+
+def add_start_commands(add: Add) -> None:
+    """Adds the commands."""
+    compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
+    script = add("script", _script, "run a training script of your own under each backend, wait "
+                 "for it, print the comparison")  # fmt: skip
+    add_script_options(script)
+    again = add("replay", _replay, "measure a run again, and say whether it came out the same")
+    again.add_argument("run", metavar="RUN", help="its experiment's id, a dot and its label")
+    again.usage = f"{again.usage} RUN"
+    queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
+    work = add("supervise", _supervise, "work off the queue, then end")
+    add_cluster_options(work)
+    work.add_argument(
+        "--one-at-a-time", action="store_true",
+        help="work at one experiment after the other, whatever devices they ask for",
+    )  # fmt: skip
+    suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
+    suite.usage = "breakeven suite NAME [options]"
+    add_suite_options(suite)
+    go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
+    _add_moving(go_on)
+    go_on.add_argument("experiment", help="its id, as `list` has it")
+    go_on.usage = f"{go_on.usage} EXPERIMENT"
+    for command in (compare, script, again, work, go_on):
+        command.add_argument(
+            "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
+            help="a folder whose Python files (path.py:name) runs may execute, as well as those in "
+            f"${CODE_VARIABLE}; can be given several times. It holds for the supervisor that this "
+            "command starts, so none may be at work already",
+        )  # fmt: skip
+    for command in (compare, script):
+        add_fail_if(command)
+    for command in (compare, queue):
+        add_spec_options(command)
+
+
+def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
+    spec = _checked_spec(data_dir, options)
+    _allow_code(data_dir, options)
+    experiment = run_through(data_dir, spec)
+    return judge(data_dir, experiment.experiment_id, options.fail_if)
+
+
+def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    spec = read_script(options, machine)
+    folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
+    options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
+    _allow_code(data_dir, options)
+    check(spec, machine)
+    experiment = run_through(data_dir, spec)
+    return judge(data_dir, experiment.experiment_id, options.fail_if)
+
+
+def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
+    spec = read_replay(data_dir, options.run)
+    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    _allow_code(data_dir, options)
+    experiment = run_through(data_dir, spec)
+    return with_storage(data_dir, "show", [experiment.experiment_id])
+
+
+def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
+    """Prints the comparison of an experiment's runs; its exit status."""
+    gate = [f"--fail-if={condition}" for condition in fail_if]
+    return with_storage(data_dir, "show", [experiment_id, *gate])
+
+
+def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
+    _print(submit(data_dir, _checked_spec(data_dir, options)))
+    return 0
+
+
+def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
+    suite_run, cells = read_cells(options)
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    for cell in cells:
+        check(cell, machine)
+    queued = submit_missing(data_dir, cells)
+    for experiment_id, cell in queued:
+        _print(f"{experiment_id}  {cell.name}")
+    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued")
+    return 0
+
+
+def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
+    if options.join:
+        _pass_on(options.allow_code)
+        return join_until_stopped(data_dir)
+    _allow_code(data_dir, options)
+    work: Callable[[], bool] = partial(supervise, data_dir, exclusive=options.one_at_a_time)
+    if options.ray is not None or options.slurm is not None:
+        work = partial(supervise_cluster, data_dir, options)
+    if not work():
+        _print(f"another supervisor is at work on {data_dir.path}")
+    return 0
+
+
+def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
+    experiment = find_experiment(data_dir, options.experiment)
+    _allow_code(data_dir, options)
+    on = None
+    if options.device or options.parallel:
+        on = moved_spec(experiment.spec, options.device and options.device.split(","),
+                        options.parallel)  # fmt: skip
+        check(on, read_capabilities(data_dir) or probe(data_dir))
+    labels = resume(experiment, on)
+    for variant, run in zip(experiment.variants, experiment.runs, strict=True):
+        if variant.label in labels:
+            progress = RunProgress(run, experiment.spec)
+            progress.update()
+            where = "" if on is None else f" on {on.place}"
+            _print(f"{variant.label} goes on from step {progress.checkpoint_step}{where}")
+    ensure_supervisor(data_dir)
+    return 0
+
+
+def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
+    spec = read_spec(options)
+    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    return spec
+
+
+def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
+    """Lets the supervisor that this process becomes or starts run code from further folders."""
+    if options.allow_code and not _is_free(data_dir.supervisor_lock):
+        raise RunnerError(
+            f"a supervisor is at work on {data_dir.path} and keeps to the folders with which it "
+            f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
+            "then, or leave out --allow-code if it was started with it"
+        )
+    _pass_on(options.allow_code)
+
+
+def _pass_on(allowed: Sequence[Path]) -> None:
+    folders = [str(folder.expanduser().resolve()) for folder in allowed]
+    os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
+
+
+def _is_free(lock: Path) -> bool:
+    """Waits for a supervisor that has nothing left to do, which ends soon."""
+    deadline = time.monotonic() + LINGER_SECONDS + 2
+    while is_locked(lock) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return not is_locked(lock)
+
+
+def _add_moving(go_on: argparse.ArgumentParser) -> None:
+    text = "go on on these devices, as many as you like: `cuda:0` or `cuda:0,cuda:1`"
+    go_on.add_argument("--device", metavar="DEVICES", help=text)
+    text = "how several devices work together from here on"
+    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:
+    """The experiment that measures a run, `EXPERIMENT.LABEL`, again; also one of the examples.
+
+    Raises `RunnerError` if there is no such run.
+    """
+    experiment_id, _, label = run.partition(".")
+    spec = agreed_spec([*folders_of(data_dir, experiment_id), *example_folders(experiment_id)])
+    if spec is None:
+        raise UnknownExperiment(
+            f"no experiment {experiment_id!r} in {data_dir.runs} or among the examples; "
+            "`breakeven list` has those that are there"
+        )
+    return replay(spec, experiment_id, label)
+
+
+SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
+ROWS = (
+    "name", "scenario", "task", "settings", "model.source", "data.source", "training.precision",
+    "speed.part", "cache.part", "accuracy.parts",
+)  # fmt: skip
+"""Fields that the matrix itself settles."""
+
+
+def add_suite_options(parser: argparse.ArgumentParser) -> None:
+    """Adds which cells a suite run has, and options for the fields that all of them share."""
+    listed = "; ".join(f"{name}: {suite.text.rstrip('.')}" for name, suite in SUITES.items())
+    parser.add_argument("suite", choices=list(SUITES), help=listed)
+    lists = {
+        "models": "models of the suite, by name (default: all that the Dynamo harness runs)",
+        "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
+        "parts": f"one or both of {', '.join(PARTS)} (default: both)",
+        "scenarios": f"one or more of {', '.join(SUITE_SCENARIOS)} (default: those of the suite)",
+        "settings": "harness, plain or both: what torch is set to, see `compare --help` (default: "
+        "harness)",
+    }
+    group = parser.add_argument_group("matrix", "every combination of these is an experiment")
+    for name, text in lists.items():
+        group.add_argument(f"--{name}", type=split_at_commas, metavar="NAME,...", help=text)
+    group.add_argument(
+        "--shrink", type=said(read_whole_number), default=1, metavar="N",
+        help="how many times fewer layers, attention heads and words the models of huggingface "
+        "have than the suite's, for trials on small machines (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run", metavar="ID",
+        help="id of the suite run (default: a new one); of one that is there, only cells that are "
+        "missing or failed are queued",
+    )  # fmt: skip
+    add_field_options(parser, [path for path in FIELDS if path not in ROWS])
+
+
+def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
+    """The suite run's id and all its cells; raises `InvalidSpec`."""
+    suite = SUITES[options.suite]
+    suite_run = options.run or new_suite_run(suite.name)
+    check_suite_run(suite_run)
+    SHRINK.check("shrink", options.shrink)
+    matrix = Matrix(
+        suite=suite,
+        models=suite.choose(tuple(options.models or ())),
+        precisions=_chosen("precision", options.precision, get_args(Precision), ("float32",)),
+        parts=_chosen("parts", options.parts, PARTS, PARTS),
+        scenarios=_chosen("scenarios", options.scenarios, SUITE_SCENARIOS, suite.scenarios),
+        settings=_chosen("settings", options.settings, get_args(Settings), ("harness",)),
+        shrink=options.shrink,
+    )
+    asked: dict[str, Any] = {}
+    read_fields(options, asked)
+    return suite_run, list(matrix.cells(asked, suite_run))
+
+
+def _chosen(
+    name: str, given: Sequence[str] | None, known: Sequence[str], usual: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    if given is None:
+        return usual
+    check_choice(name, given, known)
+    return tuple(given)

@@ -1,0 +1,75 @@
+"""The product stays as small as was decided: commands, options, variables, make targets."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.commands.cli import parser
+from breakeven.runner.commands.entry import FORMER, STORED, renamed
+from breakeven.runner.project import PROJECT_ROOT
+
+MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 24, 60, 12, 10
+VARIABLE = re.compile(r"\bBREAKEVEN_[A-Z_]+\b")
+README = (PROJECT_ROOT / "README.md").read_text()
+
+
+def help_of(*words: str) -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):
+        parser().parse_args([*words, "--help"])
+    return shown.getvalue()
+
+
+def commands() -> list[str]:
+    return re.findall(r"^    ([a-z-]+)(?: |$)", help_of(), re.M)
+
+
+def test_there_are_few_commands_and_a_former_one_is_not_listed() -> None:
+    listed = commands()
+    assert 15 < len(listed) == len(set(listed)) <= MAX_COMMANDS
+    assert set(STORED) <= set(listed) and not set(listed) & set(FORMER)
+
+
+def test_compare_has_few_options() -> None:
+    options = re.findall(r"^  (-[-\w]+)", help_of("compare"), re.M)
+    assert 30 < len(options) <= MAX_OPTIONS
+
+
+def test_there_are_few_make_targets_and_each_says_what_it_does() -> None:
+    makefile = (PROJECT_ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, re.M)
+    assert 5 < len(targets) <= MAX_TARGETS
+    assert set(targets) == set(re.findall(r"^# make ([a-z-]+)  ", makefile, re.M))
+
+
+@pytest.mark.parametrize("former", [one for one in FORMER if not one.startswith("-")])
+def test_a_former_command_runs_what_replaced_it_and_says_so(former: str) -> None:
+    command, *options = former.split()
+    now, hints = renamed([command, "AN-ID", *options])
+    expected = FORMER[former].split()
+    assert now == [*expected, "AN-ID"] and now[0] in commands()
+    assert hints == [f"{former} is now {FORMER[former]}; the next release no longer takes it"]
+
+
+def test_the_word_of_a_former_command_behind_another_one_stays() -> None:
+    assert renamed(["list", "status", "ladder"]) == (["list", "status", "ladder"], [])
+    assert renamed([]) == ([], [])
+    assert renamed(["archive", "A", "--undo"])[0] == ["label", "--no-archive", "A"]
+    assert renamed(["archive", "A"])[0] == ["label", "--archive", "A"]
+
+
+def variables_in(folder: Path) -> set[str]:
+    """Environment variables that people set: those that README or docs name."""
+    sources = [file.read_text() for file in folder.rglob("*.py")]
+    named = {name for text in sources for name in VARIABLE.findall(text)}
+    documents = [README, *(file.read_text() for file in (PROJECT_ROOT / "docs").rglob("*.md"))]
+    return named & {name for text in documents for name in VARIABLE.findall(text)}
+
+
+def test_there_are_few_environment_variables() -> None:
+    houses = ("runner", "storage", "views", "breakeven")
+    named = {name for house in houses for name in variables_in(PROJECT_ROOT / house)}
+    assert {"BREAKEVEN_DATA", "BREAKEVEN_CODE"} < named and len(named) <= MAX_VARIABLES, named
