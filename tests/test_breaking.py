@@ -1,4 +1,4 @@
-"""A small part of `benchmarks.breaking`: each fault that needs no torch, once, at its own moment."""
+"""A small part of `benchmarks.breaking`: each fault without torch, once, at its own moment."""
 
 import json
 import os

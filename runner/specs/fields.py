@@ -30,6 +30,7 @@ from breakeven.runner.specs.values import (
     read_truth,
     read_whole_number,
     split_at_commas,
+    split_words,
     write_options,
 )
 from breakeven.runner.texts import read_json
@@ -155,7 +156,7 @@ class Field:
         if self.may_be_none and text.lower() == "none":
             return None
         if self.prompt.words:
-            return tuple(shlex.split(text))
+            return split_words(text)
         if self.is_list:
             one = (text,) if text else ()
             return one if self.prompt.several else tuple(split_at_commas(text))

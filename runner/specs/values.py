@@ -4,6 +4,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -24,6 +25,14 @@ PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")
 def split_at_commas(text: str) -> list[str]:
     """The parts between commas that stand outside parentheses, empty ones left out."""
     return list(filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))))
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a command line; raises `ValueError` with a sentence for an open quote."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"{shown(text)} cannot be read: {error}") from None
 
 
 def parse_options(text: str) -> Options:

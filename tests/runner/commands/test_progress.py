@@ -40,7 +40,7 @@ def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
     run.log.flush()
     found = progress(run)
     found.state = RunState.RUNNING
-    assert "compiling 2 min " in terminal._line("inductor", found)
+    assert "compiling 2 min " in waiting._line("inductor", found)
 
 
 def evaluate(run: Recording, split: str, compiled: bool, accuracy: float | None) -> None:

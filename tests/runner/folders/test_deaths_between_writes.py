@@ -1,7 +1,8 @@
 """People and supervisors change the data folder in any order, and die between any two writes.
 
 Hypothesis draws what they do; whatever it is, nothing that was acknowledged is lost or doubled,
-every run has one state, and what was interrupted can be done again. `benchmarks.breaking.fuzz` draws longer.
+every run has one state, and what was interrupted can be done again.
+`benchmarks/breaking/fuzz.py` draws for longer.
 """
 
 import json
