@@ -14,10 +14,10 @@ import ast
 import inspect
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache, cached_property
-from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -305,17 +305,24 @@ def _texts(kind: Any) -> dict[str, str]:
 
 
 def _own_texts(kind: Any) -> dict[str, str]:
-    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
+    return _texts_in(kind.__module__)[kind.__name__]
+
+
+@cache
+def _texts_in(module: str) -> dict[str, dict[str, str]]:
+    """The texts beneath the fields of every class of a module, whose source is read once."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(definition.body, definition.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
+        one.name: dict(_texts_beneath(one)) for one in tree.body if isinstance(one, ast.ClassDef)
     }
+
+
+def _texts_beneath(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            yield field.target.id, " ".join(str(text.value.value).split())
 
 
 @cache
