@@ -230,7 +230,7 @@ def _read_setting(text: str, paths: Collection[str]) -> Setting:
         raise ValueError(f"{text!r} must read FIELD=VALUE, such as training.last_batch=pad")
     if path not in paths:
         listed = "--help-fields lists all"
-        raise ValueError(f"{path!r} is no field here{nearest(path, paths)}; {listed}")
+        raise ValueError(f"{path!r} is no field here; {listed}{nearest(path, paths)}")
     try:
         return Setting(FIELDS[path], FIELDS[path].read(value))
     except ValueError as error:

@@ -126,11 +126,8 @@ def ask_scenario(fields: Fields) -> None:
     scenario = fields.ask(
         "scenario", " ".join(f"`{one.name}`: {one.text}" for one in SCENARIOS.values())
     )
-    if scenario == "speed":
-        st.caption(
-            "The runs take turns on the same few batches. Once every speedup is known exactly "
-            "enough, measuring ends by itself. The values below will do for a first look."
-        )
+    if scenario in HINTS:
+        st.caption(HINTS[scenario])
     columns = OF_SCENARIO.get(scenario, ())
     for column, paths in zip(st.columns(len(columns)) if columns else (), columns, strict=True):
         with column:
@@ -147,6 +144,11 @@ OF_SCENARIO: dict[ScenarioName, tuple[tuple[str, ...], ...]] = {
     "cache": (("part",), ("repeats",), ("steps",)),
 }
 """The fields of scenarios that have some of their own, column by column."""
+HINTS: dict[ScenarioName, Markdown] = {
+    "speed": "The runs take turns on the same few batches. Once every speedup is known exactly "
+    "enough, measuring ends by itself. The values below will do for a first look."
+}
+"""What is to be known before the fields of a scenario."""
 
 
 def ask_callbacks(fields: Fields) -> None:
