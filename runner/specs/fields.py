@@ -205,10 +205,10 @@ class Spec:
         cls._path = path
 
     def __post_init__(self) -> None:
-        for name, hint in _type_hints(type(self)).items():  # type: ignore[arg-type]
+        for name, (hint, bounds, _) in _notes(type(self)).items():  # type: ignore[arg-type]
             _check_type(self._path + name, getattr(self, name), hint)
-        for name, bounds in bounds_of(type(self)).items():  # type: ignore[arg-type]
-            bounds.check(self._path + name, getattr(self, name))
+            if bounds is not None:
+                bounds.check(self._path + name, getattr(self, name))
         self.check_rules()
 
     def check_rules(self) -> None:
@@ -233,7 +233,7 @@ class Spec:
         """Builds the specification from plain values; fields left out take their defaults."""
         if not isinstance(content, Mapping):
             raise InvalidSpec(path or cls.__name__, content, "must be an object of named fields")
-        hints = _type_hints(cls)  # type: ignore[arg-type]
+        hints = {name: hint for name, (hint, _, _) in _notes(cls).items()}  # type: ignore[arg-type]
         unknown = set(content) - set(hints)
         if unknown:
             name = min(unknown)
@@ -256,18 +256,15 @@ class Spec:
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Every field that people are asked for, the specification's own first, then those of its
     parts."""
-    hints = _type_hints(kind)
-    parts = [(name, hint) for name, hint in hints.items() if _is_spec(hint)]
+    parts = [(name, hint) for name, (hint, _, _) in _notes(kind).items() if _is_spec(hint)]
     sections = [("", kind), *parts]
     return tuple(field for section, part in sections for field in _declared(section, part))
 
 
 def _declared(section: str, kind: Any) -> Iterator[Field]:
-    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
+    texts = _texts(kind)
     for one in fields(kind):
-        notes = get_args(hints[one.name])[1:] if _is_annotated(hints[one.name]) else ()
-        hint = _type_hints(kind)[one.name]
-        prompt = next((note for note in notes if isinstance(note, Prompt)), Prompt())
+        hint, bounds, prompt = _notes(kind)[one.name]
         if _is_spec(hint) or prompt.hidden:
             continue
         makes = one.default_factory
@@ -277,23 +274,29 @@ def _declared(section: str, kind: Any) -> Iterator[Field]:
             kind=_without_none(hint),
             default=one.default if makes is MISSING else makes(),
             may_be_none=_without_none(hint) != hint,
-            bounds=next((note for note in notes if isinstance(note, Bounds)), None),
+            bounds=bounds,
             prompt=prompt,
             text=texts.get(one.name, ""),
         )
 
 
 @cache
+def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
+    """Type, range and prompt by field name; finding them anew for each specification would
+    dominate reading it."""
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        is_annotated = get_origin(hint) is Annotated
+        bare, *notes = get_args(hint) if is_annotated else (hint,)
+        bounds = next((note for note in notes if isinstance(note, Bounds)), None)
+        prompt = next((note for note in notes if isinstance(note, Prompt)), Prompt())
+        found[name] = (bare, bounds, prompt)
+    return found
+
+
 def bounds_of(kind: Any) -> dict[str, Bounds]:
     """The range of each field of a specification that has one, by name."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        name: note
-        for name, hint in hints.items()
-        if _is_annotated(hint)
-        for note in get_args(hint)[1:]
-        if isinstance(note, Bounds)
-    }
+    return {name: bounds for name, (_, bounds, _) in _notes(kind).items() if bounds}
 
 
 @cache
@@ -323,12 +326,6 @@ def _texts_beneath(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
             continue
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             yield field.target.id, " ".join(str(text.value.value).split())
-
-
-@cache
-def _type_hints(kind: Any) -> dict[str, Any]:
-    """Types by field name; finding them anew for each specification would dominate reading it."""
-    return get_type_hints(kind)
 
 
 @cache
@@ -396,10 +393,6 @@ def _type_name(hint: Any) -> str:
 
 def _is_spec(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Spec)
-
-
-def _is_annotated(hint: Any) -> bool:
-    return get_origin(hint) is Annotated
 
 
 def _without_none(hint: Any) -> Any:

@@ -110,7 +110,7 @@ class SpeedSpec(Spec, path="speed."):
     """Rounds that are measured in any case; a round is one turn of every run."""
     max_rounds: Annotated[int, ROUNDS, Prompt("Rounds at most", rare=True)] = 200
     """Rounds after which measuring ends in any case."""
-    max_seconds: Annotated[float, WEEK, Prompt("Steps at most")] = 600.0
+    max_seconds: Annotated[float, WEEK, Prompt("Time of steps at most")] = 600.0
     """Time of steps after which measuring ends in any case: that of all runs together, warm-up and
     compiling not counted."""
     repeats: Annotated[

@@ -460,7 +460,7 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
         ("cpu_threads", "1000", "further threads would only wait for each other"),
         ("learning_rate", "fast", "'fast' must be a number, such as 0.001 or 1e-3"),
         ("learning_rate", "nan", "is not a finite number"),
-        ("time_limit", "1e300", "must be at most 31,536,000: that is a year"),
+        ("time_limit", "1e300", "must be at most 31,536,000 s: that is a year"),
     ],
 )
 def test_a_number_that_cannot_be_stays_gets_its_words_at_the_field_and_stops_the_launch(
