@@ -19,7 +19,6 @@ from breakeven.runner.commands.options import former_options
 from breakeven.runner.commands.queue import add_queue_options, manage_queue
 from breakeven.runner.commands.start import add_start_commands
 from breakeven.runner.errors import NotWritable, RunnerError
-from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 
 BAD_INPUT = 2

@@ -15,7 +15,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import Meeting, Meetings
 from breakeven.runner.folders.process import end_group, start_in_own_session
-from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 

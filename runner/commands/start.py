@@ -31,6 +31,7 @@ from breakeven.runner.commands.options import (
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import run_through, with_storage
 from breakeven.runner.errors import RunnerError, UnknownExperiment
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import example_folders
 from breakeven.runner.folders.moved import moved_spec
@@ -42,7 +43,6 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.locks import is_locked
 from breakeven.runner.machine.capabilities import probe, read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds

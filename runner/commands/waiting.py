@@ -14,6 +14,7 @@ from types import FrameType
 
 from breakeven.runner.checks.experiment import check_user_code
 from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import (
     Experiment,
@@ -24,7 +25,6 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import is_locked
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands.cli import main
+from breakeven.runner.files import parse_size
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import plan_removals

@@ -79,7 +79,7 @@ def test_what_is_missing_is_said_when_nobody_comes(
     board.close()
     assert failure is not None and failure.status == WorkerExit.FAILED
     assert "1 of 2 machines were there within 0.2 s" in failure.fields["message"]
-    assert "breakeven join" in failure.fields["message"]
+    assert "breakeven supervise --join" in failure.fields["message"]
     assert list(Meetings(data_dir).all()) == []
 
 
