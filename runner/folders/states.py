@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.specs.fields import Spec, check_plain, require
+from breakeven.runner.specs.fields import Spec, require
 from breakeven.runner.specs.place import parse_cpus
+from breakeven.runner.specs.values import check_plain
 
 EarlyEnd = Literal["failed", "cancelled"]
 """What stands for a verdict on a run that ended before enough of it was measured."""
