@@ -22,8 +22,8 @@ from benchmarks.big_store import NUM_RUNS, added, make_store
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.project import PROJECT_ROOT
 
-PAGES = ("compare", "run", "live", "experiments", "launch", "suites", "definitions")
-OF_EXPERIMENT = ("compare", "run", "live")
+PAGES = ("experiment", "experiments", "launch", "machine")
+OF_EXPERIMENT = ("experiment",)
 VISITED = 6
 """Experiments that a page is opened for; the first visit loads modules and is not timed."""
 LATER_VISITS = 10

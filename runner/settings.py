@@ -83,7 +83,7 @@ class Team:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeamStore:
+class TeamStoreSettings:
     """The index that a team shares (docs/team-store.md)."""
 
     address: str = ""
@@ -98,7 +98,7 @@ class Settings:
 
     serving: Serving = Serving()
     team: Team = Team()
-    store: TeamStore = TeamStore()
+    store: TeamStoreSettings = TeamStoreSettings()
     addresses: Mapping[str, str] = field(default_factory=dict)
     """By the host name of a machine: under which address further machines of a run find it."""
 

@@ -47,7 +47,7 @@ class Revision(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Snapshot:
     """How an experiment stands in the store."""
 
     revision: Revision
@@ -100,12 +100,12 @@ def revision(store: Store, experiment_id: str, *args: Any, **options: Any) -> Re
 
 
 @memo(generation)
-def standing(store: Store, experiment_id: str) -> Standing:
+def standing(store: Store, experiment_id: str) -> Snapshot:
     """As of what the store took in last."""
     query = """SELECT coalesce(max(revision), 0), count(*), list(DISTINCT state)
         FROM progress WHERE starts_with(run_id, $1)"""
     newest, num_runs, states = store.rows(query, [f"{experiment_id}."])[0]
-    return Standing(Revision(int(newest), int(num_runs)), frozenset(states or ()))
+    return Snapshot(Revision(int(newest), int(num_runs)), frozenset(states or ()))
 
 
 class _Packed(bytes):

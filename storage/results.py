@@ -31,7 +31,7 @@ NUMPY: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class NotWritable(ValueError):
+class NotStorable(ValueError):
     """A value that has no place in a stored result."""
 
 
@@ -57,7 +57,7 @@ def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
             if (experiment_id, now.revision) in known:
                 return cast(T, known[experiment_id, now.revision])
             computed = compute(store, experiment_id)
-            with suppress(NotWritable, RecursionError):
+            with suppress(NotStorable, RecursionError):
                 content = written(computed, kinds)
                 store.store_result(experiment_id, name, now.revision, code_version(), content)
             return computed
@@ -101,7 +101,7 @@ def hash_of(root: Path = PACKAGE) -> str:
 
 
 def written(value: Any, kinds: Sequence[type]) -> str:
-    """Raises `NotWritable` for what a text cannot hold exactly."""
+    """Raises `NotStorable` for what a text cannot hold exactly."""
     by_name = {kind.__name__: kind for kind in kinds}
     return json.dumps(_as_json(value, by_name), separators=(",", ":"))
 
@@ -126,12 +126,12 @@ def _as_json(value: Any, kinds: Mapping[str, type]) -> Any:
     if isinstance(value, np.generic) and name in NUMPY:
         return {name: value.item()}
     if kinds.get(name) is not kind:
-        raise NotWritable(f"a result has no place for {kind.__name__}")
+        raise NotStorable(f"a result has no place for {kind.__name__}")
     if isinstance(value, Enum):
         return {name: value.value}
     if is_dataclass(value):
         return {name: [_as_json(getattr(value, one.name), kinds) for one in fields(value)]}
-    raise NotWritable(f"a result has no place for {kind.__name__}")
+    raise NotStorable(f"a result has no place for {kind.__name__}")
 
 
 def _from_json(content: Any, kinds: Mapping[str, type]) -> Any:

@@ -49,7 +49,7 @@ from breakeven.storage.statistics.speedups import (
 
 
 @dataclass(frozen=True)
-class Judgement:
+class StoredComparison:
     """What of a comparison is stored: the rest is found faster than it is read."""
 
     results: tuple[Result, ...]
@@ -58,8 +58,8 @@ class Judgement:
     noise_floor: float | None
 
 
-KINDS = (Judgement, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading, Caution,
-         RunState)  # fmt: skip
+KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading,
+         Caution, RunState)  # fmt: skip
 
 
 @memo(revision)
@@ -100,11 +100,11 @@ def _band(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 @stored("comparison", *KINDS)
-def _judge(store: Store, experiment_id: str) -> Judgement:
+def _judge(store: Store, experiment_id: str) -> StoredComparison:
     return _compare(store, experiment_id)
 
 
-def _compare(store: Store, experiment_id: str) -> Judgement:
+def _compare(store: Store, experiment_id: str) -> StoredComparison:
     spec, processes = load_evidence(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
     baseline = of_role(runs, "baseline")
@@ -128,7 +128,7 @@ def _compare(store: Store, experiment_id: str) -> Judgement:
         judge.result(*each)
         for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
     ]
-    return Judgement(
+    return StoredComparison(
         results=tuple(results),
         warnings=cautions(spec, processes, runs, speedups, floor, differences),
         notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),

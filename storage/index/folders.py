@@ -40,7 +40,7 @@ REASONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class IndexedRun:
     """How a run stands and how far its journal was read; a row of table `progress`."""
 
     run_id: str
@@ -64,14 +64,14 @@ class Progress:
 
 
 @dataclass(kw_only=True)
-class Look:
+class FolderScan:
     """What a look at run folders found."""
 
     unreadable: dict[str, tuple[str, str]]
     """All folders that cannot be read, by name: as they are shown, and what is wrong."""
     new_runs: list[dict[str, Any]] = field(default_factory=list)
     """Rows of table `runs`."""
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, IndexedRun] = field(default_factory=dict)
     """Of the runs that were looked at."""
     gone: list[str] = field(default_factory=list)
     """Runs that leave the index, or whose place another copy takes."""
@@ -140,7 +140,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     }
 
 
-def standing(before: Progress, run_dir: RunDir) -> Progress:
+def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Derives a run's state from its files, unless it has ended and was not resumed since."""
     # Before the file is read: one that is replaced meanwhile is then read again the next time.
     stamp = _written(run_dir.exit_file)
@@ -179,15 +179,15 @@ def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
 def count_left_out(run_dir: RunDir) -> int:
     """How many events of a run's journal do not count, because they do not come after those before
     them. Reads all of it; raises `InvalidRunFolder`."""
-    run = Progress(run_id=run_dir.run_id, folder=str(run_dir.path))
+    run = IndexedRun(run_id=run_dir.run_id, folder=str(run_dir.path))
     while True:
-        seen = Look(unreadable={})
+        seen = FolderScan(unreadable={})
         run = read_journal(seen, run, run_dir)
         if not seen.behind:
             return run.left_out
 
 
-def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
+def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Takes the events that the journal gained, unless the look is full; returns the new offset."""
     found = stat_journal(run_dir.events_file)
     size, inode = (found.size, found.inode) if found else (0, None)
@@ -215,7 +215,7 @@ def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
                    left_out=order.num_left_out, missing=order.num_missing)  # fmt: skip
 
 
-def look_at_labels(seen: Look, run: RunDir, known: int | None) -> None:
+def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
     """Notes what differs from the labels that were taken in, which were written at `known`.
 
     Labels that cannot be read are told among the unreadable folders, and their run counts all the

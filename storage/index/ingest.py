@@ -15,7 +15,7 @@ import duckdb
 import pandas as pd
 
 from breakeven.storage.index import folders
-from breakeven.storage.index.folders import Look, Progress
+from breakeven.storage.index.folders import FolderScan, IndexedRun
 from breakeven.storage.index.journal_inserts import (
     WIDE_BYTES,
     found_lines,
@@ -100,11 +100,11 @@ class _Together:
         self._begin()
 
     def _begin(self) -> None:
-        self._seen = Look(unreadable=self._unreadable, lines=Found())
-        self._changed: dict[str, Progress] = {}
+        self._seen = FolderScan(unreadable=self._unreadable, lines=Found())
+        self._changed: dict[str, IndexedRun] = {}
         self._is_empty = True
 
-    def add(self, seen: Look, changed: list[Progress]) -> None:
+    def add(self, seen: FolderScan, changed: list[IndexedRun]) -> None:
         self._unreadable = seen.unreadable
         if seen.gone or seen.restarted:  # Rows go before others come.
             self.finish()
@@ -144,20 +144,22 @@ def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: 
     return Watch(runs, examples, known, unreadable, mine)
 
 
-def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[str, Progress]:
+def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[str, IndexedRun]:
     """How runs stood when they were last taken in, by their ids."""
-    names = [field.name for field in fields(Progress)]
+    names = [field.name for field in fields(IndexedRun)]
     query = f"SELECT {', '.join(names)} FROM progress WHERE {condition}"
     rows = cursor.execute(query, parameters).fetchall()
-    return {row[0]: Progress(**dict(zip(names, row, strict=True))) for row in rows}
+    return {row[0]: IndexedRun(**dict(zip(names, row, strict=True))) for row in rows}
 
 
-def _commit(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
+def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
     return believing(cursor, seen, lambda with_care: whole(
         cursor, lambda: _write(cursor, seen, changed, with_care=with_care)))  # fmt: skip
 
 
-def _write(cursor: Cursor, seen: Look, changed: list[Progress], *, with_care: bool = False) -> int:
+def _write(
+    cursor: Cursor, seen: FolderScan, changed: list[IndexedRun], *, with_care: bool = False
+) -> int:
     row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
     assert row is not None
     numbers = add_numbers(cursor, experiments_of(seen))
@@ -165,7 +167,7 @@ def _write(cursor: Cursor, seen: Look, changed: list[Progress], *, with_care: bo
     return insert_events(cursor, seen, numbers, with_care=with_care)
 
 
-def believing(cursor: Cursor, seen: Look, take_in: Callable[[bool], int]) -> int:
+def believing(cursor: Cursor, seen: FolderScan, take_in: Callable[[bool], int]) -> int:
     """Takes in the lines of a look: as if all were events, which takes a third of the time, then
     with care, then without those that the database gives up on: one of them must not keep all
     other journals out."""
@@ -209,7 +211,11 @@ class Written:
 
 
 def write_runs(
-    cursor: Cursor, seen: Look, changed: list[Progress], numbers: Mapping[str, int], by: Written
+    cursor: Cursor,
+    seen: FolderScan,
+    changed: list[IndexedRun],
+    numbers: Mapping[str, int],
+    by: Written,
 ) -> None:
     """Writes all that a look found but for events."""
     out = [*seen.gone, *seen.restarted]
@@ -232,7 +238,7 @@ def write_runs(
         for run_id, stamp, content in labels])  # fmt: skip
 
 
-def experiments_of(seen: Look) -> set[str]:
+def experiments_of(seen: FolderScan) -> set[str]:
     """The ids of the experiments that a look found something of."""
     ids = {str(row["experiment_id"]) for row in seen.new_runs}
     others = seen.lines.others if seen.lines else ()

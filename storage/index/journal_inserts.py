@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from breakeven.storage.index.folders import Look
+from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.journal_lines import (
     FREQUENT,
     Found,
@@ -62,7 +62,7 @@ TAKEN_BACK = {
 
 
 def insert_events(
-    cursor: Cursor, seen: Look, numbers: Mapping[str, int], *, with_care: bool = False
+    cursor: Cursor, seen: FolderScan, numbers: Mapping[str, int], *, with_care: bool = False
 ) -> int:
     """Inserts the journal lines of a look; `with_care`: some of them may be no events.
 
@@ -103,14 +103,14 @@ def _insert_others(
         return _distribute(cursor, tables, columns, kinds, line_reader(columns, LINES))
 
 
-def found_lines(seen: Look) -> Found:
+def found_lines(seen: FolderScan) -> Found:
     """The lines of a look; a few are read all at once, which takes less than a statement per
     kind."""
     is_small = sum(map(len, seen.slices.values())) < SMALL_BYTES
     return find_lines(seen.slices, () if is_small else FREQUENT)
 
 
-def _owned(seen: Look, numbers: Mapping[str, int]) -> dict[Owner, bytes]:
+def _owned(seen: FolderScan, numbers: Mapping[str, int]) -> dict[Owner, bytes]:
     """The new lines, by whose they are."""
     return {(numbers[run_id.partition(".")[0]], run_id): lines
             for run_id, lines in seen.slices.items()}  # fmt: skip

@@ -16,7 +16,7 @@ import duckdb
 from breakeven.runner.folders.events import MAX_COUNT
 from breakeven.runner.folders.states import MAX_TIME
 from breakeven.runner.texts import printable
-from breakeven.storage.index.folders import Look
+from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.journal_lines import Owner, objects
 
 EVENT_TABLES = {
@@ -172,7 +172,7 @@ def journal_files(slices: Mapping[Owner, bytes]) -> Iterator[list[str]]:
         yield names
 
 
-def mend_slices(cursor: Cursor, seen: Look) -> bool:
+def mend_slices(cursor: Cursor, seen: FolderScan) -> bool:
     """Takes lines out of what was seen that the database cannot read, even as rows of NULLs.
 
     DuckDB gives up on an object that is broken in two lines. Returns whether there were any.

@@ -23,7 +23,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.supervision.heartbeat import busy
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
-from breakeven.storage.index.folders import BULK_TICKS, Progress
+from breakeven.storage.index.folders import BULK_TICKS, IndexedRun
 from breakeven.storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
 from breakeven.storage.index.watch import Watch
 
@@ -179,7 +179,7 @@ class Store:
         return {} if self._watch is None else self._watch.counts
 
     @property
-    def open_runs(self) -> list[Progress]:
+    def open_runs(self) -> list[IndexedRun]:
         """The data folder's runs of which nobody recorded an end."""
         return [] if self._watch is None else self._watch.open_runs
 

@@ -26,8 +26,8 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import (
     MAX_MESSAGE,
-    Look,
-    Progress,
+    FolderScan,
+    IndexedRun,
     describe,
     look_at_labels,
     read_journal,
@@ -56,14 +56,14 @@ class Watch:
         self,
         runs: Path,
         examples: Path | None,
-        known: Mapping[str, Progress],
+        known: Mapping[str, IndexedRun],
         unreadable: Mapping[str, tuple[str, str]],
         labels: Mapping[str, int],
     ) -> None:
         self.known = dict(known)
         """How every run stood when it was last taken in."""
         self.unreadable = dict(unreadable)
-        """As `Look` has it."""
+        """As `FolderScan` has it."""
         self._labels = dict(labels)
         """When the labels were written that were taken in."""
         self.elsewhere: set[str] = set()
@@ -74,7 +74,7 @@ class Watch:
         """Whether it believes to be taken in what is not, and must be started anew."""
         self.has_doubts = False
         """Whether a line is to be found that the database gives up on."""
-        self._coming: Future[Look] | None = None
+        self._coming: Future[FolderScan] | None = None
         self._listing = Listing(runs, examples)
         self._own = f"{runs}/"
         self._counts = Counter(row.state for row in known.values() if self._is_own(row))
@@ -88,17 +88,17 @@ class Watch:
         self._place = 0
         self._last_look = -math.inf
 
-    def next_look(self, max_bytes: int) -> Look:
+    def next_look(self, max_bytes: int) -> FolderScan:
         """The look that was taken ahead, or one that is taken now."""
         if self._coming is None:
             return self.look(max_bytes)
         coming, self._coming = self._coming, None
         return coming.result()
 
-    def look_ahead(self, max_bytes: int, find: Callable[[Look], Found]) -> None:
+    def look_ahead(self, max_bytes: int, find: Callable[[FolderScan], Found]) -> None:
         """Looks, in another thread, at what follows, while the database takes in what was seen."""
 
-        def look() -> Look:
+        def look() -> FolderScan:
             seen = self.look(max_bytes)
             seen.lines = find(seen)
             return seen
@@ -112,13 +112,13 @@ class Watch:
         if self._coming is not None:
             wait([self._coming])
 
-    def look(self, max_bytes: int) -> Look:
+    def look(self, max_bytes: int) -> FolderScan:
         """Reads what is new since the last look that was taken in, about so many bytes at most."""
         if self._listing.update():
             self._compare_lists()
         if self._listing.was_touched:
             self._last_look = -math.inf
-        seen = Look(unreadable=dict(self.unreadable), gone=sorted(self._gone),
+        seen = FolderScan(unreadable=dict(self.unreadable), gone=sorted(self._gone),
                     max_bytes=max_bytes)  # fmt: skip
         for name in self._gone:
             seen.unreadable.pop(name, None)
@@ -135,17 +135,17 @@ class Watch:
             self._look_at(name, seen, agreed)
         return seen
 
-    def changed(self, seen: Look) -> list[Progress]:
+    def changed(self, seen: FolderScan) -> list[IndexedRun]:
         """How runs stand that stood otherwise."""
         return [row for run_id, row in seen.progress.items() if row != self.known.get(run_id)]
 
-    def is_news(self, seen: Look) -> bool:
+    def is_news(self, seen: FolderScan) -> bool:
         """Whether a look found what was not known."""
         return bool(
             seen.gone or self.changed(seen) or seen.labels or seen.unreadable != self.unreadable
         )
 
-    def taken_in(self, seen: Look, *, is_new: bool) -> None:
+    def taken_in(self, seen: FolderScan, *, is_new: bool) -> None:
         """What a look found is in the database, and need not be found again."""
         self.generation += is_new
         for name in (*seen.gone, *seen.progress):
@@ -175,14 +175,14 @@ class Watch:
         return {state: count for state, count in self._counts.items() if count}
 
     @property
-    def open_runs(self) -> list[Progress]:
+    def open_runs(self) -> list[IndexedRun]:
         """The data folder's runs that nobody recorded as ended."""
         return [self.known[name] for name in self._open if self._is_own(self.known[name])]
 
-    def _is_own(self, row: Progress) -> bool:
+    def _is_own(self, row: IndexedRun) -> bool:
         return row.folder.startswith(self._own)
 
-    def _count(self, row: Progress | None, by: int) -> None:
+    def _count(self, row: IndexedRun | None, by: int) -> None:
         if row is not None and self._is_own(row):
             self._counts[row.state] += by
 
@@ -214,7 +214,7 @@ class Watch:
         self._place = end % max(1, len(self._order))
         return turn
 
-    def _look_at(self, name: str, seen: Look, agreed: Agreed) -> None:
+    def _look_at(self, name: str, seen: FolderScan, agreed: Agreed) -> None:
         path, origin = self._listing.folders[name]
         before, stamp = self.known.get(name), _stamp(path)
         seen.num_looked += 1
@@ -231,7 +231,7 @@ class Watch:
         try:
             if before is None or before.folder != path:
                 description = describe(run_dir, origin, agreed)
-                before = Progress(run_id=name, folder=path)
+                before = IndexedRun(run_id=name, folder=path)
             # The state first: once it is final, the journal read after it is complete.
             now = standing(before, run_dir)
             seen.progress[name] = read_journal(seen, now, run_dir)
@@ -248,7 +248,7 @@ class Watch:
         if stamp is not None and now.state != RunState.RUNNING and name not in seen.behind:
             seen.stamps[name] = stamp
 
-    def _is_as_known(self, before: Progress, path: str) -> bool:
+    def _is_as_known(self, before: IndexedRun, path: str) -> bool:
         """Whether a run that is over stands as it was taken in, so that nothing need be read: so it
         is with nearly all when a dashboard starts."""
         if before.folder != path or before.exit_stamp is None or before.run_id in self.unreadable:

@@ -60,7 +60,7 @@ class Worsening:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceHistory:
     """One device of one machine, with its experiments in the order of time."""
 
     host: str
@@ -107,7 +107,7 @@ class Device:
 
 
 @memo(catalog_version, shared=True)
-def devices(store: Store) -> tuple[Device, ...]:
+def devices(store: Store) -> tuple[DeviceHistory, ...]:
     """Those with the newest experiments first."""
     own = catalog(store).dropna(subset="experiment_id").set_index("experiment_id", drop=False)
     grouped: dict[tuple[str, str, str], list[tuple[Any, str, DeviceReading]]] = {}
@@ -116,7 +116,7 @@ def devices(store: Store) -> tuple[Device, ...]:
             key = (reading.host, reading.id, reading.name)
             work = f"{summary.workload} {reading.torch}"
             grouped.setdefault(key, []).append((own.loc[experiment_id], work, reading))
-    found = [Device(*key, tuple(_moments(mine))) for key, mine in grouped.items()]
+    found = [DeviceHistory(*key, tuple(_moments(mine))) for key, mine in grouped.items()]
     return tuple(reversed(sorted(found, key=_last_seen)))
 
 
@@ -142,6 +142,6 @@ def _usual_seconds(mine: Iterable[tuple[str, DeviceReading]]) -> dict[str, float
     return {work: median(some) for work, some in seconds.items() if len(some) > 1}
 
 
-def _last_seen(device: Device) -> tuple[float, str, str]:
+def _last_seen(device: DeviceHistory) -> tuple[float, str, str]:
     submitted = device.moments[-1].submitted
     return (0.0 if pd.isna(submitted) else submitted.timestamp(), device.host, device.id)

@@ -16,7 +16,7 @@ QUANTITIES = ("speedup", "break_even_steps", "compile_seconds", "peak_memory_byt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """A backend under one condition."""
 
     backend: str
@@ -39,27 +39,27 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
+class BackendMatrix:
     """Cells by backend, the one in most columns first, and by column."""
 
     across: str
     quantity: str
     backends: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     """All of them, row by row."""
     mixed: dict[str, tuple[str, ...]]
     """What else the experiments that are told of differ in, with the values that there are: cells
     beside each other differ in these, too."""
 
-    def rows(self) -> list[list[Cell]]:
+    def rows(self) -> list[list[MatrixCell]]:
         """The cells of each backend."""
         width = len(self.columns)
         return [list(self.cells[start : start + width])
                 for start in range(0, len(self.cells), width)]  # fmt: skip
 
 
-def matrix(rows: pd.DataFrame, across: str, quantity: str) -> Matrix:
+def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
     """What `backend_rows`, oldest first, come to."""
     by_place: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_dict("records"):
@@ -73,7 +73,7 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> Matrix:
         for backend in backends
         for column in columns
     ]  # fmt: skip
-    return Matrix(
+    return BackendMatrix(
         across=across,
         quantity=quantity,
         backends=tuple(backends),
@@ -95,16 +95,16 @@ def _is_unsure(row: dict[str, Any], quantity: str) -> bool:
 
 def _cell(
     row: dict[str, Any] | None, backend: str, column: str, quantity: str, num_experiments: int
-) -> Cell:
+) -> MatrixCell:
     if row is None:
-        return Cell(backend=backend, column=column, empty="not run")
+        return MatrixCell(backend=backend, column=column, empty="not run")
     value = row[quantity]
     empty: Emptiness | None = None
     if _is_unsure(row, quantity):
         empty = "unsure"
     elif value is None:
         empty = "not measured" if row["state"] == "finished" else "not finished"
-    return Cell(
+    return MatrixCell(
         backend=backend,
         column=column,
         empty=empty,

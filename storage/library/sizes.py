@@ -1,5 +1,5 @@
 """How much disk experiments take. Walking their folders takes a while, so it is done in small steps
-and kept for some minutes."""
+and counts for some minutes."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,8 @@ from breakeven.runner.folders.library import size_of
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.storage.index.store import Store
 
-KEPT_SECONDS = 300.0
+VALID_SECONDS = 300.0
+"""After which an experiment is measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Sizes:
     artifacts: int = 0
 
 
-_kept: WeakKeyDictionary[Store, dict[str, tuple[float, Sizes]]] = WeakKeyDictionary()
+_measurements: WeakKeyDictionary[Store, dict[str, tuple[float, Sizes]]] = WeakKeyDictionary()
 _versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
 
 
@@ -48,18 +49,18 @@ def forget(store: Store, experiment_ids: Iterable[str]) -> None:
 def measure(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
     """Measures experiments, given with their folders, that nobody has measured lately, for about
     so long; returns how many were never measured and still are not."""
-    kept, now = _of(store), time.monotonic()
-    known = kept.copy()  # somebody may forget some of them meanwhile
+    measured, now = _of(store), time.monotonic()
+    known = measured.copy()  # somebody may forget some of them meanwhile
     due = [one for one in wanted if one[0] not in known]
-    due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > KEPT_SECONDS]
+    due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > VALID_SECONDS]
     for experiment_id, folders in due:
-        before, sizes = kept.get(experiment_id), _measured(folders)
-        kept[experiment_id] = time.monotonic(), sizes
+        before, sizes = measured.get(experiment_id), _measured(folders)
+        measured[experiment_id] = time.monotonic(), sizes
         if before is None or before[1] != sizes:
             _versions[store] = version(store) + 1
         if time.monotonic() - now > seconds:
             break
-    return sum(experiment_id not in kept for experiment_id, _ in wanted)
+    return sum(experiment_id not in measured for experiment_id, _ in wanted)
 
 
 def _measured(folders: Iterable[str]) -> Sizes:
@@ -77,4 +78,4 @@ def _measured(folders: Iterable[str]) -> Sizes:
 
 
 def _of(store: Store) -> dict[str, tuple[float, Sizes]]:
-    return _kept.setdefault(store, {})
+    return _measurements.setdefault(store, {})

@@ -37,9 +37,9 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
     """`list_runs` with the phase, the compilation, the steps and the last loss of this moment, and
     whether only a tick can tell what the runs do by now."""
     runs = runs_as_taken_in(store, experiment_id)
-    memory = _memories.setdefault(store, _Memory())
+    tails_of_store = _journals.setdefault(store, _Tails())
     taken_in = [runs.pop(name) for name in TAKEN_IN]
-    tails = [memory.tail(*run) for run in zip(runs["run_id"], runs["folder"], runs["state"],
+    tails = [tails_of_store.tail(*run) for run in zip(runs["run_id"], runs["folder"], runs["state"],
              *taken_in, strict=True)]  # fmt: skip
     runs["steps_done"] = runs["steps_done"] + [tail.num_steps for tail in tails]
     for name in ("phase", "phase_started", "last_loss"):
@@ -120,7 +120,7 @@ class _Tail:
             self.needs_tick = True
 
 
-class _Memory:
+class _Tails:
     """The tails of a store's running runs."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class _Memory:
             return tail
 
 
-_memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
+_journals: WeakKeyDictionary[Store, _Tails] = WeakKeyDictionary()
 
 
 def _moment(event: Mapping[str, Any]) -> pd.Timestamp:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.settings import TeamStore, read_settings
+from breakeven.runner.settings import TeamStoreSettings, read_settings
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.store import Store
@@ -59,7 +59,7 @@ def masked(text: str) -> str:
     return text
 
 
-def team_address(settings: TeamStore) -> Address | None:
+def team_address(settings: TeamStoreSettings) -> Address | None:
     """Where the team's store is; None where everybody has their own. Raises `TeamStoreUnusable`."""
     text = settings.address.strip()
     if not text:

@@ -18,7 +18,7 @@ from pathlib import Path
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index import folders
-from breakeven.storage.index.folders import Look
+from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.ingest import (
     Written,
     add_numbers,
@@ -108,7 +108,7 @@ class Feed:
         self._watch, self._looked_elsewhere = watch, 0.0
         return watch
 
-    def _take_in(self, watch: Watch, seen: Look) -> int:
+    def _take_in(self, watch: Watch, seen: FolderScan) -> int:
         self._leave_to_others(watch, seen)
         if not watch.is_news(seen):
             return 0
@@ -125,7 +125,7 @@ class Feed:
         return num_rows
 
     def _send(
-        self, watch: Watch, seen: Look, numbers: dict[str, int], filled: dict[str, list[int]]
+        self, watch: Watch, seen: FolderScan, numbers: dict[str, int], filled: dict[str, list[int]]
     ) -> None:
         """Has what is ready count, if the runs stand as they did."""
         changed = watch.changed(seen)
@@ -147,7 +147,7 @@ class Feed:
                 take_back(cursor, [run_id for (run_id,) in cursor.execute(query).fetchall()])
         self._present.update(new)
 
-    def _leave_to_others(self, watch: Watch, seen: Look) -> None:
+    def _leave_to_others(self, watch: Watch, seen: FolderScan) -> None:
         """Drops from a look what another data folder has told of."""
         asked = {str(row["run_id"]) for row in seen.new_runs}
         again = time.monotonic() >= self._looked_elsewhere + ELSEWHERE_SECONDS

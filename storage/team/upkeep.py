@@ -20,7 +20,7 @@ NUMBERS = ("experiments", "present")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class StoreSize:
     """Of a store."""
 
     files: int
@@ -57,7 +57,7 @@ def _call(lake: Lake, function: str) -> None:
             continue
 
 
-def size(lake: Lake) -> Size:
+def size(lake: Lake) -> StoreSize:
     """What the store holds; raises `TeamStoreUnusable`."""
     with lake.reading() as cursor:
         row = cursor.execute(
@@ -65,7 +65,7 @@ def size(lake: Lake) -> Size:
             f"FROM ducklake_table_info('{LAKE}')"
         ).fetchone()
         assert row is not None
-        return Size(files=int(row[0]), bytes=int(row[1]), rows_in_database=_inlined(lake))
+        return StoreSize(files=int(row[0]), bytes=int(row[1]), rows_in_database=_inlined(lake))
 
 
 def _inlined(lake: Lake) -> int:

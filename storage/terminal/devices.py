@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.texts import printable
-from breakeven.storage.library.devices import QUANTITIES, Device, Quantity, Worsening
+from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, Worsening
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.numbers.sentences import Sentence, figure, said
@@ -28,14 +28,14 @@ def worsening_words(found: Worsening) -> Sentence:
                 after=figure(found.quantity, step.after.value), count=str(count))  # fmt: skip
 
 
-def noisy_words(found: Device) -> Sentence:
+def noisy_words(found: DeviceHistory) -> Sentence:
     """What the noise of a device means for whoever compares on it."""
     noise = figure("device_noise", found.level("device_noise"))
     return said("two equal runs differ by up to {noise}, and speedups below that are not called "
                 "faster or slower", noise=noise)  # fmt: skip
 
 
-def verdict(found: Sequence[Device]) -> str:
+def verdict(found: Sequence[DeviceHistory]) -> str:
     """How many devices are noisy, and how many became worse: only what is known of any."""
     noisy, worse = sum(one.is_noisy for one in found), sum(bool(one.worsenings) for one in found)
     if noisy:
@@ -53,7 +53,7 @@ def _devices(count: int) -> str:
     return f"{count:,} device" + "s" * (count != 1)
 
 
-def report(found: Sequence[Device]) -> str:
+def report(found: Sequence[DeviceHistory]) -> str:
     """A line for each device, and one for each thing that became worse."""
     if not found:
         return "no device is known yet: an experiment that is over tells of the one it ran on"
@@ -72,12 +72,12 @@ def report(found: Sequence[Device]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def as_json(found: Sequence[Device]) -> str:
+def as_json(found: Sequence[DeviceHistory]) -> str:
     """A list of devices, each with its moments and what became worse."""
     return json.dumps([_told(one) for one in found], indent=1)
 
 
-def _told(device: Device) -> dict[str, Any]:
+def _told(device: DeviceHistory) -> dict[str, Any]:
     newest = device.newest
     return {
         "host": device.host, "id": device.id, "name": device.name, "driver": newest.driver,

@@ -12,7 +12,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     compute = comparison._compare
 
-    def listen(store: Store, experiment_id: str) -> comparison.Judgement:
+    def listen(store: Store, experiment_id: str) -> comparison.StoredComparison:
         found.append(experiment_id)
         return compute(store, experiment_id)
 

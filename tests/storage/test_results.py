@@ -18,7 +18,7 @@ from breakeven.storage.compiling import ladder
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.storage.results import NotWritable, read, written
+from breakeven.storage.results import NotStorable, read, written
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 pytestmark = pytest.mark.heavy
@@ -177,9 +177,9 @@ def test_a_result_comes_back_as_it_was(value: object) -> None:
 
 
 def test_only_named_classes_are_written_and_made() -> None:
-    with pytest.raises(NotWritable):
+    with pytest.raises(NotStorable):
         written([Told(number=1.0)], ())
-    with pytest.raises(NotWritable):
+    with pytest.raises(NotStorable):
         written({1, 2}, ())
     for text in ('{"Told":[1,2]}', '{"os.system":["true"]}', '{"a":1,"b":2}', "{}", "x"):
         with pytest.raises((ValueError, TypeError)):

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.library.matrix import ACROSS, Cell, Matrix, matrix
+from breakeven.storage.library.matrix import ACROSS, MatrixCell, BackendMatrix, matrix
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import layout, shortened
@@ -27,7 +27,7 @@ PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.
 CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
 
 
-def heat_map(found: Matrix) -> go.Figure:
+def heat_map(found: BackendMatrix) -> go.Figure:
     """One row per backend and one column per condition, or the other way round where there are many
     conditions; what is empty says why."""
     rows = found.rows()
@@ -62,7 +62,7 @@ def heat_map(found: Matrix) -> go.Figure:
     )  # fmt: skip
 
 
-def _place(quantity: str, cell: Cell) -> float | None:
+def _place(quantity: str, cell: MatrixCell) -> float | None:
     """Where a value lies on its scale of colours."""
     if cell.empty:
         return None
@@ -101,7 +101,7 @@ def _scale(
     return low, beyond, [(0.0, "#b9cdec"), (0.5, GAIN), (1.0, "#163f75")]
 
 
-def _said(quantity: str, cell: Cell) -> str:
+def _said(quantity: str, cell: MatrixCell) -> str:
     """The value, and below it what keeps it from being good."""
     if cell.empty:
         return ""
@@ -115,7 +115,7 @@ def _said(quantity: str, cell: Cell) -> str:
     return "<br>".join([_written(quantity, cell), *notes])
 
 
-def _in_full(quantity: str, cell: Cell) -> str:
+def _in_full(quantity: str, cell: MatrixCell) -> str:
     """What a reader finds on hover."""
     lines = [f"{cell.backend}, {cell.column}"]
     if cell.empty == "not run":
@@ -136,16 +136,16 @@ def _in_full(quantity: str, cell: Cell) -> str:
     return "<br>".join(lines)
 
 
-def _state(cell: Cell) -> str:
+def _state(cell: MatrixCell) -> str:
     return (cell.state or "").replace("_", " ")
 
 
-def _early_end(cell: Cell) -> str | None:
+def _early_end(cell: MatrixCell) -> str | None:
     """How its run ended before its end, where it did."""
     return RunState(cell.state).early_end if cell.state else None
 
 
-def _written(quantity: str, cell: Cell) -> str:
+def _written(quantity: str, cell: MatrixCell) -> str:
     if isinstance(cell.value, float) and math.isinf(cell.value):
         return "never"
     return METRICS[quantity].format(cell.value)
@@ -172,7 +172,7 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def speedup_matrix(found: Sequence[Outcome]) -> Matrix:
+def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
     """Models against backends, those without a speedup as well; what fails the accuracy check says
     so beside its speedup. All outcomes are of the same conditions."""
     rows = [

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.storage.library.devices import Device, Quantity
+from breakeven.storage.library.devices import DeviceHistory, Quantity
 from breakeven.storage.library.trends import Point, Series
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
 from breakeven.storage.numbers.recorded import NUMBERS
@@ -149,7 +149,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     return figure.update_yaxes(tickformat=",")  # Plotly's own has a comma in 1,980.5, not in 1980.
 
 
-def device_history(device: Device, quantity: Quantity) -> go.Figure:
+def device_history(device: DeviceHistory, quantity: Quantity) -> go.Figure:
     """One number of a device over its experiments, its levels, and the step to a worse one."""
     known = device.series(quantity)
     values = [one.value(quantity) or 0.0 for one in known]

@@ -7,7 +7,7 @@ from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.filters import chosen
-from breakeven.storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
+from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, matrix
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.library import query
@@ -41,7 +41,7 @@ def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
     watch(store, frame, list(found["experiment_id"].dropna()))
 
 
-def show_matrix(found: Matrix) -> None:
+def show_matrix(found: BackendMatrix) -> None:
     """The heat map, what its cells differ in besides, and the way to each experiment."""
     title = f"{METRICS[found.quantity].title} by backend and {query.title(found.across).lower()}"
     with files_of(Origin(name="matrix")):
@@ -60,7 +60,7 @@ def show_matrix(found: Matrix) -> None:
         )  # fmt: skip
 
 
-def mixed_text(found: Matrix) -> Markdown:
+def mixed_text(found: BackendMatrix) -> Markdown:
     """What cells beside each other differ in, so that nobody takes it for the columns' effect."""
     parts = []
     for name, values in found.mixed.items():
@@ -72,7 +72,7 @@ def mixed_text(found: Matrix) -> Markdown:
     )
 
 
-def table(found: Matrix) -> pd.DataFrame:
+def table(found: BackendMatrix) -> pd.DataFrame:
     """One row per cell."""
     return pd.DataFrame([
         {
@@ -85,7 +85,7 @@ def table(found: Matrix) -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def linked_table(found: Matrix) -> pd.DataFrame:
+def linked_table(found: BackendMatrix) -> pd.DataFrame:
     """The same as it is read: values as they are written everywhere, and a link."""
     write = METRICS[found.quantity].format
     frame = table(found)

@@ -14,7 +14,7 @@ from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.storage.library.devices import QUANTITIES, Device, Quantity, devices
+from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, devices
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
@@ -71,7 +71,7 @@ def show_part(title: Markdown, rows: pd.DataFrame) -> None:
         show_table(rows, title)
 
 
-def show_verdict(found: Sequence[Device], pending: int) -> None:
+def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
     """The answer: which devices are noisy, and which became noisier or slower."""
     st.markdown(f"### {inert(verdict(found))}{' so far' if pending else ''}")
     lines = [_told(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
@@ -86,7 +86,7 @@ def show_verdict(found: Sequence[Device], pending: int) -> None:
         st.caption(f"Whether a device became worse is told from {FEWEST} experiments on it.")
 
 
-def _told(one: Device, icon: Markdown, said: Markdown) -> Markdown:
+def _told(one: DeviceHistory, icon: Markdown, said: Markdown) -> Markdown:
     return f"- {icon} **{inert(one.name)}**, {inert(one.id)} of {inert(one.host)}: {said}"
 
 
@@ -119,7 +119,7 @@ def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
     return found
 
 
-def table(found: Sequence[Device], use: dict[tuple[str, str], Use]) -> pd.DataFrame:
+def table(found: Sequence[DeviceHistory], use: dict[tuple[str, str], Use]) -> pd.DataFrame:
     """A row for each device that is here, that something runs on, or that is known from before."""
     machine, here = capabilities(), socket.gethostname()
     told = {(one.host, one.id, one.name): one for one in found}
@@ -143,7 +143,7 @@ COLUMNS: dict[str, str] = {
 """With the titles that are read."""
 
 
-def _row(host: str, id: str, name: str, device: Device | None, use: Use) -> dict[str, Any]:
+def _row(host: str, id: str, name: str, device: DeviceHistory | None, use: Use) -> dict[str, Any]:
     newest = device.newest if device else None
     levels = {quantity: device.level(quantity) if device else None for quantity in QUANTITIES}
     worse = device.worsenings if device else ()
@@ -178,7 +178,7 @@ def show_table(rows: pd.DataFrame, title: str) -> None:
                + ": from the latest experiment with data.")  # fmt: skip
 
 
-def show_history(found: Sequence[Device]) -> None:
+def show_history(found: Sequence[DeviceHistory]) -> None:
     """One device over time, if anything is known of one: first those that became worse."""
     known = [one for one in found if any(one.series(quantity) for quantity in QUANTITIES)]
     if not known:
@@ -208,7 +208,7 @@ def show_history(found: Sequence[Device]) -> None:
         )  # fmt: skip
 
 
-def history(device: Device) -> pd.DataFrame:
+def history(device: DeviceHistory) -> pd.DataFrame:
     """A row for each experiment of a device, oldest first."""
     return pd.DataFrame([
         {"experiment_id": one.experiment_id, "name": one.name, "submitted": one.submitted,

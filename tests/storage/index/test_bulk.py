@@ -141,7 +141,7 @@ def test_of_a_run_that_begins_anew_between_two_looks_nothing_old_stays(
     look = watch.Watch.look
     looks = []
 
-    def beginning_anew(self: watch.Watch, max_bytes: int) -> folders.Look:
+    def beginning_anew(self: watch.Watch, max_bytes: int) -> folders.FolderScan:
         looks.append(look(self, max_bytes))
         if len(looks) == 2:
             other = journal.with_name("other")

@@ -54,7 +54,7 @@ def looked(store: Store) -> int:
     found: list[int] = []
     whole = watch.Watch.taken_in
 
-    def counted(self: watch.Watch, seen: watch.Look, *, is_new: bool) -> None:
+    def counted(self: watch.Watch, seen: watch.FolderScan, *, is_new: bool) -> None:
         found.append(seen.num_looked)
         whole(self, seen, is_new=is_new)
 
@@ -307,7 +307,7 @@ def test_what_stands_as_it_was_taken_in_is_not_read_when_a_dashboard_starts(
     read: list[str] = []
     whole = watch.standing
 
-    def listened(before: watch.Progress, run_dir: RunDir) -> watch.Progress:
+    def listened(before: watch.IndexedRun, run_dir: RunDir) -> watch.IndexedRun:
         read.append(run_dir.run_id)
         return whole(before, run_dir)
 

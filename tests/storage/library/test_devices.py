@@ -12,7 +12,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
-from breakeven.storage.library.devices import Device, Moment, devices
+from breakeven.storage.library.devices import DeviceHistory, Moment, devices
 from breakeven.storage.library.summary import DeviceReading, device_readings
 from breakeven.storage.terminal.devices import report, verdict, worsening_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -25,9 +25,9 @@ GPU = DeviceReading(
 )  # fmt: skip
 
 
-def device(noises: list[float], paces: list[float] | None = None) -> Device:
+def device(noises: list[float], paces: list[float] | None = None) -> DeviceHistory:
     days = pd.date_range("2026-01-01", periods=len(noises), tz="UTC")
-    return Device("node-1", "cuda:0", "H100", tuple(
+    return DeviceHistory("node-1", "cuda:0", "H100", tuple(
         Moment(experiment_id=f"x{day}", name=f"night {day}", submitted=when,
                reading=replace(GPU, noise=noise), pace=paces[day] if paces else None)
         for day, (when, noise) in enumerate(zip(days, noises, strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.storage.library.matrix import ACROSS, Cell, matrix
+from breakeven.storage.library.matrix import ACROSS, MatrixCell, matrix
 from breakeven.views.charts.matrix import MAX_ACROSS, heat_map
 
 USUAL: dict[str, Any] = {
@@ -23,7 +23,9 @@ def rows(*changes: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([{**USUAL, **one} for one in changes], dtype=object)
 
 
-def cells(frame: pd.DataFrame, across: str = "model", quantity: str = "speedup") -> list[Cell]:
+def cells(
+    frame: pd.DataFrame, across: str = "model", quantity: str = "speedup"
+) -> list[MatrixCell]:
     return list(matrix(frame, across, quantity).cells)
 
 

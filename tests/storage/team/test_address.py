@@ -4,28 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.settings import TeamStore
+from breakeven.runner.settings import TeamStoreSettings
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.team.address import Address, team_address
 
 
 def test_without_an_address_everybody_has_a_store_of_their_own() -> None:
-    assert team_address(TeamStore()) is None
-    assert team_address(TeamStore(address="  ")) is None
+    assert team_address(TeamStoreSettings()) is None
+    assert team_address(TeamStoreSettings(address="  ")) is None
 
 
 def test_what_follows_postgres_goes_to_libpq_as_it_is() -> None:
     text = "ducklake:postgres:host=db port=5433 dbname=breakeven"
     expected = Address("postgres", "host=db port=5433 dbname=breakeven", "s3://bucket/rows")
-    assert team_address(TeamStore(address=text, data="s3://bucket/rows")) == expected
+    assert team_address(TeamStoreSettings(address=text, data="s3://bucket/rows")) == expected
     uri = "postgresql://me@db:5433/breakeven?sslmode=require"
-    assert team_address(TeamStore(address=f"ducklake:postgres:{uri}")) == Address(
+    assert team_address(TeamStoreSettings(address=f"ducklake:postgres:{uri}")) == Address(
         "postgres", uri, None
     )
 
 
 def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
-    found = team_address(TeamStore(address="ducklake:sqlite:store.sqlite", data="rows"))
+    found = team_address(TeamStoreSettings(address="ducklake:sqlite:store.sqlite", data="rows"))
     assert found == Address("sqlite", str(Path.cwd() / "store.sqlite"), str(Path.cwd() / "rows"))
 
 
@@ -41,13 +41,15 @@ def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
 )
 def test_what_is_no_address_is_refused_with_what_one_is(text: str) -> None:
     with pytest.raises(TeamStoreUnusable, match="ducklake:postgres: and how libpq reaches"):
-        team_address(TeamStore(address=text))
+        team_address(TeamStoreSettings(address=text))
 
 
 def test_rows_that_not_every_machine_could_reach_are_refused() -> None:
     with pytest.raises(TeamStoreUnusable, match="under s3://bucket/prefix"):
         team_address(
-            TeamStore(address="ducklake:sqlite:x", data="https://me:hunter2@example.org/rows")
+            TeamStoreSettings(
+                address="ducklake:sqlite:x", data="https://me:hunter2@example.org/rows"
+            )
         )
 
 
@@ -73,5 +75,5 @@ def test_a_password_is_never_shown(place: str) -> None:
 
 def test_no_password_is_shown_of_what_is_no_address() -> None:
     with pytest.raises(TeamStoreUnusable) as refused:
-        team_address(TeamStore(address="postgresql://me:hunter2@db/breakeven"))
+        team_address(TeamStoreSettings(address="postgresql://me:hunter2@db/breakeven"))
     assert "hunter2" not in str(refused.value)
