@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.library.matrix import ACROSS, MatrixCell, BackendMatrix, matrix
+from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import layout, shortened
