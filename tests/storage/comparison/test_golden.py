@@ -1,8 +1,8 @@
-"""Nothing that a comparison says of recorded experiments moves unnoticed: neither of the examples
+"""No number, verdict or fact of a comparison changes unnoticed: neither of the recorded examples
 nor of journals of every scenario, made up so that all their numbers differ.
 
-What each of them came to lies in `golden/`, a file for each example. Where a number or a sentence
-is meant to change, write the files anew and read what `git diff` shows of them:
+`golden/` has a file of facts for each example, and no sentences. Where a fact is meant to change,
+write the files again and read what `git diff` shows:
 
     python -m tests.storage.comparison.test_golden
 """
@@ -11,6 +11,7 @@ import inspect
 import json
 import math
 import tempfile
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,10 +24,6 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.sentences import Sentence
-from breakeven.storage.terminal.parity_words import parity_words
-from breakeven.storage.terminal.report import report
-from tests.helpers.told import doubts_of, notes_of, warnings_of
 from tests.storage.comparison.varied_journals import VARIED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -35,8 +32,8 @@ NAMES = sorted([*{file.parents[1].name for file in EXAMPLES.glob("*/*/spec.json"
 TOLERANCE = 1e-9
 
 
-def said(name: str) -> dict[str, Any]:
-    """Everything that is said of an experiment, as JSON has it."""
+def facts_of(name: str) -> dict[str, Any]:
+    """All facts of an experiment, as JSON has them."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir = DataDir(Path(folder))
         if name in VARIED:
@@ -52,19 +49,15 @@ def said(name: str) -> dict[str, Any]:
         "table": by_run(comparison),
         "noise_floor": comparison.noise_floor,
         "loss_band": comparison.loss_band.astype(float).to_dict("list"),
-        "warnings": list(warnings_of(comparison)),
-        "notes": list(notes_of(comparison)),
-        "report": report(comparison).splitlines(),
+        "warnings": facts(comparison.warnings),
+        "notes": facts(comparison.notes),
     }
 
 
 def result_facts(result: Result) -> dict[str, Any]:
-    """What a run says alone beside what is judged of it."""
+    """The run's own numbers beside those that compare it."""
     found = facts(result)
-    if result.parity is not None:
-        del found["parity"]["findings"]
-        found["parity"]["reason"] = str(parity_words(result.parity))
-    return {**found.pop("measured"), **found, "device_doubts": list(doubts_of(result))}
+    return {**found.pop("measured"), **found}
 
 
 def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
@@ -73,12 +66,12 @@ def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
 
 def facts(value: Any) -> Any:
     """A value with all fields and properties of every object in it."""
-    if isinstance(value, Sentence):
-        return str(value)
     if is_dataclass(value):
         properties = inspect.getmembers(type(value), lambda one: isinstance(one, property))
         names = [*(field.name for field in fields(value)), *(name for name, _ in properties)]
         return {name: facts(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {name: facts(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [facts(one) for one in value]
     return str(value) if isinstance(value, Enum) else value
@@ -107,9 +100,9 @@ def is_same(expected: Any, found: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_verdict_and_sentence_is_what_it_was(name: str) -> None:
+def test_every_number_verdict_and_fact_is_unchanged(name: str) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
-    found = json.loads(json.dumps(said(name)))
+    found = json.loads(json.dumps(facts_of(name)))
     assert differences(expected, found) == []
 
 
@@ -126,4 +119,4 @@ def test_a_number_that_moves_by_more_than_rounding_is_told_with_its_place() -> N
 
 if __name__ == "__main__":
     for name in NAMES:
-        (GOLDEN / f"{name}.json").write_text(json.dumps(said(name), indent=1) + "\n")
+        (GOLDEN / f"{name}.json").write_text(json.dumps(facts_of(name), indent=1) + "\n")
