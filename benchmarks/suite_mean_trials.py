@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 
 from benchmarks.aa_trials import markdown
 from breakeven.storage.statistics.speedups import Ratio
-from breakeven.storage.suite.means import judge_means
+from breakeven.storage.suite.groups import judge_means
 
 USUAL_COUNT = 2000
 COUNTS = (3, 5, 10, 40)

@@ -25,8 +25,7 @@ from breakeven.storage.difference.scaling import scalings
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
-from breakeven.storage.exchange.bring import bring
-from breakeven.storage.exchange.suites import SUITE_FORMATS
+from breakeven.storage.exchange.imports import bring
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
@@ -35,18 +34,22 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
 from breakeven.storage.team import address
-from breakeven.storage.terminal import correctness as correctness_report
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import replay as replay_report
 from breakeven.storage.terminal import suite as suite_report
 from breakeven.storage.terminal import trend as trend_report
 from breakeven.storage.terminal.as_json import checks_json, comparison_json, explanation_json
-from breakeven.storage.terminal.compiling import compile_report
+from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
-from breakeven.storage.terminal.explain import explain_report
-from breakeven.storage.terminal.ladder import NO_LADDER, ladder_report
-from breakeven.storage.terminal.report import brought_text, caches_report, report
+from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.report import (
+    brought_text,
+    caches_report,
+    checks_exit_status,
+    correctness_report,
+    report,
+)
 
 EXAMPLES = PACKAGE / "examples"
 HTML = "html"
@@ -80,9 +83,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     comparison = compare(store, options.experiment)
     if comparison.spec.kind.compares_tensors:
         found = checks(store, options.experiment, comparison.spec)
-        text = correctness_report.correctness_report(comparison.spec, found)
+        text = correctness_report(comparison.spec, found)
         print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
-        return correctness_report.exit_status(found)
+        return checks_exit_status(found)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     text = "\n\n".join(filter(None, [report(comparison), caches]))
@@ -196,9 +199,7 @@ def export(data_dir: DataDir, options: argparse.Namespace) -> int:
         raise StoreError(f"--format {options.format} takes one experiment or suite run")
     (experiment,) = options.experiments
     with open_store(data_dir) as store:
-        is_suite = experiment in set(queries.list_suite_runs(store)["suite_run"])
-        formats = SUITE_FORMATS if is_suite else FORMATS
-        text = formats[options.format](store, experiment)
+        text = FORMATS[options.format](store, experiment)
     options.output.write_text(text)
     if options.format in NOTES:
         print(f"note: {NOTES[options.format]}", file=sys.stderr)  # noqa: T201

@@ -18,11 +18,15 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
-from breakeven.storage.comparison.evidence import Evidence, load_evidence, losses_by_run
-from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.evidence import (
+    Evidence,
+    counted,
+    load_evidence,
+    losses_by_run,
+    of_role,
+)
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import counted, of_role
-from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
 from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
 from breakeven.storage.index.store import Store

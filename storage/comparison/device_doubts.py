@@ -12,8 +12,7 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution, Kind, note
-from breakeven.storage.comparison.evidence import Evidence
-from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 

@@ -1,11 +1,11 @@
 """The raw series of an experiment's runs, as the comparison needs them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ import pandas as pd
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Role
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage import queries
 from breakeven.storage.comparison.randomness import Randomness, load_randomness
@@ -306,3 +307,27 @@ def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def number(value: Any) -> float | None:
     """A float, or None for a missing one."""
     return None if pd.isna(value) else float(value)
+
+
+class _HasRole(Protocol):
+    @property
+    def role(self) -> str: ...
+
+
+class _HasState(Protocol):
+    @property
+    def state(self) -> str: ...
+
+
+_Run = TypeVar("_Run", bound=_HasRole)
+_Ended = TypeVar("_Ended", bound=_HasState)
+
+
+def counted(controls: Sequence[_Ended]) -> list[_Ended]:
+    """The controls by which parity is judged: those that did not end early, or all if all did."""
+    return [one for one in controls if not RunState(one.state).ended_early] or [*controls]
+
+
+def of_role(runs: Iterable[_Run], role: Role) -> _Run | None:
+    """The first one that has a role; None if none has, as where a run folder is missing."""
+    return next((run for run in runs if run.role == role), None)

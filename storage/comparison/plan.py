@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
-from breakeven.storage.comparison.standing import standings
+from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.comparison.results import Comparison, Result, standings
 
 
 @dataclass(frozen=True, kw_only=True)

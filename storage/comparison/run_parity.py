@@ -10,13 +10,12 @@ import pandas as pd
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.workload import SCRIPT_TASK
-from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.evidence import Evidence, counted
 from breakeven.storage.comparison.own_numbers import (
     draws_own_numbers,
     judge_own_numbers,
     without_interval,
 )
-from breakeven.storage.comparison.roles import counted
 from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.inference import break_parity
 from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference

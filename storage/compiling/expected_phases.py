@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from breakeven.storage.comparison.compile_phases import PHASES, phases_by_run
+from breakeven.storage.compiling.timeline import PHASES, phases_by_run
 from breakeven.storage.estimates import Costs
 from breakeven.storage.index.store import Store
 

@@ -15,11 +15,9 @@ from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
-from breakeven.storage.comparison.evidence import Evidence
-from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
-from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 from breakeven.storage.results import stored

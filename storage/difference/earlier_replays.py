@@ -4,9 +4,9 @@ Nothing in one experiment tells it: each backend compiles once.
 """
 
 import math
+from typing import Literal
 
 from breakeven.storage import queries
-from breakeven.storage.difference.figures import Reason
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.statistics.intervals import Spread
@@ -15,6 +15,11 @@ MAX_REPLAYS = 30
 """Newest ones that are looked at."""
 PATIENCE = 60.0
 """Seconds that finding out their numbers may take; they are kept."""
+Reason = Literal["missing", "no control", "yardstick", "compiled once", "not known yet",
+                 "other training", "other work"]  # fmt: skip
+"""Why a figure is not judged: one of the two has none; nothing tells how far equal processes stray;
+it is what shows how fast the machine is; nothing else was compiled twice on it, or that is still
+being looked up; weights or data are others; the model is."""
 MACHINE = ["host", "device", "torch"]
 
 

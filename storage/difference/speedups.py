@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from breakeven.storage.difference.comparable import comparable
-from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.difference.sides import Side, comparable, labels
 from breakeven.storage.statistics.speedups import (
     MAX_MARGIN_OF_SAME,
     MIN_MARGIN,

@@ -1,17 +1,15 @@
-"""What leaves and what comes in: tables, run folders, reports, and results in the words and columns
-of PyTorch's own benchmarks (docs/exchange.md).
+"""Exports and imports: tables, run folders, reports, and results in the formats of PyTorch's own
+benchmarks (docs/exchange.md).
 
-rows.py        what the harness says of a model, one row per backend
+rows.py        results in the words of the harness, one row per model and backend
 harness.py     performance and accuracy CSV of `benchmarks/dynamo`
 hud.py         benchmark records of PyTorch's HUD, version 3
 cachebench.py  JSON of `benchmarks/dynamo/cachebench.py`
 table_files.py any table, as CSV or Parquet
 run_folders.py whole runs, packed and taken in
-reports.py     the same within a one-file report
-archives.py    unpacks what strangers packed
-bring.py       tells which of all this a file is
-imports.py     their files, read in and kept in the data folder
-import_json.py those of them that are JSON
+reports.py     run folders within a one-file report
+archives.py    unpacks archives of strangers
+imports.py     imports a file of any of these formats
 """
 
 from collections.abc import Callable
@@ -25,9 +23,9 @@ FORMATS: dict[str, Callable[[Store, str], str]] = {
     "hud-json": hud.records_json,
     "cachebench-json": cachebench.records_json,
 }
-"""Name of a format to what writes the text of a whole file of an experiment, given its id.
+"""Name of a format to what writes a file of an experiment or a suite run, given its id.
 
-They raise `NotInStore`, or `NotExportable` where the format has no words for the experiment.
+They raise `NotInStore`, or `NotExportable` where the format cannot express the experiment.
 """
 NOTES = {"cachebench-json": cachebench.NOTE}
 """What a reader of a file in that format must know."""

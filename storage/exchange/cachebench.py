@@ -6,18 +6,28 @@ from an empty cache: that is a cold time, and the other two records are left out
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.exchange.rows import harness_name, load_spec, rows
+from breakeven.storage.exchange.rows import (
+    TIMED,
+    cell_experiments,
+    harness_name,
+    is_suite_run,
+    load_spec,
+    rows,
+)
 from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
 
 BENCHMARK = "TorchCache Benchmark"
 MODEL_TYPE = "OSS model"
+MEASURED = ("cache", *TIMED)
+"""Scenarios that tell compile latencies."""
 NOTE = "of a training only cold compile times are known; the scenario cache measures warm ones too"
 
 
@@ -33,15 +43,14 @@ class CompileTimes:
     warm: Sequence[float] = ()
 
 
-def records_json(store: Store, experiment_id: str) -> str:
-    """The text of a file; raises `NotInStore` or `NotExportable`."""
-    return write_records(store, [experiment_id])
-
-
-def write_records(store: Store, experiment_ids: Iterable[str]) -> str:
-    """The records of several experiments, as one list."""
+def records_json(store: Store, id: str) -> str:
+    """The records of an experiment, or of all cells of a suite run that have a compile latency, as
+    one list; raises `NotInStore` or `NotExportable`."""
+    ids = [id]
+    if is_suite_run(store, id):
+        ids = [key for one in outcomes(store, id) for key in cell_experiments(one, MEASURED)]
     found: list[dict[str, Any]] = []
-    for experiment_id in experiment_ids:
+    for experiment_id in dict.fromkeys(ids):
         spec = load_spec(store, experiment_id)
         measure = _of_caches if spec.kind.compares_caches else _of_steps
         for times in measure(store, experiment_id):

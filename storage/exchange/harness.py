@@ -4,10 +4,19 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.exchange.rows import Row, harness_name, load_spec, rows
+from breakeven.storage.exchange.rows import (
+    Row,
+    cell_tag,
+    harness_name,
+    is_suite_run,
+    load_spec,
+    rows_of,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import cell
+from breakeven.storage.suite.cells import outcomes
 
 COUNTERS = (
     "calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks",
@@ -23,27 +32,27 @@ ACCURACY_COLUMNS = (
 IDENTITY = ("dev", "name", "batch_size", "tag")
 
 
-def performance_csv(store: Store, experiment_id: str) -> str:
-    """A row per backend."""
-    return write_performance(rows(store, experiment_id))
-
-
-def write_performance(found: Iterable[Row]) -> str:
-    """A backend that failed has a speedup and a latency of 0.0, as in the harness; one that goes on
-    or was cancelled has no numbers at all, because the harness has no word for a part of a run.
+def performance_csv(store: Store, id: str) -> str:
+    """A row per backend of an experiment or a suite run. A backend that failed has a speedup and a
+    latency of 0.0, as in the harness; one that goes on or was cancelled has no numbers at all,
+    because the harness has no word for a part of a run.
     """
-    return write_csv(PERFORMANCE_COLUMNS, map(_performance, found))
+    return write_csv(PERFORMANCE_COLUMNS, map(_performance, rows_of(store, id)))
 
 
-def accuracy_csv(store: Store, experiment_id: str) -> str:
+def accuracy_csv(store: Store, id: str) -> str:
     """A row per backend; its status is empty where neither sameness nor failure was shown.
 
-    Of an experiment of the scenario `accuracy` a row per backend and part, training or inference.
+    Of an experiment of the scenario `accuracy` a row per backend and part, training or inference;
+    of a suite run a row per cell that was checked.
     """
-    if load_spec(store, experiment_id).kind.compares_tensors:
-        return write_csv(ACCURACY_COLUMNS, _checked(store, experiment_id))
-    found = rows(store, experiment_id)
-    return write_csv(ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in found))
+    if is_suite_run(store, id):
+        return write_csv(ACCURACY_COLUMNS, _checked_cells(store, id))
+    if load_spec(store, id).kind.compares_tensors:
+        return write_csv(ACCURACY_COLUMNS, _checked(store, id))
+    return write_csv(
+        ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in rows_of(store, id))
+    )
 
 
 def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
@@ -51,13 +60,24 @@ def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
     backends = {variant.label for variant in spec.variants if variant.role == "backend"}
     for check in checks(store, experiment_id, spec):
         if check.label in backends:
-            yield {
-                "dev": spec.device.partition(":")[0],
-                "name": harness_name(spec.model),
-                "batch_size": str(spec.training.batch_size),
-                "tag": f"{check.label}-{check.part}",
-                "accuracy": check.status or "",
-            }
+            yield _status(spec, f"{check.label}-{check.part}", check.status)
+
+
+def _checked_cells(store: Store, suite_run: str) -> Iterator[dict[str, str]]:
+    for outcome in outcomes(store, suite_run):
+        if "accuracy" in outcome.experiments:
+            spec = load_spec(store, outcome.experiments["accuracy"])
+            yield _status(spec, cell_tag(outcome.cell), outcome.status)
+
+
+def _status(spec: ExperimentSpec, tag: str, status: str | None) -> dict[str, str]:
+    return {
+        "dev": spec.device.partition(":")[0],
+        "name": harness_name(spec.model),
+        "batch_size": str(spec.training.batch_size),
+        "tag": tag,
+        "accuracy": status or "",
+    }
 
 
 def _performance(row: Row) -> dict[str, str]:

@@ -4,10 +4,10 @@ Only fields that are known are written; of all of them the format requires `metr
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from breakeven.storage.exchange.rows import GIGABYTES, Row, rows
+from breakeven.storage.exchange.rows import GIGABYTES, Row, rows_of
 from breakeven.storage.index.store import Store
 
 SCHEMA_VERSION = "v3"
@@ -20,14 +20,9 @@ METRICS = (
 """Named as the harness's columns, in its units."""
 
 
-def records_json(store: Store, experiment_id: str) -> str:
-    """The text of a file."""
-    return write_records(rows(store, experiment_id))
-
-
-def write_records(rows: Iterable[Row]) -> str:
-    """All records of all rows, as one list."""
-    found = [record for row in rows for record in records(row)]
+def records_json(store: Store, id: str) -> str:
+    """All records of an experiment or a suite run, as one list."""
+    found = [record for row in rows_of(store, id) for record in records(row)]
     return json.dumps(found, indent=2) + "\n"
 
 

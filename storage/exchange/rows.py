@@ -1,10 +1,11 @@
-"""What the Dynamo harness says of a model, in its words and units, one row per backend.
+"""Results in the words and units of the Dynamo harness, one row per model and backend.
 
-Only what was measured: the rest is None. The harness runs one backend per file and several models;
-an experiment here has one model and several backends, which `tag` tells apart.
+Only what was measured: the rest is None. The harness has a file for each backend, precision and
+part; here `tag` tells them apart.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -12,13 +13,15 @@ import pandas as pd
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import SCENARIOS, Part
+from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.evidence import Evidence
-from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Cell, Outcome
 
 MILLISECONDS, GIGABYTES = 1e3, 1e-9
 """Of a second, of a byte."""
@@ -103,6 +106,42 @@ def harness_name(model: ModelSpec) -> str:
     """What the harness calls a model of its suites, with a stroke and a number where it was made
     smaller; any other as the experiment names it."""
     return model.source.partition(":")[2] if model.from_suite else model.source
+
+
+def is_suite_run(store: Store, id: str) -> bool:
+    return id in set(queries.list_suite_runs(store)["suite_run"])
+
+
+def rows_of(store: Store, id: str) -> list[Row]:
+    """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` for
+    one that times no steps."""
+    if not is_suite_run(store, id):
+        return rows(store, id)
+    found = suite_rows(store, id)
+    if not found:
+        raise NotExportable(f"suite run {id!r} times no steps; this format is for timed steps")
+    return found
+
+
+def suite_rows(store: Store, suite_run: str) -> list[Row]:
+    """The rows of all cells that were timed, with the statuses of their accuracy checks."""
+    return [row for one in outcomes(store, suite_run) for row in _cell_rows(store, one)]
+
+
+def _cell_rows(store: Store, outcome: Outcome) -> Iterator[Row]:
+    for experiment_id in cell_experiments(outcome, TIMED):
+        for row in rows(store, experiment_id):
+            if row.tag == outcome.cell.label:
+                status = outcome.status or row.accuracy
+                yield replace(row, tag=cell_tag(outcome.cell), accuracy=status)
+
+
+def cell_tag(cell: Cell) -> str:
+    return f"{cell.backend}-{cell.precision}-{cell.part}"
+
+
+def cell_experiments(outcome: Outcome, scenarios: tuple[str, ...]) -> list[str]:
+    return [key for scenario, key in outcome.experiments.items() if scenario in scenarios]
 
 
 def rows(store: Store, experiment_id: str) -> list[Row]:

@@ -19,12 +19,10 @@ from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import Outcome, checks
-from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.comparison.repeats import load_compared
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
-from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 from breakeven.storage.results import stored
@@ -67,7 +65,7 @@ class BackendSummary:
 
     @property
     def counts(self) -> bool:
-        """Whether a headline counts its speed, as `storage.comparison.standing` says."""
+        """Whether a headline counts its speed, as `storage.comparison.results` says."""
         return self.parity != "broken" and not RunState(self.state).ended_early
 
     @property

@@ -140,6 +140,18 @@ def format_p_value(p: Any) -> str:
 
 
 format_text = _defined(str)
+PARITY_WORDS = {"holds": "matches", "nothing learned": "not testable"}
+"""Verdicts of parity as people read them, where that is another word."""
+
+
+@_defined
+def format_parity(verdict: Any) -> str:
+    return PARITY_WORDS.get(verdict, str(verdict))
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 device`, `3 devices`, `1,000 lines`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def aligned_table(rows: list[list[str]], num_text_columns: int) -> list[str]:

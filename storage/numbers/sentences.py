@@ -1,20 +1,33 @@
-"""Sentences that know which of their words are numbers.
+"""Sentences from templates. A sentence records which of its words are numbers: the terminal prints
+plain text, a page and a report link every number to its definition.
 
-Whoever shows one decides how: the terminal as plain text, a page with every number leading to its
-definition.
+A template has slots, figures and options:
+
+    {run}                 a text, a sentence, or a list of texts
+    {seconds:step_seconds}  a number, written as the registry NUMBERS writes it: a figure
+    {count:,}             a number in a format of Python
+    {reason:recorded}     what a run wrote, without the full stop; a figure if it has a number
+    [step {step:,}](step)   words that are a figure of this name in NUMBERS
+    <: {reason}>          words that are left out where one of their slots is empty, or 0
+    <{is_code:?}code>     words that are left out unless `is_code` alone; with `:!` if `is_code`
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from string import Formatter
+from functools import cache
+from numbers import Real
 from typing import Any
 
+from breakeven.storage.numbers.formats import format_text
 from breakeven.storage.numbers.recorded import NUMBERS
+
+TOKEN = re.compile(r"\{(\w+)(?::([^{}]+))?\}|\]\((\w+)\)|([\[<>])")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number in a sentence: its name in NUMBERS, and how it is written there."""
+    """A number in a sentence: its name in NUMBERS, and how it is written."""
 
     name: str
     text: str
@@ -25,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words and figures in their order; no two texts stand beside each other."""
+    """Words and figures in their order; adjacent texts are one."""
 
     parts: tuple[str | Figure, ...] = ()
 
@@ -37,16 +50,18 @@ Words = str | Figure | Sentence
 
 
 def figure(name: str, value: Any) -> Figure:
-    """A value as the registry writes it."""
-    return Figure(name, NUMBERS[name].format(value))
+    """A value as the registry writes it; raises TypeError where a number is no number."""
+    write = NUMBERS[name].format
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is not None and not (isinstance(value, str) if write is format_text else is_number):
+        raise TypeError(f"{name} is {value!r}, which is no number")
+    return Figure(name, write(value))
 
 
-def said(template: str, **values: Words) -> Sentence:
-    """`{name} is slower by {share}`, with a value for each name."""
-    words: list[Words] = []
-    for text, name, _format, _conversion in Formatter().parse(template):
-        words += [text] if name is None else [text, values[name]]
-    return joined(words)
+def fill(template: str, /, **slots: Any) -> Sentence:
+    """The sentence of a template; raises TypeError for a slot of another type, and KeyError for a
+    slot without a value."""
+    return joined(_filled(_parsed(template), slots))
 
 
 def joined(words: Iterable[Words], separator: str = "") -> Sentence:
@@ -60,3 +75,95 @@ def joined(words: Iterable[Words], separator: str = "") -> Sentence:
             elif isinstance(part, Figure) or part:
                 parts.append(part)
     return Sentence(tuple(parts))
+
+
+def recorded(text: str) -> Words:
+    """What a run wrote, in which no number has a definition of its own."""
+    return Figure("cautions", text) if any(map(str.isdigit, text)) else text
+
+
+@dataclass(frozen=True)
+class _Slot:
+    name: str
+    type: str | None
+    """None for a text."""
+
+    def fill(self, value: Any) -> Words:
+        if self.is_condition:
+            return ""
+        if self.type is None and isinstance(value, list | tuple):
+            return joined(map(self.fill, value), ", ")
+        if self.type in (None, "recorded"):
+            if not isinstance(value, str | Figure | Sentence):
+                raise TypeError(f"{self.name} is {value!r}, which is no text")
+            return value if self.type is None else recorded(str(value).rstrip("."))
+        if self.type in NUMBERS:
+            return figure(self.type, value)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{self.name} is {value!r}, which is no number")
+        return format(value, self.type).replace("%", " %")
+
+    @property
+    def is_condition(self) -> bool:
+        return self.type in ("?", "!")
+
+    def is_empty(self, value: Any) -> bool:
+        """Whether an option with this slot is left out."""
+        if self.type == "!":
+            return bool(value)
+        return value == Sentence() if isinstance(value, Sentence) else not value
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Words that belong together."""
+
+    figure: str | None
+    """Its name in NUMBERS; None for an option."""
+    inside: "tuple[_Part, ...]"
+
+
+_Part = str | _Slot | _Span
+
+
+@cache
+def _parsed(template: str) -> tuple[_Part, ...]:
+    open_spans: list[list[_Part]] = [[]]
+    at = 0
+    for found in TOKEN.finditer(template):
+        open_spans[-1].append(template[at : found.start()])
+        at = found.end()
+        slot, type, name, sign = found.groups()
+        if slot:
+            open_spans[-1].append(_Slot(slot, type))
+        elif sign in ("[", "<"):
+            open_spans.append([])
+        else:
+            inside = tuple(open_spans.pop())
+            open_spans[-1].append(_Span(name, inside))
+    (parts,) = open_spans
+    return (*parts, template[at:])
+
+
+def _filled(parts: Iterable[_Part], slots: Mapping[str, Any]) -> Iterator[Words]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, _Slot):
+            yield part.fill(slots[part.name])
+        elif part.figure is not None:
+            yield Figure(part.figure, str(joined(_filled(part.inside, slots))))
+        else:
+            mine = list(_slots(part.inside))
+            conditions = [slot for slot in mine if slot.is_condition] or mine
+            if not any(slot.is_empty(slots[slot.name]) for slot in conditions):
+                yield from _filled(part.inside, slots)
+
+
+def _slots(parts: Iterable[_Part]) -> Iterator[_Slot]:
+    """Slots of an option, without the slots of options in it."""
+    for part in parts:
+        if isinstance(part, _Slot):
+            yield part
+        elif isinstance(part, _Span) and part.figure is not None:
+            yield from _slots(part.inside)

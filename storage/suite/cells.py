@@ -9,9 +9,9 @@ from breakeven.runner.specs.scenarios import Compared, Part
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import PASS, checks
+from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import always, memo

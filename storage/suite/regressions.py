@@ -11,8 +11,15 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
-from breakeven.storage.suite.groups import Cell, Outcome, Row, row_of
-from breakeven.storage.suite.means import MeanSpeedup, change, judge_means
+from breakeven.storage.suite.groups import (
+    Cell,
+    MeanSpeedup,
+    Outcome,
+    Row,
+    change,
+    judge_means,
+    row_of,
+)
 
 Kind = Literal["accuracy", "speed", "compile", "memory"]
 COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0

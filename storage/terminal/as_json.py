@@ -20,12 +20,12 @@ from breakeven.storage.profile.explanation import Bridge, Explanation
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.explain import unprofiled_words
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
     finding_words,
     profile_words,
     remedy_words,
+    unprofiled_words,
 )
 from breakeven.storage.terminal.parity_words import parity_words
 

@@ -1,394 +1,370 @@
-"""Warnings and notes of a comparison in words: one sentence for each kind of caution.
+"""Warnings and notes of a comparison in words: one message for each kind of caution.
 
-The terminal prints them; pages show the same with every number leading to its definition.
+The terminal prints the sentences; pages and reports link every number to its definition.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.caution import Caution, Kind
-from breakeven.storage.numbers.formats import format_share
-from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.numbers.formats import count_of
+from breakeven.storage.numbers.sentences import Sentence, fill, joined, recorded
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.terminal.device_words import DEVICE, device_words
-from breakeven.storage.terminal.ending_words import ending_words
 
 MAX_NAMED = 3
-"""Of functions that a compiler gave up on."""
+"""Of functions, operations and processes."""
 MAX_VALUE = 60
 """Characters of a setting's value that are shown whole."""
 Facts = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Message:
+    """A template for one kind of caution.
+
+    Slots are the figures of the caution; `runs`, which lists `each` filled for every run; and,
+    where the template has the slot `run`, the facts of the only run. `prepare` adds further slots.
+    """
+
+    template: str
+    each: str = "{run}"
+    prepare: Callable[[Facts], Facts] = lambda facts: {}
+
+    def fill(self, caution: Caution) -> Sentence:
+        facts = {**caution.figures, "facts_by_run": caution.runs}
+        if "{run}" in self.template:
+            ((run, mine),) = caution.runs.items()
+            facts |= {**mine, "run": run}
+        each = (fill(self.each, run=run, **mine) for run, mine in caution.runs.items())
+        facts["runs"] = joined(each, ", ") if "{runs}" in self.template else None
+        return fill(self.template, **facts | dict(self.prepare(facts)))
+
+
+@dataclass(frozen=True)
+class DeviceMessage:
+    """What happened to the device: its title, what was seen of a run, and what to do."""
+
+    title: str
+    seen: str
+    remedy: str
+
+    def fill(self, caution: Caution) -> Sentence:
+        return fill("{found} {remedy}", found=self.found(caution, f"{{run}} {self.seen}"),
+                    remedy=self.remedy)  # fmt: skip
+
+    def found(self, caution: Caution, each: str) -> Sentence:
+        runs = [fill(each, run=run, **facts) for run, facts in caution.runs.items()]
+        processes = [fill(PROCESS, **{**one, "name": one["name"] or "a process"})
+                     for one in caution.figures["processes"]]  # fmt: skip
+        return fill("{title}: {runs}<; seen: {processes}>.", title=self.title, runs=runs,
+                    processes=_first(processes))  # fmt: skip
+
+
+PROCESS = "{name} (pid {pid:d}<, {memory_bytes:others_memory_bytes}>)"
+STEPS_DONE = "[{steps_done:,}< of {num_steps:,}> steps](num_steps)"
+ENDED = {
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "was cancelled",
+    RunState.TIMEOUT: "was stopped by its time limit",
+    RunState.OUT_OF_MEMORY: "ran out of memory",
+    RunState.LOST: "was lost",
+}
+
+
 def caution_words(caution: Caution) -> Sentence:
-    """All that is to be said of it, and what to do about it."""
-    if caution.kind in DEVICE:
-        return device_words(caution)
-    return SENTENCES[caution.kind](caution)
+    """What the caution is about, and what to do about it."""
+    return (DEVICE.get(caution.kind) or MESSAGES[caution.kind]).fill(caution)
 
 
-def _plain(template: str) -> Callable[[Caution], Sentence]:
-    """A sentence without a figure."""
-    return lambda caution: said(template)
+def doubt_words(caution: Caution) -> Sentence:
+    """What happened to the device during one run, to be shown next to the numbers of this run."""
+    message = DEVICE[caution.kind]
+    return message.found(caution, message.seen)
 
 
-def _of_run(tell: Callable[[str, Facts], Sentence]) -> Callable[[Caution], Sentence]:
-    """Of a kind that concerns one run: from its label and its figures."""
-
-    def tell_of_run(caution: Caution) -> Sentence:
-        ((label, facts),) = caution.runs.items()
-        return tell(label, facts)
-
-    return tell_of_run
-
-
-def _steps_done(facts: Facts) -> Figure:
-    of_all = f" of {facts['num_steps']}" if facts["num_steps"] else ""  # a script may not know
-    return Figure("num_steps", f"{facts['steps_done']}{of_all} steps")
+def ending_words(facts: Facts) -> Sentence:
+    """`failed at step 20 of 50`, from `state`, `steps_done` and `num_steps`, which is 0 where it is
+    not known."""
+    template = "{verb} at [step {steps_done:d}< of {num_steps:d}>](num_steps)"
+    if facts["steps_done"] == 0:
+        template = "{verb} before its first step"
+    elif 0 < facts["num_steps"] <= facts["steps_done"]:
+        template = "{verb} after the last of its [{num_steps:d} steps](num_steps)"
+    return fill(template, verb=ENDED[facts["state"]], **facts)
 
 
-def _ended_early(label: str, facts: Facts) -> Sentence:
-    why = said("")
-    if facts["reason"]:
-        why = said(": {reason}", reason=_recorded(facts["reason"].rstrip(".")))
-    return said("{run} {ended}{why}.{measured}", run=label, ended=ending_words(facts), why=why,
-                measured=_measured_before(facts))  # fmt: skip
+def _first(words: list[Any]) -> Sentence:
+    """The first few, and how many more there are."""
+    more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
+    return joined([joined(words[:MAX_NAMED], ", "), more])
 
 
-def _measured_before(facts: Facts) -> Sentence:
-    """What of speed is known nonetheless."""
-    num_rounds = facts.get("num_rounds")
-    if num_rounds is None or facts["role"] == "control" or not facts["steps_done"]:
-        return said("")
-    if facts["role"] == "baseline":
-        if num_rounds:
-            return said(" The others are compared with what it did before.")
-        return said(" Nothing can be compared with it.")
-    if not num_rounds:
-        return said(" Too little was measured before to judge its speed.")
-    whole = " whole" if 0 < facts["num_steps"] <= facts["steps_done"] else " before"
-    return said(" Its speed was measured{whole}, in {rounds}.", whole=whole,
-                rounds=Figure("round", f"{num_rounds} rounds"))  # fmt: skip
+def _ended_early(facts: Facts) -> Facts:
+    """How it ended, and which part of its speed is known all the same."""
+    rounds, measured = facts.get("num_rounds"), Sentence()
+    if rounds is not None and facts["role"] != "control" and facts["steps_done"]:
+        if facts["role"] == "baseline":
+            measured = fill(" The others are compared with what it did before." if rounds
+                            else " Nothing can be compared with it.")  # fmt: skip
+        elif not rounds:
+            measured = fill(" Too little was measured before to judge its speed.")
+        else:
+            is_whole = 0 < facts["num_steps"] <= facts["steps_done"]
+            measured = fill(" Its speed was measured {when}, in [{rounds:d} rounds](round).",
+                            when="whole" if is_whole else "before", rounds=rounds)  # fmt: skip
+    return {"ending": ending_words(facts), "measured": measured}
 
 
-def _not_finite(label: str, facts: Facts) -> Sentence:
-    at = Figure("step", f"step {facts['step']}")
-    return said("{run} has a loss that is not finite, first at {at}.", run=label, at=at)
+def _resumed(facts: Facts) -> Facts:
+    moves = [fill("at [step {step:d}](step) on {after:d} instead of {before}", step=step,
+                  after=after, before=count_of(before, "device"))
+             for step, before, after in facts["moves"]]  # fmt: skip
+    steps = [fill("[step {step:d}](step)", step=step) for step in facts["steps"]]
+    return {"steps": joined(steps, " and "), "moves": joined(moves, " and ")}
 
 
-def _not_over(caution: Caution) -> Sentence:
-    runs = (said("{run} ({state}, {done})", run=label, state=str(facts["state"]),
-                 done=_steps_done(facts)) for label, facts in caution.runs.items())  # fmt: skip
-    return said("The numbers of runs that are not over are preliminary: {runs}.",
-                runs=joined(runs, ", "))  # fmt: skip
+def _grouped(name: str, template: str) -> Callable[[Facts], Facts]:
+    """A slot `groups`: each value of a fact with the runs that have the value."""
+
+    def group(facts: Facts) -> Facts:
+        groups: dict[Any, list[str]] = {}
+        for run, mine in facts["facts_by_run"].items():
+            groups.setdefault(mine[name], []).append(run)
+        return {"groups": [fill(template, value=_short(value), runs=runs)
+                           for value, runs in groups.items()]}  # fmt: skip
+
+    return group
 
 
-def _different_lengths(caution: Caution) -> Sentence:
-    grouped = _grouped({label: facts["num_steps"] for label, facts in caution.runs.items()})
-    lengths = (said("{length} ({runs})", length=Figure("num_steps", str(length)), runs=runs)
-               for length, runs in grouped)  # fmt: skip
-    return said("The runs trained for different numbers of steps: {lengths}. Their final losses "
-                "and accuracies are those of shorter and longer trainings.",
-                lengths=joined(lengths, ", "))  # fmt: skip
+def _short(value: Any) -> Any:
+    """Of a long hash or path both ends, which tell them apart."""
+    if value is None:
+        return "not set"
+    is_long = isinstance(value, str) and len(value) > MAX_VALUE
+    return f"{value[:20]}...{value[-20:]}" if is_long else value
 
 
-def _stopped(label: str, facts: Facts) -> Sentence:
-    at = Figure("num_steps", f"step {facts['step']} of {facts['num_steps']}")
-    return said("{run} stopped at {at}: {reason}.", run=label, at=at,
-                reason=_recorded(facts["reason"].rstrip(".")))  # fmt: skip
+def _lines(facts: Facts) -> list[str]:
+    runs = facts["facts_by_run"].items()
+    return [f"{count_of(mine['num_lines'], 'line')} of {run}" for run, mine in runs]
 
 
-def _resumed(label: str, facts: Facts) -> Sentence:
-    steps = joined([Figure("step", f"step {step}") for step in facts["steps"]], " and ")
-    later = "its later part ran in a new process"
-    if facts["has_compiled"]:
-        later = (
-            "its later part compiled again, and compile latency, graph breaks and "
-            "recompiles count the first part only"
-        )
-    moved = said("")
-    if facts["moves"]:
-        listed = joined(map(_move, facts["moves"]), " and ")
-        moved = said(" It went on {moves}: its step time, throughput and memory are of both.",
-                     moves=listed)  # fmt: skip
-    return said("{run} was resumed at {steps}: {later}; rounds that it did without the baseline "
-                "are not paired.{moved}", run=label, steps=steps, later=later,
-                moved=moved)  # fmt: skip
-
-
-def _repeated_lines(caution: Caution) -> Sentence:
-    return said("The journals hold lines that do not follow those before them, as where a journal "
-                "was copied into itself: {lines}. They are left out, and every number is that of "
-                "the other lines.", lines=_lines_of_runs(caution))  # fmt: skip
-
-
-def _missing_lines(caution: Caution) -> Sentence:
-    return said("The journals lack lines that the runs wrote, as where a disk or a copy lost a "
-                "part: {lines}. Every number is that of the lines that are left.",
-                lines=_lines_of_runs(caution))  # fmt: skip
-
-
-def _lines_of_runs(caution: Caution) -> str:
-    counts = {label: facts["num_lines"] for label, facts in caution.runs.items()}
-    return ", ".join(f"{_lines(count)} of {label}" for label, count in counts.items())
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count:,} lines"
-
-
-def _move(move: tuple[int, int, int]) -> Sentence:
-    step, before, after = move
-    devices = f"{before} devices" if before > 1 else "1 device"
-    return said("at {step} on {after} instead of {before}", step=Figure("step", f"step {step}"),
-                after=str(after), before=devices)  # fmt: skip
-
-
-def _different_setting(caution: Caution) -> Sentence:
-    grouped = _grouped({label: facts["value"] for label, facts in caution.runs.items()})
-    values = (f"{'not set' if value is None else _short(value)} ({runs})"
-              for value, runs in grouped)  # fmt: skip
-    return said("The runs differ in {setting}: {values}.", setting=caution.figures["setting"],
-                values=", ".join(values))  # fmt: skip
-
-
-def _different_sizes(caution: Caution) -> Sentence:
-    runs = (said("{run} in {rounds} ({size} {of} a step instead of {usual} in the first of them)",
-                 run=label, rounds=Figure("round", f"{facts['num_rounds']} rounds"),
-                 of=facts["of"], size=_amount(facts["size"]),
-                 usual=_amount(facts["baseline_size"]))
-            for label, facts in caution.runs.items())  # fmt: skip
-    return said("The script gave runs other amounts of work than the baseline: {runs}. These "
-                "rounds are not compared. Have every run take the same samples.",
-                runs=joined(runs, ", "))  # fmt: skip
-
-
-def _amount(size: float) -> Figure:
-    return Figure("samples_per_second", f"{size:.6g}")
-
-
-def _grouped(values: Mapping[str, Any]) -> Iterable[tuple[Any, str]]:
-    """Each value with the runs that have it, as text."""
-    groups: dict[Any, list[str]] = {}
-    for label, value in values.items():
-        groups.setdefault(value, []).append(label)
-    return ((value, ", ".join(labels)) for value, labels in groups.items())
-
-
-def _short(text: str) -> str:
-    """Whole if it fits; of a hash or a path the ends, which tell them apart."""
-    return text if len(text) <= MAX_VALUE else f"{text[:20]}...{text[-20:]}"
-
-
-def _fallback(caution: Caution) -> Sentence:
-    return said("This repeats experiment {earlier} one run at a time, because the device could not "
-                "hold all runs at once.", earlier=caution.figures["experiment_id"])  # fmt: skip
-
-
-def _spread(caution: Caution) -> Sentence:
-    count, difference = str(caution.figures["num_devices"]), caution.figures["device_difference"]
-    begin = said("The runs were spread over {count} devices, each with a baseline and a control of "
-                 "its own, and are compared within each", count=count)  # fmt: skip
-    if difference == 1:
-        return said("{begin}; repeats went from device to device, so that intervals have in them "
-                    "what the devices differ by.", begin=begin)  # fmt: skip
-    return said("{begin}. The baseline takes {difference} as long on the slowest as on the "
-                "fastest: by so much intervals were widened to both sides, since none was measured "
-                "on all.", begin=begin,
-                difference=figure("device_difference", difference))  # fmt: skip
-
-
-def _no_control(caution: Caution) -> Sentence:
-    state = caution.figures["state"]
-    if state is None and caution.figures["was_asked_for"]:
-        why = "The control's run folder is missing or unreadable"
-    elif state is None:
-        why = "There is no control"
+def _no_control(facts: Facts) -> Facts:
+    state = facts["state"]
+    if state is None:
+        missing = "The control's run folder is missing or unreadable"
+        why = missing if facts["was_asked_for"] else "There is no control"
     elif state.is_final:
         why = f"The control recorded no step ({state.replace('_', ' ')})"
     else:
         why = f"The control has recorded no step yet ({state})"
-    what = "neither this machine's noise nor parity can"
-    if caution.figures["is_inference"]:
-        what = "this machine's noise cannot"
-    return said("{why}: {what} be judged.", why=why, what=what)
+    return {"why": why}
 
 
-def _noisy(caution: Caution) -> Sentence:
-    floor = figure("noise_floor", caution.figures["noise_floor"])
-    return said("This machine is noisy: two equal runs differ by up to {floor}, and speedups below "
-                "that are not called faster or slower.", floor=floor)  # fmt: skip
+def _given_up(facts: Facts) -> Facts:
+    functions = [fill("<{is_part:?}some calls of >{name}< ({place})>",
+                      **{**one, "name": one["name"] or "a function"})
+                 for one in facts["functions"]]  # fmt: skip
+    return {"functions": _first(functions), "reason": facts["reason"].rstrip(".")}
 
 
-def _nothing_compiled(caution: Caution) -> Sentence:
-    if caution.figures["is_script"]:
-        why = "what the script handed over was never called, or the compiler left it alone"
-    else:
-        why = "the compiler found nothing in the model that it could capture"
-    be = "this run is a baseline" if len(caution.runs) == 1 else "these runs are baselines"
-    return said("Nothing was compiled in {runs}: {why}, so {be} by another name.",
-                runs=", ".join(caution.runs), why=why, be=be)  # fmt: skip
-
-
-def _given_up(label: str, facts: Facts) -> Sentence:
-    named = [_function(one) for one in facts["functions"]]
-    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
-    return said(
-        "{run} runs {named}{more} without a compiler, which gave up there{all_of_it}: {reason}.",
-        run=label, named=", ".join(named[:MAX_NAMED]), more=more,
-        all_of_it=" and compiled nothing else" if facts["is_all"] else "",
-        reason=facts["reason"].rstrip("."),
-    )  # fmt: skip
-
-
-def _function(facts: Facts) -> str:
-    """`forward (train.py:6)`, `some calls of a function`."""
-    part = "some calls of " if facts["is_part"] else ""
-    place = f" ({facts['place']})" if facts["place"] else ""
-    return f"{part}{facts['name'] or 'a function'}{place}"
-
-
-def _compiles_throughout(label: str, facts: Facts) -> Sentence:
-    what = "compiled code anew" if facts["is_code"] else "captured CUDA graphs anew"
-    usual = facts["baseline_step_seconds"]
-    beside = (
-        ""
-        if usual is None
-        else said(", the baseline's {usual}", usual=figure("step_seconds", usual))
-    )
-    return said(
-        "{run} {what} to its end, in {count} of {steps} steps, so no block of it is steady. "
-        "With that, a step took {seconds}{beside}. More steps would hardly help.",
-        run=label, what=what, count=facts["num_compiled_steps"], steps=facts["steps_done"],
-        seconds=figure("step_seconds", facts["compiled_step_seconds"]), beside=beside,
-    )  # fmt: skip
-
-
-def _operations_unknown(caution: Caution) -> Sentence:
-    names = caution.figures["names"]
-    return said(
-        "Floating-point operations are not known: nobody counts those of {names}{more}.",
-        names=", ".join(names[:3]), more=" and others" if len(names) > 3 else "",
-    )  # fmt: skip
-
-
-def _answers_not_compared(caution: Caution) -> Sentence:
-    errors = [facts["error"] for facts in caution.runs.values() if facts["error"]]
-    return said(
-        "Answers of the compiled model were not compared with those of the same weights without a "
-        "compiler: {runs}{why}. Parity says nothing of inference there.",
-        runs=", ".join(caution.runs),
-        why=said(" ({error})", error=_recorded(errors[0])) if errors else "",
-    )  # fmt: skip
-
-
-def _few_rounds(caution: Caution) -> Sentence:
-    counts = (said("{run} ({count})", run=label, count=figure("round", facts["num_rounds"]))
-              for label, facts in caution.runs.items())  # fmt: skip
-    return said(f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so no interval is "
-                "claimed: {counts}. Train for more steps.",
-                counts=joined(counts, ", "))  # fmt: skip
-
-
-def _measuring_ended(caution: Caution) -> Sentence:
-    facts = caution.figures
+def _measuring_ended(facts: Facts) -> Facts:
     *first, last = map(str, facts["num_rounds"])
-    rounds = f"{', '.join(first)} and {last} rounds" if first else f"{last} rounds"
-    repeats = ""
-    if facts["repeats"] > 1:
-        repeats = f" in {len(facts['num_rounds'])} of {facts['repeats']} repeats"
-    return said("Measuring ended after {rounds}{repeats}: {reason}.",
-                rounds=Figure("round", rounds), repeats=repeats,
-                reason=_recorded(facts["reason"]))  # fmt: skip
+    return {
+        "rounds": f"{', '.join(first)} and {last}" if first else last,
+        "num_over": len(first) + 1,
+        "has_repeats": facts["repeats"] > 1,
+    }
 
 
-def _wide_intervals(caution: Caution) -> Sentence:
-    widths = (said("{run} {width}", run=label, width=_width(facts["width"]))
-              for label, facts in caution.runs.items())  # fmt: skip
-    remedy = "allow for more rounds or seconds, or a calmer machine"
-    if caution.figures["repeats"] > 1:
-        remedy = "processes of the same run differ, and only more repeats tell by how much"
-    return said("Intervals are wider than the {asked} asked for: {widths}; {remedy}.",
-                asked=_width(caution.figures["target_width"]), widths=joined(widths, ", "),
-                remedy=remedy)  # fmt: skip
-
-
-def _width(share: float) -> Figure:
-    """Of a speedup's interval."""
-    return Figure("speedup", format_share(share))
-
-
-def _single_repeats(caution: Caution) -> Sentence:
-    return said("Of {runs} one process of {repeats} was measured long enough: the interval does "
-                "not tell how much processes differ.", runs=", ".join(caution.runs),
-                repeats=str(caution.figures["repeats"]))  # fmt: skip
-
-
-def _latency_measured_once(caution: Caution) -> Sentence:
-    return said("Compile latency of {runs} was measured once: the interval of {what} tells how "
-                "unsure the saving is, and not how much compile latencies vary.",
-                runs=", ".join(caution.runs), what=Figure("break_even_low", "break-even")
-                )  # fmt: skip
-
-
-def _note(caution: Caution) -> Sentence:
-    return joined([_recorded(caution.figures["text"])])
-
-
-def _recorded(text: str) -> Words:
-    """What a run wrote down: nobody knows the numbers in it one by one."""
-    return Figure("cautions", text) if any(map(str.isdigit, text)) else text
-
-
-def _warmed_up(caution: Caution) -> Sentence:
-    begin, end = caution.figures["begin"], caution.figures["end"]
-    degrees = Figure("temperature_celsius", f"{begin:.0f} to {end:.0f} \N{DEGREE SIGN}C")
-    return said("The device warmed up from {degrees} while steady blocks ran: step times of later "
-                "blocks are those of a warmer device. Runs that take turns share this; a longer "
-                "warm-up avoids it.", degrees=degrees)  # fmt: skip
-
-
-SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
-    "no baseline": _plain(
+MESSAGES: dict[Kind, Message] = {
+    "no baseline": Message(
         "The baseline's run folder is missing or unreadable, so nothing can be compared."
     ),
-    "ended early": _of_run(_ended_early),
-    "loss not finite": _of_run(_not_finite),
-    "not over": _not_over,
-    "different lengths": _different_lengths,
-    "stopped": _of_run(_stopped),
-    "resumed": _of_run(_resumed),
-    "repeated lines": _repeated_lines,
-    "missing lines": _missing_lines,
-    "different setting": _different_setting,
-    "different sizes": _different_sizes,
-    "fallback": _fallback,
-    "sequential": _plain(
-        "The runs took place one after another, so that drift of clocks, heat and neighbours is "
-        "part of the speedups."
+    "ended early": Message("{run} {ending}<: {reason:recorded}>.<{measured}>",
+                           prepare=_ended_early),
+    "loss not finite": Message(
+        "{run} has a loss that is not finite, first at [step {step:d}](step)."
     ),
-    "compiled together": _plain(
-        "Several runs compiled at the same time: compile latencies, and break-evens with them, are "
-        "those of a machine under load. Speedups are not touched: all had compiled before the "
-        "rounds that are timed."
+    "not over": Message(
+        "The numbers of runs that are not over are preliminary: {runs}.",
+        each=f"{{run}} ({{state}}, {STEPS_DONE})",
     ),
-    "spread": _spread,
-    "no control": _no_control,
-    "noisy": _noisy,
-    "few rounds": _few_rounds,
-    "nothing compiled": _nothing_compiled,
-    "given up": _of_run(_given_up),
-    "compiles throughout": _of_run(_compiles_throughout),
-    "operations unknown": _operations_unknown,
-    "answers not compared": _answers_not_compared,
-    "measuring ended": _measuring_ended,
-    "wide intervals": _wide_intervals,
-    "single repeats": _single_repeats,
-    "latency measured once": _latency_measured_once,
-    "note": _note,
-    "strangers unknown": _plain(
+    "different lengths": Message(
+        "The runs trained for different numbers of steps: {groups}. Their final losses and "
+        "accuracies are those of shorter and longer trainings.",
+        prepare=_grouped("num_steps", "[{value:d}](num_steps) ({runs})"),
+    ),
+    "stopped": Message(
+        "{run} stopped at [step {step:d} of {num_steps:d}](num_steps): {reason:recorded}."
+    ),
+    "resumed": Message(
+        "{run} was resumed at {steps}: its later part <{has_compiled:?}compiled again, and compile "
+        "latency, graph breaks and recompiles count the first part only><{has_compiled:!}ran in a "
+        "new process>; rounds that it did without the baseline are not paired.< It went on "
+        "{moves}: its step time, throughput and memory are of both.>",
+        prepare=_resumed,
+    ),
+    "repeated lines": Message(
+        "The journals hold lines that do not follow the lines before, as where a journal was "
+        "copied into itself: {counts}. The numbers leave these lines out.",
+        prepare=lambda facts: {"counts": _lines(facts)},
+    ),
+    "missing lines": Message(
+        "The journals lack lines that the runs wrote, as where a disk or a copy lost a part: "
+        "{counts}. Every number is that of the lines that are left.",
+        prepare=lambda facts: {"counts": _lines(facts)},
+    ),
+    "different setting": Message("The runs differ in {setting}: {groups}.",
+                                 prepare=_grouped("value", "{value} ({runs})")),
+    "different sizes": Message(
+        "The script gave runs other amounts of work than the baseline: {runs}. These rounds are "
+        "not compared. Have every run take the same samples.",
+        each="{run} in [{num_rounds:d} rounds](round) ([{size:.6g}](samples_per_second) {of} a "
+        "step instead of [{baseline_size:.6g}](samples_per_second) in the first of them)",
+    ),
+    "fallback": Message(
+        "This repeats experiment {experiment_id} one run at a time, because the device could not "
+        "hold all runs at once."
+    ),
+    "sequential": Message(
+        "The runs took place one after another, so the speedups include drift of clocks, heat and "
+        "other load."
+    ),
+    "compiled together": Message(
+        "Several runs compiled at the same time: compile latencies and break-evens are those of a "
+        "machine under load. Speedups are not affected: all had compiled before the rounds that "
+        "are timed."
+    ),
+    "spread": Message(
+        "The runs were spread over {num_devices:d} devices, each with a baseline and a control of "
+        "its own, and are compared within each<{is_paired:?}; repeats went from device to device, "
+        "so the intervals include how much devices differ><{is_paired:!}. The baseline takes "
+        "{device_difference:device_difference} as long on the slowest as on the fastest: intervals "
+        "were widened to both sides by as much, because no run was measured on all devices>.",
+        prepare=lambda facts: {"is_paired": facts["device_difference"] == 1},
+    ),
+    "no control": Message(
+        "{why}: <{is_inference:?}this machine's noise cannot><{is_inference:!}neither this "
+        "machine's noise nor parity can> be judged.",
+        prepare=_no_control,
+    ),
+    "noisy": Message(
+        "This machine is noisy: two equal runs differ by up to {noise_floor:noise_floor}, and "
+        "speedups below that are not called faster or slower."
+    ),
+    "few rounds": Message(
+        f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so there is no interval: "
+        "{runs}. Train for more steps.",
+        each="{run} ({num_rounds:round})",
+    ),
+    "nothing compiled": Message(
+        "Nothing was compiled in {runs}: <{is_script:?}the script never called the compiled "
+        "object, or the compiler left it alone><{is_script:!}the compiler found nothing in the "
+        "model that it could capture>, so <{is_one:?}this run is a baseline><{is_one:!}these runs "
+        "are baselines> by another name.",
+        prepare=lambda facts: {"is_one": len(facts["facts_by_run"]) == 1},
+    ),
+    "given up": Message(
+        "{run} runs {functions} without a compiler, which gave up there<{is_all:?} and compiled "
+        "nothing else>: {reason}.",
+        prepare=_given_up,
+    ),
+    "compiles throughout": Message(
+        "{run} <{is_code:?}compiled code anew><{is_code:!}captured CUDA graphs anew> to its end, "
+        "in {num_compiled_steps:d} of {steps_done:d} steps, so no block of it is steady. With "
+        "that, a step took {compiled_step_seconds:step_seconds}<, the baseline's "
+        "{baseline_step_seconds:step_seconds}>. More steps would hardly help."
+    ),
+    "operations unknown": Message(
+        "Floating-point operations are not known: there is no FLOP formula for {names}.",
+        prepare=lambda facts: {"names": _first(list(facts["names"]))},
+    ),
+    "answers not compared": Message(
+        "Answers of the compiled model were not compared with those of the same weights without a "
+        "compiler: {runs}< ({error:recorded})>. Parity says nothing of inference there.",
+        prepare=lambda facts: {"error": next(
+            (mine["error"] for mine in facts["facts_by_run"].values() if mine["error"]), ""
+        )},
+    ),
+    "measuring ended": Message(
+        "Measuring ended after [{rounds} rounds](round)<{has_repeats:?} in {num_over:d} of "
+        "{repeats:d} repeats>: {reason:recorded}.",
+        prepare=_measuring_ended,
+    ),
+    "wide intervals": Message(
+        "Intervals are wider than the requested [{target_width:noise_floor}](speedup): {runs}; "
+        "<{has_repeats:?}processes of the same run differ, and only more repeats tell by how "
+        "much><{has_repeats:!}allow for more rounds or seconds, or a quieter machine>.",
+        each="{run} [{width:noise_floor}](speedup)",
+        prepare=lambda facts: {"has_repeats": facts["repeats"] > 1},
+    ),
+    "single repeats": Message(
+        "Of {runs} one process of {repeats:d} was measured long enough: the interval does not "
+        "include how much processes differ."
+    ),
+    "latency measured once": Message(
+        "Compile latency of {runs} was measured once: the interval of [break-even](break_even_low) "
+        "includes the uncertainty of the saving, and not how much compile latencies vary."
+    ),
+    "note": Message("{text}", prepare=lambda facts: {"text": recorded(facts["text"])}),
+    "strangers unknown": Message(
         "Whether other processes were on the device is not known: the driver does not list the "
         "runs' own under their numbers, as in many containers."
     ),
-    "warmed up": _warmed_up,
+    "warmed up": Message(
+        "The device warmed up from [{begin:.0f} to {end:.0f} °C](temperature_celsius) while "
+        "steady blocks ran: step times of later blocks are those of a warmer device. Runs "
+        "that take turns share this; a longer warm-up avoids it."
+    ),
+}  # fmt: skip
+BLOCKS_SEEN = "in {num_seen:d} of {num_looked:d} steady blocks"
+DEVICE: dict[Kind, DeviceMessage] = {
+    "throttled": DeviceMessage(
+        "The device held its clocks back",
+        f"{BLOCKS_SEEN} ([{{held_back}}](held_back))",
+        "Cool it better, or lock its clocks below what it can hold "
+        "(nvidia-smi --lock-gpu-clocks), and run again.",
+    ),
+    "shared device": DeviceMessage(
+        "Other processes were on the device",
+        "in [{num_seen:d} of {num_looked:d} samples](facts)<{was_before:?}, before the first block "
+        "already>",
+        "End them or choose another device, and run again.",
+    ),
+    "shared CPU": DeviceMessage(
+        "Other processes took CPU time while steady blocks ran",
+        "{others_cpu_share:others_cpu_share} of {num_cpus:.0f} CPUs",
+        "End them or wait until they are done, and run again.",
+    ),
+    "stolen CPU": DeviceMessage(
+        "The host of this virtual machine gave CPU time to others while steady blocks ran",
+        "{stolen_cpu_share:stolen_cpu_share} of the CPU time",
+        "Run again at a quieter time, or on a dedicated machine.",
+    ),
+    "CPU quota": DeviceMessage(
+        "The CPU quota of the container held runs back",
+        BLOCKS_SEEN,
+        "Use fewer threads (cpu_threads), or raise the quota, and run again.",
+    ),
+    "other clock": DeviceMessage(
+        "The device's clock differed from the baseline's",
+        "[{sm_clock_mhz:,.0f} MHz against {baseline:,.0f} MHz ({change:+.1%})](sm_clock_mhz)",
+        "That much of the speedup may come from the clock, not from the code. Lock the clocks "
+        "(nvidia-smi --lock-gpu-clocks) and run again.",
+    ),
+    "other frequency": DeviceMessage(
+        "The CPU's frequency differed from the baseline's",
+        "[{cpu_frequency_mhz:,.0f} MHz against {baseline:,.0f} MHz ({change:+.1%})]"
+        "(cpu_frequency_mhz)",
+        "That much of the speedup may come from the frequency, not from the code. Fix the "
+        "frequency (cpupower frequency-set) and run again.",
+    ),
+    "many threads": DeviceMessage(
+        "There were more threads than CPUs that the run may use",
+        "{num_threads:.0f} threads on {num_cpus:.0f} CPUs",
+        "They wait for each other: use fewer (cpu_threads).",
+    ),
 }

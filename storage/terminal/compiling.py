@@ -1,6 +1,8 @@
-"""What the compiler did otherwise in one run than in another, as text."""
+"""What each stage of the compiler costs, and how two runs were compiled differently, as text;
+sentences that pages show as well."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from breakeven.runner.texts import printable
 from breakeven.storage.compiling.difference import (
@@ -10,10 +12,24 @@ from breakeven.storage.compiling.difference import (
     compile_difference,
     phases,
 )
-from breakeven.storage.numbers.formats import aligned_table, format_seconds
+from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
+from breakeven.storage.numbers.formats import DASH, aligned_table, format_seconds
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Sentence, fill
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
-NOTHING = "The compiler was given the same and did the same in both runs."
-SAME_WORK = "The compiler did the same in both runs; what it was given differs."
+NUMBERS_SHOWN = ("step_seconds", "peak_memory_bytes", "compile_seconds")
+NO_LADDER = (
+    "experiment {!r} has no ladder: fewer than two of its backends are stages of one. `breakeven "
+    "compare --ladder` runs all stages"
+)
+FAULT_WORDS: dict[Fault, str] = {
+    "fails": "fails", "differs": "wrong numbers", "loses": "slower",
+}  # fmt: skip
+LONGEST_REASON = 300
+NOTHING = "The compiler had the same input and did the same in both runs."
+SAME_WORK = "The compiler did the same in both runs; its input differs."
 LONGEST = 100
 
 
@@ -25,21 +41,95 @@ def same_text(found: Sequence[CompileDifference]) -> str:
 
 
 def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
-    """Who is compared, what differs, and how long each phase of compiling took. `code`: names of
-    kept graphs and code that are not the same."""
+    """The two runs, what differs, and how long each phase of compiling took. `code`: names of
+    recorded graphs and code that are not the same."""
     lines = [f"A  {printable(one.title)}", f"B  {printable(other.title)}", ""]
     found = compile_difference(one, other)
-    if told := same_text(found):
-        lines += [told, ""]
+    if same := same_text(found):
+        lines += [same, ""]
     if found:
         rows = [[row.kind, *map(_cell, (row.name, row.one, row.other))] for row in found]
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
-    lines += [f"kept file that differs: {printable(name)}" for name in code]
+    lines += [f"recorded file that differs: {printable(name)}" for name in code]
     times = [[row.phase, format_seconds(row.one), format_seconds(row.other)]
              for row in phases(one, other).itertuples()]  # fmt: skip
     return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
 
 
 def _cell(text: str) -> str:
-    said = printable(text)
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]} ..."
+    shown = printable(text)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]} ..."
+
+
+def ladder_report(ladder: Ladder) -> str:
+    """What goes wrong first, then a row for each stage."""
+    rows = [["stage", "run", "state", *(METRICS[name].title for name in _numbers(ladder)),
+             "over the previous stage", "parity", ""]]  # fmt: skip
+    if ladder.baseline is not None:
+        own = ladder.baseline
+        cells = [METRICS[name].format(own.value(name)) for name in _numbers(ladder)]
+        rows.append(["no compiler", own.label, own.state, *cells, DASH, DASH, ""])
+    for one in ladder.rungs:
+        cells = [METRICS[name].format(one.result.value(name)) for name in _numbers(ladder)]
+        rows.append([one.rung.stage, one.result.label, one.result.state, *cells,
+                     ratio_text(one.over_below), parity_text(one.result.parity),
+                     ", ".join(FAULT_WORDS[fault] for fault in one.faults)])  # fmt: skip
+    words = [printable(str(sentence)) for sentence in findings(ladder)]
+    return "\n".join([*words, "", *aligned_table(rows, 3)])
+
+
+def findings(ladder: Ladder) -> list[Sentence]:
+    """The first stage with each fault, in a sentence; or that there is none."""
+    words: dict[Fault, Callable[[RungResult], Sentence]] = {
+        "fails": _fails,
+        "differs": _differs,
+        "loses": partial(_loses, ladder, "First stage that is slower"),
+    }
+    found = [words[fault](one) for fault in FAULTS if (one := ladder.first(fault)) is not None]
+    costliest = ladder.costliest
+    if costliest is not None and costliest is not ladder.first("loses"):
+        found.append(_loses(ladder, "Stage that costs most", costliest))
+    if not found:
+        found = [fill("No stage fails<{is_timed:!} or computes wrong numbers><{is_timed:?}, "
+                      "computes wrong numbers or is slower>.",
+                      is_timed=ladder.compares_runs)]  # fmt: skip
+    unsure = [one.result.label for one in ladder.rungs if one.verdict == "unsure"]
+    if unsure:
+        found.append(fill("Not distinguishable from the previous stage: {labels}. More rounds "
+                          "would help.", labels=unsure))  # fmt: skip
+    if ladder.missing:
+        found.append(fill("Stages that this experiment leaves out: {stages}.",
+                          stages=[rung.stage for rung in ladder.missing]))  # fmt: skip
+    return found
+
+
+def _fails(one: RungResult) -> Sentence:
+    reason = (one.reason or "")[:LONGEST_REASON].rstrip(".")
+    return fill("First stage that fails: {label} ({stage})<: {reason}>.", label=one.result.label,
+                stage=one.rung.stage, reason=reason)  # fmt: skip
+
+
+def _differs(one: RungResult) -> Sentence:
+    parity = one.result.parity
+    is_checked = parity is None or one.failed_checks
+    why = (one.reason or "")[:LONGEST_REASON] if parity is None or is_checked else parity_words(
+        parity)  # fmt: skip
+    return fill("First stage with wrong numbers: {label} ({stage}): {why}.",
+                label=one.result.label, stage=one.rung.stage, why=why)  # fmt: skip
+
+
+def _loses(ladder: Ladder, title: str, one: RungResult) -> Sentence:
+    ratio, better = one.over_below, ladder.made_up_by(one)
+    assert ratio is not None and ratio.low and ratio.high
+    return fill(
+        "{title}: {label} ({stage}). A step takes {seconds:step_seconds} more than with {below}, "
+        "which is [{times:.2f}x ({low:.2f} to {high:.2f})](over_below) as fast.< {better} makes up "
+        "for this.>",
+        title=title, label=one.result.label, stage=one.rung.stage, below=one.below,
+        seconds=-(one.seconds_gained or 0.0), better=better.result.label if better else "",
+        times=1 / ratio.median, low=1 / ratio.high, high=1 / ratio.low,
+    )  # fmt: skip
+
+
+def _numbers(ladder: Ladder) -> tuple[str, ...]:
+    return NUMBERS_SHOWN if ladder.compares_runs else ()

@@ -8,9 +8,9 @@ import pandas as pd
 
 from breakeven.runner.texts import printable
 from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, Worsening
-from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.numbers.sentences import Sentence, figure, said
+from breakeven.storage.numbers.sentences import Sentence, figure, fill
 
 BECAME: dict[Quantity, str] = {
     "device_noise": "noisier", "device_stray": "less steady", "device_pace": "slower",
@@ -21,51 +21,46 @@ def worsening_words(found: Worsening) -> Sentence:
     """`noisier since 3 November 2026: 1.2 % to 4.0 %, after the last 5 experiments`."""
     step, when = found.step, found.since.submitted
     day = "an experiment of unknown time" if pd.isna(when) else f"{when:%Y-%m-%d %H:%M}"
-    count = step.after.last - step.after.first + 1
-    return said("{became} since {day}: {before} to {after}, over its last {count} experiments",
+    return fill("{became} since {day}: {before} to {after}, over its last {count:d} experiments",
                 became=BECAME[found.quantity], day=day,
                 before=figure(found.quantity, step.before.value),
-                after=figure(found.quantity, step.after.value), count=str(count))  # fmt: skip
+                after=figure(found.quantity, step.after.value),
+                count=step.after.last - step.after.first + 1)  # fmt: skip
 
 
 def noisy_words(found: DeviceHistory) -> Sentence:
-    """What the noise of a device means for whoever compares on it."""
-    noise = figure("device_noise", found.level("device_noise"))
-    return said("two equal runs differ by up to {noise}, and speedups below that are not called "
-                "faster or slower", noise=noise)  # fmt: skip
+    """What the noise of a device means for comparisons on it."""
+    return fill("two equal runs differ by up to {noise:device_noise}, and speedups below that are "
+                "not called faster or slower", noise=found.level("device_noise"))  # fmt: skip
 
 
 def verdict(found: Sequence[DeviceHistory]) -> str:
     """How many devices are noisy, and how many became worse: only what is known of any."""
     noisy, worse = sum(one.is_noisy for one in found), sum(bool(one.worsenings) for one in found)
     if noisy:
-        told = f"{_devices(noisy)} {'is' if noisy == 1 else 'are'} noisy"
+        words = f"{count_of(noisy, 'device')} {'is' if noisy == 1 else 'are'} noisy"
     elif any(one.level("device_noise") is not None for one in found):
-        told = "No device is noisy"
+        words = "No device is noisy"
     else:
-        told = "How noisy the devices are is not known"
+        words = "How noisy the devices are is not known"
     if worse:
-        return f"{told}, {_devices(worse)} became worse"
-    return f"{told}, none became worse" if any(one.can_worsen for one in found) else told
-
-
-def _devices(count: int) -> str:
-    return f"{count:,} device" + "s" * (count != 1)
+        return f"{words}, {count_of(worse, 'device')} became worse"
+    return f"{words}, none became worse" if any(one.can_worsen for one in found) else words
 
 
 def report(found: Sequence[DeviceHistory]) -> str:
     """A line for each device, and one for each thing that became worse."""
     if not found:
-        return "no device is known yet: an experiment that is over tells of the one it ran on"
+        return "no device is known yet: an experiment that is over adds the device that it ran on"
     lines = []
     for one in found:
-        told = ", ".join(
+        levels = ", ".join(
             f"{NUMBERS[quantity].title.lower()} "
             f"{DASH if value is None else NUMBERS[quantity].format(value)}"
             for quantity in QUANTITIES
             if (value := one.level(quantity)) is not None or quantity == QUANTITIES[0]
         )
-        lines.append(f"{one.name}, {one.id} of {one.host}: {told} "
+        lines.append(f"{one.name}, {one.id} of {one.host}: {levels} "
                      f"({len(one.moments)} experiments)")  # fmt: skip
         lines += [f"  noisy: {noisy_words(one)}"] if one.is_noisy else []
         lines += [f"  {worsening_words(worse)}" for worse in one.worsenings]
@@ -74,10 +69,10 @@ def report(found: Sequence[DeviceHistory]) -> str:
 
 def as_json(found: Sequence[DeviceHistory]) -> str:
     """A list of devices, each with its moments and what became worse."""
-    return json.dumps([_told(one) for one in found], indent=1)
+    return json.dumps([_as_dict(one) for one in found], indent=1)
 
 
-def _told(device: DeviceHistory) -> dict[str, Any]:
+def _as_dict(device: DeviceHistory) -> dict[str, Any]:
     newest = device.newest
     return {
         "host": device.host, "id": device.id, "name": device.name, "driver": newest.driver,

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 
 from breakeven.runner.texts import printable
-from breakeven.storage.comparison.results import Result
-from breakeven.storage.comparison.standing import ended_early
-from breakeven.storage.difference.comparable import Comparable, Obstacle, comparable
-from breakeven.storage.difference.scaling import Refusal, Scaling
+from breakeven.storage.comparison.results import Result, ended_early
+from breakeven.storage.difference.scaling import (
+    Refusal,
+    Scaling,
+    ScalingKind,
+    ScalingObstacle,
+    alone_and_together,
+    devices_of,
+)
 from breakeven.storage.difference.settings import differing
-from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.difference.sides import Comparable, Obstacle, Side, comparable, labels
 from breakeven.storage.difference.speedups import Difference, differences
-from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.formats import DASH, aligned_table, format_ratio, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.scaling import scaling_notes, scaling_rows
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
@@ -27,6 +31,21 @@ WHY: dict[Obstacle, str] = {
     "weights": "the initial weights are others",
     "data": "the data are others",
     "unknown": "not all of them say which weights and data they had",
+}
+
+SCALING_KINDS: dict[ScalingKind, str] = {
+    "strong": "strong scaling: all devices share the batch of the one",
+    "weak": "weak scaling: each device has a batch as large as that of the one",
+}
+WHY_NO_SCALING: dict[ScalingObstacle, str] = {
+    "work": "their speeds may not be compared",
+    "cpu": "processes that share the CPUs of a machine are not several devices",
+    "device": "the devices are of different models",
+    "moved": "a run went on on another number of devices than it began on",
+    "dropout": "one of them trains with dropout, the other without",
+    "setting": "these settings decide how much work a sample is, and are other ones: {}",
+    "batch": "steps of {} samples are neither as large as those of one device, {}, nor as many "
+    "times that as there are devices",
 }
 
 
@@ -136,3 +155,44 @@ def _speed_rows(sides: Sequence[Side], found: Sequence[Difference]) -> list[list
         quotients = [difference_text(by_place.get((label, side.letter))) for side in sides[1:]]
         rows.append([label, *speeds, *quotients])
     return rows
+
+
+def efficiency_text(found: Scaling) -> str:
+    """`81.3 % (79.0 % to 83.5 %)`; without an interval where none is claimed."""
+    text = format_share(found.efficiency)
+    if found.low is None or found.high is None:
+        return text
+    return f"{text} ({format_share(found.low)} to {format_share(found.high)})"
+
+
+def scaling_rows(found: Sequence[Scaling]) -> list[list[str]]:
+    """A header, and a row for each run on several devices."""
+    rows = [["scaling efficiency", "", "devices", "efficiency", "times one device"]]
+    for one in found:
+        rows.append([one.label, one.letter, str(one.num_devices), efficiency_text(one),
+                     format_ratio(one.throughput)])  # fmt: skip
+    return rows
+
+
+def scaling_notes(
+    sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
+) -> list[str]:
+    """Which kind of scaling it is, and which sides are not held against one device, and why."""
+    alone, together = alone_and_together(sides)
+    if alone is None:
+        return []
+    kinds = {one.letter: one.kind for one in found}
+    notes = [
+        f"{side.letter} on {devices_of(side)} devices and {alone.letter} on one, "
+        f"{SCALING_KINDS[kinds[side.letter]]}."
+        for side in together if side.letter in kinds
+    ]  # fmt: skip
+    return notes + [
+        f"{one.letter} is not held against one device ({alone.letter}): {_why_no_scaling(one)}."
+        for one in refused
+    ]
+
+
+def _why_no_scaling(one: Refusal) -> str:
+    names = reversed(one.names) if one.obstacle == "batch" else [", ".join(one.names)]
+    return WHY_NO_SCALING[one.obstacle].format(*names)

@@ -1,30 +1,32 @@
-"""What profiles show, in words: a sentence for why a run is faster or slower than the baseline, and
-one for each kind of finding, with its evidence and its remedy."""
+"""Profiles in words: why a run is faster or slower than the baseline, and one message for each kind
+of finding, with its evidence and its remedy."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
-from breakeven.storage.numbers.formats import format_count
-from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.runner.texts import printable
+from breakeven.storage.numbers.formats import aligned_table, format_count, format_seconds
+from breakeven.storage.numbers.sentences import Sentence, fill
 from breakeven.storage.profile.classes import CLASSES
-from breakeven.storage.profile.explanation import Bridge, OwnSpeedup
+from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
 from breakeven.storage.profile.profiles import IDLE, Misfit, Profile
-from breakeven.storage.terminal.ending_words import VERBS
+from breakeven.storage.terminal.caution_words import ENDED
 
 MAX_PARTS = 3
 """Classes named on each side of a bridge."""
 WORTH_NAMING = 0.02
 """Of the baseline's step, below which a part is not named."""
 HOST_BOUND = 0.10
-"""Of a step, from which on idle time makes the clock's speedup depend on the host."""
+"""Of a step, from which on idle time makes the speedup depend on the host."""
 MAX_KERNEL_NAME = 90
 OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
-"""Findings that may cost more than is known: what a graph break keeps from being fused, say."""
+"""Findings that may cost more than is known, such as fusion that a graph break prevents."""
 Facts = Mapping[str, Any]
 
 
@@ -33,123 +35,105 @@ def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
     if work_class == IDLE:
         return "device idle" if works_by_itself else "Python, between operators"
     title = CLASSES[work_class]
-    # Where the CPUs are the device nobody expects any.
+    # A CPU has no tensor cores.
     return title if works_by_itself else title.removesuffix(", no tensor cores")
 
 
 def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
-    """Why a run takes as long as it does, beside the baseline."""
+    """Why a run takes as long as it does, compared with the baseline."""
     spent = found.parts[found.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
     saved = found.parts[found.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
+    return fill(
+        "{step:step_seconds} a step, {difference:profile_seconds} {change} than the baseline."
+        "< Saved: {saved}.>< Added: {spent}.>< {own}>",
+        step=found.run.step_seconds,
+        difference=abs(found.difference),
+        change="more" if found.difference > 0 else "less",
+        saved=_parts(saved, found),
+        spent=_parts(spent, found),
+        own=own_words(found, own) if own else "",
+    )
+
+
+def _parts(parts: pd.DataFrame, found: Bridge) -> list[Sentence]:
     least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
-    words: list[Words] = [
-        said(
-            "{seconds} a step, {change} than the baseline.",
-            seconds=figure("step_seconds", found.run.step_seconds),
-            change=_change(found.difference),
-        )
-    ]
-    for verb, parts in (("Saved:", saved), ("Added:", spent)):
-        named = parts[parts["difference"].abs() >= least]
-        if not named.empty:
-            listed = joined([_part(row, found) for row in named.itertuples()], ", ")
-            words.append(said(" {verb} {listed}.", verb=verb, listed=listed))
-    if own is not None:
-        words.append(said(" {sure}", sure=own_words(found, own)))
-    return joined(words)
+    return [
+        fill("{seconds:profile_seconds} of {title}", seconds=abs(row.difference),
+             title=class_title(row.work_class, works_by_itself=found.run.works_by_itself))
+        for row in parts[parts["difference"].abs() >= least].itertuples()
+    ]  # fmt: skip
 
 
 def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
-    """Which of the two speedups is sure on another host."""
-    interval = "" if own.low is None else f" ({own.low:.2f} to {own.high:.2f})"
+    """The speedup by the time in which the device is busy, and whether it depends on the host."""
     share = max(found.baseline.idle_share or 0.0, found.run.idle_share or 0.0)
-    number = Figure("own_speedup", f"{own.ratio:.2f}x{interval}")
-    if share < HOST_BOUND:
-        return said("By the device's own time it is {ratio}: the host hardly matters.",
-                    ratio=number)  # fmt: skip
-    return said(
-        "By the device's own time it is {ratio}: that holds on any host, while the clock's speedup "
-        "depends on how fast this one starts kernels.",
-        ratio=number,
-    )
-
-
-def _change(seconds: float) -> Sentence:
-    word = "more" if seconds > 0 else "less"
-    return said("{seconds} {word}", seconds=figure("profile_seconds", abs(seconds)), word=word)
-
-
-def _part(row: Any, found: Bridge) -> Sentence:
-    title = class_title(row.work_class, works_by_itself=found.run.works_by_itself)
-    return said("{seconds} of {title}", title=title,
-                seconds=figure("profile_seconds", abs(row.difference)))  # fmt: skip
+    return fill(
+        "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
+        "(own_speedup), <{is_host_bound:!}and the host hardly matters><{is_host_bound:?}on any "
+        "host, while the speedup of the whole step depends on how fast this host starts kernels>.",
+        ratio=own.ratio, low=own.low, high=own.high, has_interval=own.low is not None,
+        is_host_bound=share >= HOST_BOUND,
+    )  # fmt: skip
 
 
 def profile_words(profile: Profile) -> Sentence:
-    """What profiling a run cost, or why there is no profile, or why none is shown."""
+    """What profiling a run cost, or why there is no profile, or why a profile is withheld."""
     if profile.misfit is not None:
         return _withheld(profile.label, profile.misfit)
     if not profile.is_known:
-        why = "; ".join(profile.failures) or _why_not(profile.state)
-        return said("{run} has no profile: {why}.", run=profile.label, why=why)
-    scaled = said(
-        " A step took {seconds} while it was profiled; its parts are scaled to the timed step.",
-        seconds=figure("profile_seconds", float(profile.middle["seconds"])),
-    )
-    return said(
-        "{run}: profiled for {cost}, in no timing; {unknown} of its time in kernels that no rule "
-        "knows.{scaled}",
+        why = "; ".join(profile.failures) or _why_not(profile)
+        return fill("{run} has no profile: {why}.", run=profile.label, why=why)
+    return fill(
+        "{run}: Profiling: {cost:profile_cost_seconds}, not timed; {unknown:unknown_share} "
+        "unclassified.<{is_scaled:?} A step took {step:profile_seconds} while it was profiled; its "
+        "parts are scaled to the timed step.>",
         run=profile.label,
-        cost=figure("profile_cost_seconds", profile.cost_seconds),
-        scaled="" if profile.works_by_itself else scaled,
-        unknown=figure("unknown_share", profile.unknown_share),
+        cost=profile.cost_seconds,
+        unknown=profile.unknown_share,
+        step=float(profile.middle["seconds"]),
+        is_scaled=not profile.works_by_itself,
     )
 
 
-def _why_not(state: RunState) -> str:
+def _why_not(profile: Profile) -> str:
+    state = profile.state
     if state.ended_early:
-        return f"the run {VERBS[state]} before"
+        return f"the run {ENDED[state]} before"
     return "it was recorded without, or too short" if state.is_final else "it comes in the end"
 
 
 def _withheld(label: str, found: Misfit) -> Sentence:
-    if found.kind == "times":
-        return said("{run}: the profile is withheld, because it has times that no step can take.",
-                    run=label)  # fmt: skip
-    words = {
-        "sum": "its parts come to {parts} where {step} were measured",
-        "pace": "steps took {parts} while they were profiled and {step} before",
-    }[found.kind]
-    return said(
-        f"{{run}}: the profile is withheld, because {words}; run it again where nothing else runs.",
-        run=label,
-        parts=figure("profile_seconds", found.seconds),
-        step=figure("profile_seconds", found.step_seconds),
-    )
+    return fill(MISFITS[found.kind], run=label, parts=found.seconds, step=found.step_seconds)
+
+
+MISFITS = {
+    "times": "{run}: the profile is withheld, because it has times that no step can take.",
+    "sum": "{run}: the profile is withheld, because its parts come to {parts:profile_seconds} "
+    "where {step:profile_seconds} were measured; run it again where nothing else runs.",
+    "pace": "{run}: the profile is withheld, because steps took {parts:profile_seconds} while they "
+    "were profiled and {step:profile_seconds} before; run it again where nothing else runs.",
+}
 
 
 def finding_words(finding: CostFinding) -> Sentence:
-    """What was found of a run, with its evidence, and who else has it."""
-    parts: list[Words] = [SENTENCES[finding.kind](finding.facts)]
-    if finding.seconds is not None and finding.share is not None:
-        bound = "at least" if finding.kind in OPEN_ENDED else "up to"
-        parts.append(said(f" At stake: {bound} {{seconds}} a step, {{share}}.",
-                          seconds=figure("profile_seconds", finding.seconds),
-                          share=figure("profile_share", finding.share)))  # fmt: skip
-    if finding.also:
-        others = [label if seconds is None
-                  else said("{run} ({seconds})", run=label, seconds=_seconds(seconds))
-                  for label, seconds in finding.also]  # fmt: skip
-        parts.append(said(" So has {others}.", others=joined(others, ", ")))
-    return joined(parts)
+    """What was found of a run, with its evidence, and which other runs have the same."""
+    message = MESSAGES[finding.kind]
+    others = [fill("{run}<{is_known:?} ({seconds:profile_seconds})>", run=label, seconds=seconds,
+                   is_known=seconds is not None) for label, seconds in finding.also]  # fmt: skip
+    return fill(
+        "{evidence}<{has_cost:?} Potential saving: {bound} {seconds:profile_seconds} a step, "
+        "{share:profile_share}.>< Also in {others}.>",
+        evidence=fill(message.evidence, **{**finding.facts, **message.prepare(finding.facts)}),
+        has_cost=finding.seconds is not None and finding.share is not None,
+        bound="at least" if finding.kind in OPEN_ENDED else "up to",
+        seconds=finding.seconds, share=finding.share, others=others,
+    )  # fmt: skip
 
 
 def remedy_words(finding: CostFinding) -> str:
     """What to do about it; with a remedy that can be measured, what that is."""
-    remedy = finding.remedy
-    if remedy is not None:
-        return f"{ADVICE[finding.kind]} Measure it: {remedy_option(remedy)}."
-    return ADVICE[finding.kind]
+    remedy, advice = finding.remedy, MESSAGES[finding.kind].advice
+    return advice if remedy is None else f"{advice} Measure it: {remedy_option(remedy)}."
 
 
 def remedy_option(remedy: Remedy) -> str:
@@ -159,167 +143,100 @@ def remedy_option(remedy: Remedy) -> str:
     return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
-def _seconds(seconds: float) -> Figure:
-    return figure("profile_seconds", seconds)
+@dataclass(frozen=True)
+class ProfileMessage:
+    """A template for the evidence of a finding, and what to do. Slots are the finding's facts and
+    what `prepare` adds to them."""
+
+    evidence: str
+    advice: str
+    prepare: Callable[[Facts], Facts] = lambda facts: {}
 
 
-def _attention_unfused(facts: Facts) -> Sentence:
-    return said(
-        "attention left the fused kernel. The baseline spends {fused} in one; here it is a softmax "
-        "of {softmax} between matrix products of {products}{float32}.",
-        fused=_seconds(facts["fused_seconds"]),
-        softmax=_seconds(facts["softmax_seconds"]),
-        products=_seconds(facts["product_seconds"]),
-        float32=said(", {seconds} of them in float32 without tensor cores",
-                     seconds=_seconds(facts["float32_seconds"]))
-        if facts["float32_seconds"] > 0
-        else "",
-    )  # fmt: skip
-
-
-def _float32_products(facts: Facts) -> Sentence:
-    return said(
-        "matrix products run in float32, without tensor cores, though {precision} was asked for "
-        "(longest: {kernel}).",
-        precision=facts["precision"],
-        kernel=_kernel(facts["kernel"]),
-    )
-
-
-def _tf32_off(facts: Facts) -> Sentence:
-    return said("matrix products in float32 leave the device's tensor cores unused: TF32 is off.")
-
-
-def _device_idle(facts: Facts) -> Sentence:
-    how = "the graph is replayed, so what is left lies outside it" if facts["replays_graphs"] else (
-        "the host starts kernels more slowly than the device works them off"
-    )  # fmt: skip
-    return said("the device waits: in each step {launches} are started, and {how}.",
-                launches=Figure("launches", f"{format_count(facts['launches'])} kernels or graphs"),
-                how=how)  # fmt: skip
-
-
-def _underfilled(facts: Facts) -> Sentence:
-    size = facts["batch_size"]  # that of a script nobody but itself knows
-    at = "at this batch size" if size is None else f"at a batch size of {size}"
-    return said("kernels with fewer blocks than the device has processors: {at} they leave it "
-                "partly empty.", at=at)  # fmt: skip
-
-
-def _graph_breaks(facts: Facts) -> Sentence:
-    lines = ", ".join(facts["lines"]) or "lines that are not known"
-    between = facts["between_seconds"]
-    takes = "" if between is None else said(
-        ": {seconds} of a step lie between the parts", seconds=figure("profile_seconds", between)
-    )  # fmt: skip
-    return said("the graph breaks at {lines} ({reason}), and each part is entered from "
-                "Python{takes}.", lines=lines, reason=_first_line(facts["reason"]),
-                takes=takes)  # fmt: skip
-
-
-def _recompiled(facts: Facts) -> Sentence:
-    return said(
-        "{function} was compiled {times} more, for {seconds}, because a guard failed ({reason}).",
-        function=facts["function"],
-        times=Figure("recompiles", _times(facts["times"])),
-        seconds=figure("compile_seconds", facts["total_seconds"]),
-        reason=_first_line(facts["reason"]),
-    )
-
-
-def _random_as_eager(facts: Facts) -> Sentence:
-    return said("random numbers are drawn by kernels of their own, as without a compiler, so that "
-                "losses agree.")  # fmt: skip
-
-
-def _padding(facts: Facts) -> Sentence:
-    return said("{share} of the tokens are padding, which is computed with all the rest.",
-                share=figure("profile_share", facts["padding_share"]))  # fmt: skip
-
-
-def _small_kernels(facts: Facts) -> Sentence:
-    where = f" in the {facts['phase']}" if isinstance(facts["phase"], str) else ""
-    return said(
-        "{op} is started {calls} times a step{where} for {seconds} of work in all: starting it "
-        "takes longer than running it.",
-        op=facts["op"],
-        calls=Figure("kernel_calls", format_count(facts["calls"])),
-        where=where,
-        seconds=_seconds(facts["kernel_seconds"]),
-    )
-
-
-def _costly_kernel(facts: Facts) -> Sentence:
-    return said(
-        "one generated kernel, {kernel}, takes {seconds}; on all of {title} the baseline spends "
-        "{before}.",
-        kernel=_kernel(facts["kernel"]),
-        seconds=_seconds(facts["kernel_seconds"]),
-        title=CLASSES[facts["work_class"]],
-        before=_seconds(facts["baseline_seconds"]),
-    )
-
-
-def _optimizer_unfused(facts: Facts) -> Sentence:
-    kernels = Figure("kernel_calls", f"{format_count(facts['kernels'])} kernels")
-    return said("the optimizer goes over all weights in {kernels} a step, not in one.",
-                kernels=kernels)  # fmt: skip
-
-
-def _copied_each_step(facts: Facts) -> Sentence:
-    waits = "; the host waits for each one that it reads" if facts["waits"] else ""
-    calls = Figure("kernel_calls", format_count(facts["calls"]))
-    return said("in each step data travel between host and device {calls} times{waits}.",
-                calls=calls, waits=waits)  # fmt: skip
-
-
-SENTENCES: dict[Kind, Callable[[Facts], Sentence]] = {
-    "attention_unfused": _attention_unfused,
-    "float32_products": _float32_products,
-    "tf32_off": _tf32_off,
-    "device_idle": _device_idle,
-    "underfilled": _underfilled,
-    "graph_breaks": _graph_breaks,
-    "recompiled": _recompiled,
-    "random_as_eager": _random_as_eager,
-    "padding": _padding,
-    "small_kernels": _small_kernels,
-    "costly_kernel": _costly_kernel,
-    "optimizer_unfused": _optimizer_unfused,
-    "copied_each_step": _copied_each_step,
-}
-ADVICE: dict[Kind, str] = {
-    "attention_unfused": "Let half-precision sums be half precision, write the mask so that a "
-    "fused kernel takes it, or keep the compiler out of attention.",
-    "float32_products": "Let sums of unfused attention be made in half precision, or find what "
-    "leaves autocast.",
-    "tf32_off": "Allow TF32, which rounds inputs to 10 bits.",
-    "device_idle": "Replay CUDA graphs, make batches larger, or take a faster host.",
-    "underfilled": "Make batches larger.",
-    "graph_breaks": "Rewrite the line, or move it out of the step.",
-    "recompiled": "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
-    "random_as_eager": "Let the compiler draw them within its own kernels; losses then differ by "
-    "chance.",
-    "padding": "Sort samples by length, or pack them.",
-    "small_kernels": "Compile that part, fuse it, or do it in one call over all tensors.",
-    "costly_kernel": "Report it with this profile; until then keep the operator out of the graph.",
-    "optimizer_unfused": "Ask for the optimizer's fused form.",
-    "copied_each_step": "Keep data on the device, and read losses once in a while only.",
-}
-"""What to do about each kind of finding."""
-
-
-def _kernel(name: str) -> str:
-    return name if len(name) <= MAX_KERNEL_NAME else f"{name[:MAX_KERNEL_NAME]}…"
-
-
-def _first_line(text: str) -> str:
+def _short(text: str) -> str:
+    """The first line, cut where it is long."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= MAX_KERNEL_NAME else f"{line[:MAX_KERNEL_NAME]}…"
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+MESSAGES: dict[Kind, ProfileMessage] = {
+    "attention_unfused": ProfileMessage(
+        "attention left the fused kernel. The baseline spends {fused_seconds:profile_seconds} in "
+        "one; here it is a softmax of {softmax_seconds:profile_seconds} between matrix products of "
+        "{product_seconds:profile_seconds}<, {float32_seconds:profile_seconds} of them in float32 "
+        "without tensor cores>.",
+        "Let half-precision sums be half precision, write the mask so that a fused kernel takes "
+        "it, or keep the compiler out of attention.",
+    ),
+    "float32_products": ProfileMessage(
+        "matrix products run in float32, without tensor cores, although {precision} was requested "
+        "(longest: {kernel}).",
+        "Let sums of unfused attention be made in half precision, or find what leaves autocast.",
+        lambda facts: {"kernel": _short(facts["kernel"])},
+    ),
+    "tf32_off": ProfileMessage(
+        "matrix products in float32 leave the device's tensor cores unused: TF32 is off.",
+        "Allow TF32, which rounds inputs to 10 bits.",
+    ),
+    "device_idle": ProfileMessage(
+        "the device waits: in each step [{count} kernels or graphs](launches) are started, and "
+        "<{replays_graphs:?}the graph is replayed, so the rest lies outside it>"
+        "<{replays_graphs:!}the host starts kernels more slowly than the device runs them>.",
+        "Replay CUDA graphs, make batches larger, or take a faster host.",
+        lambda facts: {"count": format_count(facts["launches"])},
+    ),
+    "underfilled": ProfileMessage(
+        "kernels with fewer blocks than the device has processors: at <{batch_size:!}this batch "
+        "size><a batch size of {batch_size:d}> they leave it partly empty.",
+        "Make batches larger.",
+    ),
+    "graph_breaks": ProfileMessage(
+        "the graph breaks at {lines} ({reason}), and each part is entered from Python<: "
+        "{between_seconds:profile_seconds} of a step lie between the parts>.",
+        "Rewrite the line, or move it out of the step.",
+        lambda facts: {"lines": facts["lines"] or "lines that are not known",
+                       "reason": _short(facts["reason"])},
+    ),
+    "recompiled": ProfileMessage(
+        "{function} was compiled [<{is_once:?}once><{is_once:!}{times:d} times>](recompiles) more, "
+        "for {total_seconds:compile_seconds}, because a guard failed ({reason}).",
+        "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
+        lambda facts: {"is_once": facts["times"] == 1, "reason": _short(facts["reason"])},
+    ),
+    "random_as_eager": ProfileMessage(
+        "separate kernels draw random numbers, as without a compiler, so that losses agree.",
+        "Let the compiler draw them within its own kernels; losses then differ by chance.",
+    ),
+    "padding": ProfileMessage(
+        "{padding_share:profile_share} of the tokens are padding, which is computed like the rest.",
+        "Sort samples by length, or pack them.",
+    ),
+    "small_kernels": ProfileMessage(
+        "{op} is started [{count}](kernel_calls) times a step< in the {phase}> for "
+        "{kernel_seconds:profile_seconds} of work in all: starting it takes longer than running "
+        "it.",
+        "Compile that part, fuse it, or do it in one call over all tensors.",
+        lambda facts: {"count": format_count(facts["calls"]),
+                       "phase": facts["phase"] if isinstance(facts["phase"], str) else ""},
+    ),
+    "costly_kernel": ProfileMessage(
+        "one generated kernel, {kernel}, takes {kernel_seconds:profile_seconds}; on all of {title} "
+        "the baseline spends {baseline_seconds:profile_seconds}.",
+        "Report it with this profile; until then keep the operator out of the graph.",
+        lambda facts: {"kernel": _short(facts["kernel"]), "title": CLASSES[facts["work_class"]]},
+    ),
+    "optimizer_unfused": ProfileMessage(
+        "the optimizer updates the weights in [{count} kernels](kernel_calls) a step, not in one.",
+        "Ask for the optimizer's fused form.",
+        lambda facts: {"count": format_count(facts["kernels"])},
+    ),
+    "copied_each_step": ProfileMessage(
+        "in each step data travel between host and device [{count}](kernel_calls) times"
+        "<{waits:?}; the host waits for each one that it reads>.",
+        "Keep data on the device, and read losses once in a while only.",
+        lambda facts: {"count": format_count(facts["calls"])},
+    ),
+}  # fmt: skip
 
 
 def waterfall_rows(found: Bridge) -> pd.DataFrame:
@@ -327,3 +244,60 @@ def waterfall_rows(found: Bridge) -> pd.DataFrame:
     titles = [class_title(name, works_by_itself=found.run.works_by_itself)
               for name in found.parts["work_class"]]  # fmt: skip
     return found.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
+
+
+MAX_CHARACTERS = 2000
+"""Of a line."""
+
+
+def explain_report(found: Explanation) -> str:
+    """A sentence and a table for each run that has a bridge, then what was found."""
+    lines = [found.comparison.spec.name]
+    if not found.is_known:
+        return "\n".join([*lines, "", unprofiled_words(found)])
+    for label, one in found.bridges.items():
+        lines += ["", f"{label}: {bridge_words(one, found.own_speedups.get(label))}", ""]
+        lines += aligned_table(_rows(one), 1)
+    lines += ["", "Findings"] if found.findings else []
+    for finding in found.findings:
+        lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
+    lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
+    return "\n".join(map(_plain, lines))
+
+
+def unprofiled_words(found: Explanation) -> str:
+    """Why no run of an experiment has a profile."""
+    if withheld := [one for one in found.profiles if one.misfit is not None]:
+        return "\n".join(str(profile_words(one)) for one in withheld)
+    states = [RunState(one.state) for one in found.comparison.results]
+    if not found.comparison.spec.profiles:
+        return "No run was profiled, as asked (--profile-steps 0)."
+    if failures := [failure for one in found.profiles for failure in one.failures]:
+        return f"Profiling failed: {failures[0]}."
+    if not all(state.is_final for state in states):
+        return "No run has been profiled yet: profiles follow the timed steps."
+    if all(state.ended_early for state in states):
+        return "No run came as far as its profile: all of them ended early."
+    return (
+        "No run was profiled: the runs were too short for it, imported, or recorded by an older "
+        "version."
+    )
+
+
+def _rows(found: Bridge) -> list[list[str]]:
+    header = ["a step", "baseline", found.run.label, "difference"]
+    rows = [
+        [row.part, *map(format_seconds, (row.baseline, row.run)), _signed(row.difference)]
+        for row in waterfall_rows(found).itertuples()
+    ]
+    total = [found.baseline.step_seconds, found.run.step_seconds]
+    return [header, *rows, ["whole step", *map(format_seconds, total), _signed(found.difference)]]
+
+
+def _signed(seconds: float) -> str:
+    sign = "+" if seconds > 0 else "-" if seconds < 0 else ""
+    return sign + format_seconds(abs(seconds))
+
+
+def _plain(line: str) -> str:
+    return printable(line, MAX_CHARACTERS)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
+from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin

@@ -65,7 +65,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["best"],
         ratio_text(speedup),
         row["verdict"],
-        row["parity"],
+        METRICS["parity"].format(row["parity"]),
         METRICS["compile_seconds"].format(row["compile_seconds"]),
         pays
         if pays in ("never", "unsure")

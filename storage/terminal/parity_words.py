@@ -1,19 +1,20 @@
-"""Parity in words: what a verdict rests on, one sentence for each kind of finding.
+"""Parity in words: one message for each kind of finding that a verdict rests on.
 
-The terminal prints them; pages show the same with every number leading to its definition.
+The terminal prints the sentences; pages and reports link every number to its definition.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from breakeven.runner.texts import duration
-from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, said
+from breakeven.storage.numbers.formats import DASH, format_parity
+from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from breakeven.storage.statistics.parity import LEAD_STEPS, FindingKind, Parity, ParityFinding
 from breakeven.storage.statistics.random_numbers import DropoutFault
-from breakeven.storage.terminal.ending_words import ending_words
+from breakeven.storage.terminal.caution_words import ending_words
 
 READ: dict[Quantity, str] = {
     "loss": "loss",
@@ -25,7 +26,7 @@ AGREEING: tuple[FindingKind, ...] = (
     "dropout wrong", "redraws differ", "draws in inference", "inference wrong",
     "answers wrong",
 )  # fmt: skip
-"""Findings that break parity by themselves and agree with what broke it before."""
+"""Findings that break parity by themselves and agree with an earlier finding that broke it."""
 BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *AGREEING)
 """Findings that break parity by themselves."""
 LINKS: dict[FindingKind, str] = {
@@ -35,25 +36,26 @@ LINKS: dict[FindingKind, str] = {
     "rehearsal": "; ",
     "no rehearsal": "; ",
 }
-"""What stands before a finding that is not the first."""
+"""What precedes a finding that is not the first."""
+Facts = Mapping[str, Any]
 
 
 def parity_text(parity: Parity | None) -> str:
-    """The verdict as a table has room for it, with where it broke and how far single losses could
-    tell: `broken at step 12` by a loss, `broken from step 150` by a window of them, `broken after
-    200 steps` by an evaluation; `holds (losses to step 240)` where the band ended there.
+    """The verdict as a table shows it, with the place where parity broke or up to where single
+    losses were checked: `broken at step 12` by a loss, `broken from step 150` by a window of
+    losses, `broken after 200 steps` by an evaluation; `matches (checked to step 240)` where the
+    band ended there.
     """
     if parity is None:
         return DASH
     if parity.outside is not None and parity.outside.quantity != "loss":
         return f"broken after {parity.first_step_outside:,} steps"
     if parity.first_step_outside is not None:
-        return (
-            f"broken {'at' if parity.found_in_band else 'from'} step {parity.first_step_outside:,}"
-        )
+        at = "at" if parity.found_in_band else "from"
+        return f"broken {at} step {parity.first_step_outside:,}"
     if parity.verdict == "holds" and parity.band_ended:
-        return f"holds (losses to step {parity.last_step_in_band:,})"
-    return parity.verdict
+        return f"matches (checked to step {parity.last_step_in_band:,})"
+    return format_parity(parity.verdict)
 
 
 def parity_words(parity: Parity) -> Sentence:
@@ -61,9 +63,11 @@ def parity_words(parity: Parity) -> Sentence:
     so_far = Sentence()
     broken = False
     for finding in parity.findings:
-        words = WORDS[finding.kind](finding.figures)
         link = _link(finding, broken) if so_far.parts else ""
-        so_far = said("{so_far}{link}{words}", so_far=so_far, link=link, words=words)
+        message = MESSAGES[finding.kind]
+        so_far = fill(
+            "{so_far}{link}{words}", so_far=so_far, link=link, words=message.fill(finding)
+        )
         broken = broken or _breaks(finding)
     return so_far
 
@@ -79,263 +83,223 @@ def _link(finding: ParityFinding, broken: bool) -> str:
     return LINKS.get(finding.kind, ", but ")
 
 
-def _plain(text: str) -> Callable[[Mapping[str, Any]], Words]:
-    return lambda _figures: text
+@dataclass(frozen=True)
+class ParityMessage:
+    """A template for a kind of finding, whose slots are the finding's figures and what `prepare`
+    adds to them."""
+
+    template: str
+    prepare: Callable[[Facts], Facts] = lambda facts: {}
+
+    def fill(self, finding: ParityFinding) -> Sentence:
+        return fill(self.template, **{**finding.figures, **self.prepare(finding.figures)})
 
 
-def _inside_band(figures: Mapping[str, Any]) -> Sentence:
-    of_all = f" of {figures['num_steps']}" if figures["num_steps"] else ""  # a script may not know
-    return said(
-        "the loss stays within {times} over the first {steps}",
-        times=Figure("max_ratio_to_band", f"{figures['max_ratio_to_band']:.2g} x the band"),
-        steps=Figure("num_steps", f"{figures['band_steps']}{of_all} steps"),
+INSIDE_BAND = (
+    "the loss stays within [{max_ratio_to_band:.2g} x the band](max_ratio_to_band) over the first "
+    "[{band_steps:d}< of {num_steps:d}> steps](num_steps)"
+)
+AT = "[step {first_step_outside:d}](first_step_outside)"
+OUTSIDE_BAND = (
+    f"the loss leaves the band at {AT} and <{{is_finite:?}}is up to [{{max_ratio_to_band:.3g}} x "
+    "the band](max_ratio_to_band) off><{is_finite:!}is not finite>"
+)
+CONTROLS = (
+    "repeat it with more controls (--controls {more_controls:d})<, each of which trains for about "
+    "{control_time}>"
+)
+SINCE = (
+    "from [step {first_step:d}](step) on<{was_alike:?} or earlier, but not before "
+    "[step {last_alike:d}](step)>"
+)
+READ_AS = (
+    "<{is_window:?}the mean loss of [steps {first:d} to {last:d}](step)><{is_window:!}[after "
+    "{last:d} steps](num_steps) the {quantity}> is {value}, that of equal trainings {expected}"
+)
+DATA_CULPRITS = (
+    ". The script's data may depend on what the model answers, as in reinforcement learning: "
+    "rounding changes answers, and recorded data would not change with them. Or<{generators:!}, as "
+    "all generators stood alike, a worker of a data loader seeds itself, or the script takes the "
+    "clock, os.urandom, files in the order of a folder, or a set of objects>< code draws more "
+    "random numbers in one run than in another, or seeds itself by the clock: those of "
+    "{generators} had been drawn otherwise>"
+)
+
+
+def _controls(facts: Facts) -> Facts:
+    """How many controls to repeat with, and how long each trains, as far as that is known."""
+    seconds = facts.get("control_seconds")
+    return {
+        "more_controls": max(4, 2 * facts.get("num_controls", 1)),
+        "control_time": duration(seconds) if seconds else "",
+    }
+
+
+def _outside(facts: Facts) -> Facts:
+    return {"is_finite": not math.isinf(facts["max_ratio_to_band"]), **_controls(facts)}
+
+
+def _other_data(facts: Facts) -> Facts:
+    """The runs look at inputs in each step at first, and later at the beginning of each block."""
+    alike = facts["last_alike"]
+    return {"was_alike": alike is not None and alike != facts["first_step"] - 1,
+            "generators": list(facts["generators"])}  # fmt: skip
+
+
+def _reading(facts: Facts) -> Facts:
+    """A window of losses, or an evaluation."""
+    reading: Reading = facts["reading"]
+    value, expected, allowed = (
+        figure(READ[reading.quantity], size)
+        for size in (reading.value, reading.expected, reading.allowed)
     )
+    return {
+        "is_window": reading.quantity == "loss",
+        "first": reading.first_step,
+        "last": reading.last_step,
+        "quantity": reading.quantity,
+        "value": value,
+        "expected": expected,
+        "allowed": allowed,
+        "is_finite": math.isfinite(reading.value),
+        "is_bounded": math.isfinite(reading.interval),
+        **_controls(facts),
+    }
 
 
-def _ended_early(figures: Mapping[str, Any]) -> Sentence:
-    who = "it" if figures["role"] == "backend" else f"the {figures['role']}"
-    return said("{who} {ended}", who=who, ended=ending_words(figures))
-
-
-def _outside_band(figures: Mapping[str, Any]) -> Sentence:
-    highest = figures["max_ratio_to_band"]
-    times = Figure("max_ratio_to_band", f"{highest:.3g} x the band")
-    extreme = "is not finite" if math.isinf(highest) else said("is up to {x} off", x=times)
-    return said("the loss leaves the band at {at} and {extreme}", at=_at(figures), extreme=extreme)
-
-
-def _hardly_outside(figures: Mapping[str, Any]) -> Sentence:
-    return said(
-        "{outside}: too much to be called the same, and too little to call it a fault, since how "
-        "far a control strays is chance, too; {remedy}",
-        outside=_outside_band(figures),
-        remedy=_more_controls(figures),
+def _rehearsal(facts: Facts) -> Facts:
+    if facts["verdict"] == "holds":
+        return {"words": fill(INSIDE_BAND, **facts)}
+    doubt = (
+        ": too much to be called the same, and too little to call it a fault; repeat it without "
+        "dropout and with more controls (model.dropout = off, --controls 4)"
     )
+    template = OUTSIDE_BAND if facts["verdict"] == "broken" else f"{OUTSIDE_BAND}{doubt}"
+    return {"words": fill(template, **facts, **_outside(facts))}
 
 
-def _more_controls(figures: Mapping[str, Any]) -> str:
-    """What would tell, and what it takes as far as that is known."""
-    number, seconds = figures.get("num_controls", 1), figures.get("control_seconds")
-    cost = f", each of which trains for about {duration(seconds)}" if seconds else ""
-    return f"repeat it with more controls (--controls {max(4, 2 * number)}){cost}"
+def _dropout_wrong(facts: Facts) -> Facts:
+    fault: DropoutFault = facts["fault"]
+    return {
+        "number": fault.number + 1,
+        "num_dropouts": fault.num_dropouts,
+        "p": fault.p,
+        "is_attention": fault.operation == "attention",
+        "wrong": fill(DROPOUT_FAULTS[fault.what], value=fault.value, expected=fault.expected),
+        "others": facts["count"] - 1,
+    }
 
 
-def _other_inputs(figures: Mapping[str, Any]) -> Sentence:
-    return said(
-        "the runs saw other data {since}{why}", since=_since(figures), why=_culprits(figures)
+DROPOUT_FAULTS = {
+    "share": "drops {value:.1%} instead of {expected:.1%}",
+    "scale": "makes a mean of {value:.3f} of ones instead of {expected:.3f}",
+    "backward": "drops other numbers in backward than in forward",
+}
+
+
+def _answers_wrong(facts: Facts) -> Facts:
+    """Of classes the number of other ones, if there are any; else the difference of the numbers."""
+    samples, flipped, off = (
+        list(map(str, facts["samples"])),
+        facts["wrong_classes"],
+        facts["difference"],
     )
+    return {
+        "wrong": int(flipped or facts["wrong"]),
+        "compared": int(facts["compared"]),
+        "step": int(facts["step"]),
+        "samples": f"sample{'s' if len(samples) > 1 else ''} {', '.join(samples)}",
+        "is_flipped": bool(flipped),
+        "off": Figure("answers", f"{off:.3g} off" if math.isfinite(off) else "not finite"),
+    }
 
 
-def _not_repeatable(figures: Mapping[str, Any]) -> Sentence:
-    return said(
-        "without a compiler, too, two runs of the script saw other data {since}{why}",
-        since=_since(figures), why=_culprits(figures),
-    )  # fmt: skip
-
-
-def _since(figures: Mapping[str, Any]) -> Sentence:
-    """Inputs are looked at in each step at first, and later at the beginning of each block."""
-    first = Figure("step", f"step {figures['first_step']}")
-    if figures["last_alike"] is None or figures["last_alike"] == figures["first_step"] - 1:
-        return said("from {first} on", first=first)
-    alike = Figure("step", f"step {figures['last_alike']}")
-    return said("from {first} on or earlier, but not before {alike}", first=first, alike=alike)
-
-
-def _culprits(figures: Mapping[str, Any]) -> str:
-    """The usual ones, the likeliest first; of generators the one that stood elsewhere says who drew
-    otherwise."""
-    first = (
-        ". The script's data may depend on what the model answers, as in reinforcement learning: "
-        "rounding changes answers, and recorded data would not change with them. "
-    )
-    if generators := figures["generators"]:
-        return (
-            f"{first}Or code draws more random numbers in one run than in another, or seeds itself "
-            f"by the clock: those of {', '.join(generators)} had been drawn otherwise"
-        )
-    return (
-        f"{first}Or, as all generators stood alike, a worker of a data loader seeds itself, or the "
-        "script takes the clock, os.urandom, files in the order of a folder, or a set of objects"
-    )
-
-
-def _not_finite(figures: Mapping[str, Any]) -> Sentence:
-    return said("the loss is not finite at {at}, where the baseline's is", at=_at(figures))
-
-
-def _at(figures: Mapping[str, Any]) -> Figure:
-    return Figure("first_step_outside", f"step {figures['first_step_outside']}")
-
-
-def _outside_later(figures: Mapping[str, Any]) -> Sentence:
-    reading: Reading = figures["reading"]
-    if not math.isfinite(reading.value):
-        return _reading(reading)
-    if math.isinf(reading.interval):
-        return said(
-            f"{{found}}, which is higher by more than {UNTOLD_LIMIT:g} times all that was learned "
-            "({allowed})",
-            found=_reading(reading),
-            allowed=_size(reading, reading.allowed),
-        )
-    return said(
-        "{found}, and rounding and chance explain a difference of {allowed} at most",
-        found=_reading(reading),
-        allowed=_size(reading, reading.allowed),
-    )
-
-
-def _too_far_apart(figures: Mapping[str, Any]) -> Sentence:
-    reading: Reading = figures["reading"]
-    if math.isinf(reading.interval):
-        return said(
-            "{found}: too much to be called the same, while nobody knows how far other random "
-            "numbers alone drive equal trainings apart; repeat it without dropout "
-            "(model.dropout = off)",
-            found=_reading(reading),
-        )
-    return said(
-        "{found}: too much to be called the same, while the controls are too few, or stray too "
-        "far, to call it a fault (up to {allowed}); {remedy}",
-        found=_reading(reading),
-        allowed=_size(reading, reading.allowed),
-        remedy=_more_controls(figures),
-    )
-
-
-def _reading(reading: Reading) -> Sentence:
-    where = Figure("num_steps", f"after {reading.last_step} steps")
-    found = said("{where} the {quantity}", where=where, quantity=reading.quantity)
-    if reading.quantity == "loss":
-        steps = Figure("step", f"steps {reading.first_step} to {reading.last_step}")
-        found = said("the mean loss of {steps}", steps=steps)
-    return said("{found} is {value}, that of equal trainings {expected}", found=found,
-                value=_size(reading, reading.value),
-                expected=_size(reading, reading.expected))  # fmt: skip
-
-
-def _size(reading: Reading, value: float) -> Figure:
-    return figure(READ[reading.quantity], value)
-
-
-def _rehearsal(figures: Mapping[str, Any]) -> Sentence:
-    if figures["verdict"] == "holds":
-        return said("without dropout {words}", words=_inside_band(figures))
-    outside = said("without dropout {words}", words=_outside_band(figures))
-    if figures["verdict"] == "broken":
-        return outside
-    return said(
-        "{outside}: too much to be called the same, and too little to call it a fault; repeat it "
-        "without dropout and with more controls (model.dropout = off, --controls 4)",
-        outside=outside,
-    )
-
-
-def _dropout_wrong(figures: Mapping[str, Any]) -> str:
-    fault: DropoutFault = figures["fault"]
-    others = figures["count"] - 1
-    more = f", and {others} more of them are wrong" if others else ""
-    where = ", in attention" if fault.operation == "attention" else ""
-    which = f"dropout {fault.number + 1} of {fault.num_dropouts} (p = {fault.p:g}{where})"
-    match fault.what:
-        case "share":
-            wrong = f"drops {100 * fault.value:.1f} % instead of {100 * fault.expected:.1f} %"
-        case "scale":
-            wrong = f"makes a mean of {fault.value:.3f} of ones instead of {fault.expected:.3f}"
-        case "backward":
-            wrong = "drops other numbers in backward than in forward"
-    return f"{which} {wrong}{more}"
-
-
-def _redraws_differ(figures: Mapping[str, Any]) -> str:
-    tensor, size = figures["tensor"], figures["size"]
-    of = "the weights" if tensor is None else tensor
-    differ = (
-        f"change {of} in another direction" if figures["what"] == "direction"
-        else f"stray {size:.2g} times as far in what they change of {of}"
-    )  # fmt: skip
-    return (
-        f"from the state at the end its steps {differ} than steps without a compiler, more clearly "
-        f"than in any other of {figures['num_divisions']:,} ways to divide them"
-    )
-
-
-def _inference_wrong(figures: Mapping[str, Any]) -> Sentence:
-    both = f"{figures['value_compiled']:.6g} vs {figures['value']:.6g}"
-    return said(
-        "its compiled model answers differently from the same weights without a compiler "
-        "({name} {both} at {step}, {split} split): inference is wrong",
-        name=figures["name"],
-        both=Figure("inference_gap", both),
-        step=Figure("step", f"step {figures['step']}"),
-        split=figures["split"],
-    )
-
-
-def _answers_wrong(figures: Mapping[str, Any]) -> Sentence:
-    """Of classes, how many are others, if any are; else how far the numbers are apart."""
-    split, flipped = figures["split"], int(figures["wrong_classes"])
-    several = f"samples {', '.join(map(str, figures['samples']))}"
-    named = several if len(figures["samples"]) > 1 else several.replace("samples", "sample")
-    off = figures["difference"]
-    return said(
-        "its compiled model answers {count} otherwise than the same weights without a compiler "
-        "{at} ({named} of the {split} split; {what} {off}, where rounding explains {tolerance}): "
-        "inference is wrong",
-        count=Figure("answers", f"{flipped or int(figures['wrong']):,} of "
-                     f"{int(figures['compared']):,} targets"),
-        at=Figure("step", f"at step {int(figures['step'])}"),
-        named=Figure("answers", named),
-        split=split,
-        what="another class, with logits up to" if flipped else "the same class, but numbers up to",
-        off=Figure("answers", f"{off:.3g} off" if math.isfinite(off) else "not finite"),
-        tolerance=Figure("answers", f"{figures['tolerance']:.2g}"),
-    )  # fmt: skip
-
-
-WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
-    "no baseline": _plain("there is no baseline to compare with"),
-    "not begun": _plain("it has not begun to train"),
-    "other weights": _plain("its weights are not those that the baseline began with"),
-    "other samples": _plain("its samples are not those that the baseline began with"),
-    "other inputs": _other_inputs,
-    "not repeatable": _not_repeatable,
-    "no control": _plain(
-        "without a control nobody knows how far rounding alone drives losses apart"
+MESSAGES: dict[FindingKind, ParityMessage] = {
+    "no baseline": ParityMessage("there is no baseline to compare with"),
+    "not begun": ParityMessage("it has not begun to train"),
+    "other weights": ParityMessage("its weights are not those that the baseline began with"),
+    "other samples": ParityMessage("its samples are not those that the baseline began with"),
+    "other inputs": ParityMessage(f"the runs saw other data {SINCE}{DATA_CULPRITS}", _other_data),
+    "not repeatable": ParityMessage(
+        f"without a compiler, too, two runs of the script saw other data {SINCE}{DATA_CULPRITS}",
+        _other_data,
     ),
-    "no common step": _plain("no step was done by baseline, control and backend alike"),
-    "control too short": _plain(
+    "no control": ParityMessage(
+        "without a control it is not known how far rounding alone drives losses apart"
+    ),
+    "no common step": ParityMessage("no step was done by baseline, control and backend alike"),
+    "control too short": ParityMessage(
         f"losses can be judged once the control has done {LEAD_STEPS} steps more"
     ),
-    "no band": _plain("rounding alone moves the loss far from the first step on"),
-    "inside band": _inside_band,
-    "outside band": _outside_band,
-    "hardly outside": _hardly_outside,
-    "not finite": _not_finite,
-    "outside later": _outside_later,
-    "too far apart": _too_far_apart,
-    "nothing learned": _plain(
-        "the baseline learned nothing that a broken backend could have missed; train longer"
+    "no band": ParityMessage("rounding alone moves the loss far from the first step on"),
+    "inside band": ParityMessage(INSIDE_BAND),
+    "outside band": ParityMessage(OUTSIDE_BAND, _outside),
+    "hardly outside": ParityMessage(
+        f"{OUTSIDE_BAND}: too much to be called the same, and too little to call it a fault, since "
+        f"how far a control strays is chance, too; {CONTROLS}",
+        _outside,
     ),
-    "dropout": _plain(
-        "as it does where a compiler draws other random numbers for dropout than are drawn without "
-        "one; whether this one does is found out after a training, and is not recorded here"
+    "not finite": ParityMessage(f"the loss is not finite at {AT}, where the baseline's is"),
+    "outside later": ParityMessage(
+        f"{READ_AS}<{{is_finite:?}}<{{is_bounded:?}}, and rounding and chance explain a difference "
+        f"of {{allowed}} at most><{{is_bounded:!}}, which is higher by more than {UNTOLD_LIMIT:g} "
+        "times all that was learned ({allowed})>>",
+        _reading,
     ),
-    "other numbers": _plain(
+    "too far apart": ParityMessage(
+        f"{READ_AS}: too much to be called the same, while <{{is_bounded:?}}the controls are too "
+        f"few, or stray too far, to call it a fault (up to {{allowed}}); {CONTROLS}>"
+        "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
+        "apart; repeat it without dropout (model.dropout = off)>",
+        _reading,
+    ),
+    "nothing learned": ParityMessage(
+        "the loss of the baseline did not fall, so a broken backend would look the same; train "
+        "longer"
+    ),
+    "dropout": ParityMessage(
+        "as it does where a compiler draws other random numbers for dropout than eager code does; "
+        "Breakeven tests this after a training, and this run has no such test"
+    ),
+    "other numbers": ParityMessage(
         "as it does where compiled code draws other random numbers than the script does without a "
         "compiler, for dropout say: start the script without dropout to tell that from a fault"
     ),
-    "own numbers": _plain("it draws other random numbers than are drawn without a compiler"),
-    "rehearsal": _rehearsal,
-    "no rehearsal": _plain("no step without them could be compared"),
-    "dropout wrong": _dropout_wrong,
-    "redraws differ": _redraws_differ,
-    "draws in inference": _plain(
+    "own numbers": ParityMessage("it draws other random numbers than are drawn without a compiler"),
+    "rehearsal": ParityMessage("without dropout {words}", _rehearsal),
+    "no rehearsal": ParityMessage("no step without them could be compared"),
+    "dropout wrong": ParityMessage(
+        "dropout {number:d} of {num_dropouts:d} (p = {p:g}<{is_attention:?}, in attention>) "
+        "{wrong}<, and {others:d} more of them are wrong>",
+        _dropout_wrong,
+    ),
+    "redraws differ": ParityMessage(
+        "from the state at the end its steps <{is_direction:?}change {of} in another direction>"
+        "<{is_direction:!}stray {size:.2g} times as far in what they change of {of}> than steps "
+        "without a compiler, more clearly than in any other of {num_divisions:,} ways to divide "
+        "them",
+        lambda facts: {"is_direction": facts["what"] == "direction",
+                       "of": facts["tensor"] or "the weights"},
+    ),
+    "draws in inference": ParityMessage(
         "its compiled model draws random numbers in inference: the same samples are answered "
         "differently each time"
     ),
-    "inference wrong": _inference_wrong,
-    "answers wrong": _answers_wrong,
-    "ended early": _ended_early,
-}
+    "inference wrong": ParityMessage(
+        "its compiled model answers differently from the same weights without a compiler "
+        "({name} [{value_compiled:.6g} vs {value:.6g}](inference_gap) at [step {step:.0f}](step), "
+        "{split} split): inference is wrong"
+    ),
+    "answers wrong": ParityMessage(
+        "its compiled model answers [{wrong:,} of {compared:,} targets](answers) otherwise than "
+        "the same weights without a compiler [at step {step:d}](step) ([{samples}](answers) of the "
+        "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
+        "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "
+        "inference is wrong",
+        _answers_wrong,
+    ),
+    "ended early": ParityMessage(
+        "<{is_own:?}it><{is_own:!}the {role}> {ending}",
+        lambda facts: {"is_own": facts["role"] == "backend", "ending": ending_words(facts)},
+    ),
+}  # fmt: skip

@@ -2,23 +2,22 @@
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.difference.figures import Figure, Reason
-from breakeven.storage.difference.replays import Replay
-from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
+from breakeven.storage.difference.earlier_replays import Reason
+from breakeven.storage.difference.replays import Replay, ReplayedNumber
+from breakeven.storage.numbers.formats import DASH, aligned_table
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Figure as Number
-from breakeven.storage.numbers.sentences import Sentence, said
+from breakeven.storage.numbers.sentences import Sentence, fill
 
 FINISHED, UNFINISHED, OUTSIDE = 0, 1, 6
 NOTICEABLE_PACE = 0.01
-"""Below, it is not said that the machine has become faster or slower."""
+"""Smaller changes of the machine's speed are not mentioned."""
 WHY_NOT: dict[Reason, str] = {
     "missing": "one of the two has no such number",
     "no control": "no control shows how far equal processes differ here",
     "yardstick": "it is what shows how fast the machine is",
-    "compiled once": "nothing else was compiled twice on this machine, so nobody knows how far "
-    "compile latency strays",
-    "not known yet": "what else was compiled twice on this machine is still being counted",
+    "compiled once": "nothing else was compiled twice on this machine, so the spread of compile "
+    "latency is not known",
+    "not known yet": "other compilations on this machine are still being counted",
     "other training": "initial weights or data are others",
     "other work": "the model, or what is done with it, is another",
 }
@@ -46,7 +45,7 @@ def replay_report(replay: Replay) -> str:
     return "\n".join(lines)
 
 
-def figure_texts(figure: Figure) -> tuple[str, str, str]:
+def figure_texts(figure: ReplayedNumber) -> tuple[str, str, str]:
     """As it was recorded, as it came out, and where it was to be expected."""
     written = METRICS[figure.name].format
     expected = DASH
@@ -55,7 +54,7 @@ def figure_texts(figure: Figure) -> tuple[str, str, str]:
     return written(figure.recorded), written(figure.again), expected
 
 
-def outcome(figure: Figure) -> str:
+def outcome(figure: ReplayedNumber) -> str:
     """`inside`, `outside`, or why it is not judged."""
     return figure.verdict if figure.reason is None else f"not judged: {WHY_NOT[figure.reason]}"
 
@@ -63,48 +62,48 @@ def outcome(figure: Figure) -> str:
 def summary(replay: Replay) -> Sentence:
     """How many figures came out as expected."""
     if not replay.is_over:
-        return said("It is not over yet.")
+        return fill("It is not over yet.")
     inside, outside = replay.count("inside"), replay.count("outside")
     judged = inside + outside
     if not judged:
-        return said("No number could be judged.")
+        return fill("No number could be judged.")
     if not outside:
         whole = f"All {judged} numbers" if judged > 1 else "The one number"
-        return said(f"{whole} that could be judged came out as expected.")
+        return fill(f"{whole} that could be judged came out as expected.")
     missed = [METRICS[one.name].title.lower() for one in replay.figures if one.verdict == "outside"]
-    return said(
+    return fill(
         f"{inside} of {judged} numbers came out as expected; not so: {', '.join(missed)}. Of right "
         "ones one in twenty does by chance."
     )
 
 
 def remarks(replay: Replay) -> list[Sentence]:
-    """What a reader must know beside the figures."""
-    told = []
+    """What a reader must know to read the figures."""
+    found = []
     if elsewhere(replay):
-        told.append(
-            said("Machine or software are not those of the recording, so a number that comes out "
+        found.append(
+            fill("Machine or software are not those of the recording, so a number that comes out "
                  "otherwise does not speak against it.")
         )  # fmt: skip
     pace = replay.pace
     if pace is not None and abs(pace - 1) > NOTICEABLE_PACE:
-        change = Number("replayed", format_share(abs(pace - 1)))
-        told.append(
-            said("A step of baseline and controls takes {change} {way} than when it was recorded: "
-                 "that is the machine, and the expected step time allows for it.",
-                 change=change, way="longer" if pace > 1 else "shorter")
+        found.append(
+            fill("A step of baseline and controls takes [{change:noise_floor}](replayed) {way} "
+                 "than when it was recorded: that is the machine, and the expected step time "
+                 "allows for it.", change=abs(pace - 1), way="longer" if pace > 1 else "shorter")
         )  # fmt: skip
     before, after = replay.parity
     if before is not None and after is not None:
         same = before == after
-        told.append(said(f"Parity: {after}, as before." if same else
-                         f"Parity was {before} and is {after} now."))  # fmt: skip
+        found.append(fill("Parity: {after}, as before." if same else
+                          "Parity was {before} and is {after} now.", before=before,
+                          after=after))  # fmt: skip
     ended = [f"{one.label} {RunState(one.state).replace('_', ' ')}"
              for one in replay.again.comparison.results
              if RunState(one.state).ended_early]  # fmt: skip
     if ended:
-        told.append(said("Not all runs came to their end: {runs}.", runs=", ".join(ended)))
-    return told
+        found.append(fill("Not all runs came to their end: {runs}.", runs=ended))
+    return found
 
 
 def elsewhere(replay: Replay) -> bool:

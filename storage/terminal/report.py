@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
+from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.latency import ColdWarm, NoLatency, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.exchange.bring import Brought
-from breakeven.storage.exchange.imports import ImportedRow
+from breakeven.storage.exchange.imports import Brought, ImportedRow
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
@@ -142,3 +144,39 @@ def _speedup(speedup: Ratio | None) -> str:
 def _steps(result: Result) -> str:
     written = result.text("break_even_steps")
     return f"{written} steps" if result.break_even_verdict == "reached" else written
+
+
+ALL_PASS, UNFINISHED, REFUSED = 0, 1, 3
+HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")
+
+
+def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
+    """Title, table, why checks did not pass, and notes."""
+    title = (
+        f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
+        f"{spec.device}, {spec.accuracy.iterations} iterations against double precision"
+    )
+    table = aligned_table([list(HEADER), *map(_check_cells, found)], len(HEADER))
+    lines = [title, "", *table, ""]
+    lines += [
+        f"{check.label}, {check.part}: {check.status}; {check.explanation}"
+        for check in found
+        if check.status != PASS and check.explanation
+    ]
+    notes = {note: None for check in found for note in check.notes}
+    return "\n".join([*lines, *(f"note: {note}" for note in notes)])
+
+
+def checks_exit_status(found: Sequence[Check]) -> int:
+    """3 if a check does not pass, 1 if one was never made, else 0."""
+    if any(check.status not in (PASS, None) for check in found):
+        return REFUSED
+    unfinished = any(c.status is None or c.state != RunState.FINISHED for c in found)
+    return UNFINISHED if unfinished else ALL_PASS
+
+
+def _check_cells(check: Check) -> list[str]:
+    counts = (str(check.num_tensors), str(check.num_failed)) if check.num_tensors else (DASH, DASH)
+    status = check.status or DASH
+    tolerance = DASH if check.tolerance is None else f"{check.tolerance:g}"  # set, not measured
+    return [check.label, check.part, status, *counts, tolerance]

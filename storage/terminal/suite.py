@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.numbers.sentences import Sentence, Words, fill, joined
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.suite.groups import Group, Outcome, groups
-from breakeven.storage.suite.means import MIN_MODELS, MeanSpeedup
+from breakeven.storage.suite.groups import MIN_MODELS, Group, MeanSpeedup, Outcome, groups
 from breakeven.storage.suite.regressions import HIDDEN_SLOWDOWN, Against
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
@@ -87,22 +86,27 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
     if mean is None or not mean.left_out:
         return Sentence()
     most = mean.left_out[0]
-    moves = said("{model} moves the mean most, which is {mean} without it",
-                 model=most.model, mean=_times(most.mean))  # fmt: skip
+    if mean.deciding and mean.ratio.low is not None and most.verdict is not None:
+        return fill("{verdict}, but {others}", verdict=mean.verdict, others=_deciding(mean))
+    begin = "{verdict}, whichever model is left out"
     if mean.ratio.low is None:
-        return said(f"no interval, which takes {MIN_MODELS} models; {{moves}}", moves=moves)
-    if most.verdict is None:
-        return said(f"{mean.verdict}; of {mean.ratio.n} models none can be left out; {{moves}}",
-                    moves=moves)  # fmt: skip
-    if not mean.deciding:
-        return said(f"{mean.verdict}, whichever model is left out; {{moves}}", moves=moves)
+        begin = f"no interval, which takes {MIN_MODELS} models"
+    elif most.verdict is None:
+        begin = "{verdict}; of {count:d} models none can be left out"
+    return fill(
+        f"{begin}; {{model}} moves the mean most, which is {{mean:geomean_speedup}} without it",
+        verdict=mean.verdict, count=mean.ratio.n, model=most.model, mean=most.mean,
+    )  # fmt: skip
+
+
+def _deciding(mean: MeanSpeedup) -> Sentence:
+    """The verdicts without single models: `unsure without T5Small (1.04x)`."""
     without: dict[str, list[Sentence]] = {}
     for one in mean.deciding:
-        named = said("{model} ({mean})", model=one.model, mean=_times(one.mean))
+        named = fill("{model} ({mean:geomean_speedup})", model=one.model, mean=one.mean)
         without.setdefault(str(one.verdict), []).append(named)
-    told = (said("{verdict} without {models}", verdict=verdict, models=either(models))
-            for verdict, models in without.items())  # fmt: skip
-    return said(f"{mean.verdict}, but {{told}}", told=joined(told, " and "))
+    return joined((fill("{verdict} without {models}", verdict=verdict, models=either(models))
+                   for verdict, models in without.items()), " and ")  # fmt: skip
 
 
 def either(names: Sequence[Words]) -> Sentence:
@@ -117,17 +121,13 @@ def either(names: Sequence[Words]) -> Sentence:
 def change_text(mean: MeanSpeedup) -> Sentence:
     """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and what that
     rests on."""
-    over = f"over {mean.ratio.n} model{'' if mean.ratio.n == 1 else 's'}"
     rest = rests_on(mean)
-    return said(
-        f"speedups are {{ratio}} the earlier ones {over}: {{rest}}",
-        ratio=Figure("suite_change", ratio_text(mean.ratio)),
+    return fill(
+        "speedups are [{ratio}](suite_change) the earlier ones over {models}: {rest}",
+        ratio=ratio_text(mean.ratio),
+        models=count_of(mean.ratio.n, "model"),
         rest=rest if rest.parts else str(mean.verdict),
     )
-
-
-def _times(ratio: float) -> Figure:
-    return figure("geomean_speedup", ratio)
 
 
 def compile_text(group: Group) -> str:

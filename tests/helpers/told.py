@@ -1,8 +1,7 @@
 """Warnings, notes and doubts of a comparison as the terminal has them."""
 
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.caution_words import caution_words, doubt_words
 
 
 def warnings_of(comparison: Comparison) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.bring import bring
-from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.imports import bring, imported
 
 
 @pytest.fixture

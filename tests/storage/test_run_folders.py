@@ -15,7 +15,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Labels
 from breakeven.storage.errors import ImportUnusable, NotExportable
 from breakeven.storage.exchange import reports
-from breakeven.storage.exchange.bring import bring
+from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack, take_in
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 

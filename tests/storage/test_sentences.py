@@ -1,12 +1,22 @@
-"""Sentences know their figures; the terminal prints them, pages link them."""
+"""Sentences from templates: slots have types, and every kind of fact has a message."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
+import pytest
+
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.numbers.sentences import Figure, Sentence, figure, joined, said
-from breakeven.storage.terminal.caution_words import SENTENCES, caution_words
-from breakeven.storage.terminal.device_words import DEVICE, doubt_words
+from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill, joined
+from breakeven.storage.profile.findings import CostFinding
+from breakeven.storage.profile.findings import Kind as ProfileKind
+from breakeven.storage.statistics.outcomes import Reading
+from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
+from breakeven.storage.statistics.random_numbers import DropoutFault
+from breakeven.storage.terminal.caution_words import caution_words, doubt_words
+from breakeven.storage.terminal.finding_words import finding_words
+from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.views.shared.links import sentence
 
 NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})
@@ -15,26 +25,56 @@ NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})
 def test_a_figure_is_written_as_its_number_is_everywhere() -> None:
     assert figure("noise_floor", 0.0314) == Figure("noise_floor", "3.1 %")
     assert figure("step_seconds", 0.0123).text == NUMBERS["step_seconds"].format(0.0123)
+    assert fill("{noise:noise_floor}", noise=0.0314) == Sentence((Figure("noise_floor", "3.1 %"),))
 
 
-def test_texts_that_stand_beside_each_other_become_one() -> None:
+def test_adjacent_texts_become_one() -> None:
     """So that nothing foreign is split where it would be read in two halves."""
     speed = Figure("speedup", "1.50x")
-    inner = said("{run} is at {speed}", run="a {b}", speed=speed)
-    assert inner == Sentence(("a {b} is at ", speed))
-    assert said("({inner}), {rest}", inner=inner, rest="c") == Sentence(
-        ("(a {b} is at ", speed, "), c")
+    inner = fill("{run} is at {speed}", run="a {b} <[", speed=speed)
+    assert inner == Sentence(("a {b} <[ is at ", speed))
+    assert fill("({inner}), {rest}", inner=inner, rest="c") == Sentence(
+        ("(a {b} <[ is at ", speed, "), c")
     )
     assert joined(["a", speed, "", "b"], ", ").parts == ("a, ", speed, ", , b")
-    assert str(inner) == "a {b} is at 1.50x"
+
+
+@pytest.mark.parametrize(
+    ("template", "slots", "words"),
+    [
+        ("{runs} ({n:,})", {"runs": ["a", "b"], "n": 1200}, "a, b (1,200)"),
+        ("by {share:+.1%}", {"share": 0.05}, "by +5.0 %"),
+        ("ended<: {why:recorded}>.", {"why": "Killed."}, "ended: Killed."),
+        ("ended<: {why:recorded}>.", {"why": None}, "ended."),
+        ("[step {at:d}< of {all:d}>](step)", {"at": 3, "all": 0}, "step 3"),
+        ("<{old:?}from {at:d} on><{old:!}now>", {"old": True, "at": 0}, "from 0 on"),
+        ("<{old:?}from {at:d} on><{old:!}now>", {"old": False, "at": 0}, "now"),
+    ],
+)
+def test_options_and_formats(template: str, slots: dict[str, Any], words: str) -> None:
+    assert str(fill(template, **slots)) == words
+
+
+@pytest.mark.parametrize("value", [None, 3, True, [3], object()])
+def test_a_text_slot_takes_texts_alone(value: object) -> None:
+    with pytest.raises(TypeError):
+        fill("{run}", run=value)
+
+
+@pytest.mark.parametrize("value", ["3", True, [3], object()])
+@pytest.mark.parametrize("type", ["d", "step_seconds"])
+def test_a_number_slot_takes_numbers_alone(type: str, value: object) -> None:
+    with pytest.raises(TypeError):
+        fill(f"{{n:{type}}}", n=value)
 
 
 def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
-    said_of_noise = caution_words(NOISY)
-    assert "differ by up to [3.1 %](definitions#noise_floor), and" in sentence(said_of_noise)
-    assert "differ by up to 3.1 %, and" in str(said_of_noise)
+    noisy = caution_words(NOISY)
+    assert "differ by up to [3.1 %](definitions#noise_floor), and" in sentence(noisy)
+    assert "differ by up to 3.1 %, and" in str(noisy)
     foreign = Caution(kind="ended early", runs={
-        "[5 s](x)": {"state": "failed", "reason": None, "steps_done": 3, "num_steps": 40},
+        "[5 s](x)": {"state": "failed", "reason": None, "steps_done": 3, "num_steps": 40,
+                     "role": "backend"},
     })  # fmt: skip
     page = sentence(caution_words(foreign))
     assert page.startswith("&#91;5 s&#93;(x) failed at [step 3 of 40](")
@@ -42,21 +82,162 @@ def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
 
 
 def test_a_recorded_text_with_numbers_leads_as_a_whole_to_what_notes_are() -> None:
-    told = [Caution(kind="note", figures={"text": text}) for text in ("It left 3 out.", "Off.")]
-    assert [sentence(caution_words(one)) for one in told] == [
+    notes = [Caution(kind="note", figures={"text": text}) for text in ("It left 3 out.", "Off.")]
+    assert [sentence(caution_words(one)) for one in notes] == [
         "[It left 3 out.](definitions#cautions)", "Off.",
     ]  # fmt: skip
 
 
 def test_a_doubt_beside_one_run_names_neither_the_run_nor_a_remedy() -> None:
-    seen = {"num_seen": 2, "num_looked": 12, "was_before": False}
-    others = ({"name": None, "pid": 7, "memory_bytes": 2**31},)
-    doubt = Caution(kind="shared device", runs={"a": seen}, figures={"processes": others})
+    doubt = CAUTIONS["shared device"]
     beside = "Other processes were on the device: in 2 of 12 samples; seen: a process "
     assert str(doubt_words(doubt)) == beside + "(pid 7, 2.00 GiB)."
     assert str(caution_words(doubt)).startswith("Other processes were on the device: a in 2 of 12")
     assert str(caution_words(doubt)).endswith("choose another device, and run again.")
 
 
-def test_there_are_words_for_every_kind_of_caution_once() -> None:
-    assert sorted([*SENTENCES, *DEVICE]) == sorted(get_args(Kind))
+def caution(kind: Kind, facts: dict[str, Any] | None = None, **figures: Any) -> Caution:
+    return Caution(kind=kind, runs={} if facts is None else {"a": facts}, figures=figures)
+
+
+DONE = {"steps_done": 3, "num_steps": 40}
+SEEN = {"num_seen": 2, "num_looked": 12}
+OTHERS = ({"name": None, "pid": 7, "memory_bytes": 2**31},)
+ALL_CAUTIONS = [
+    caution("no baseline"),
+    caution("ended early", {"state": RunState.FAILED, "reason": "Killed by 9", "role": "backend",
+                            "num_rounds": 8, **DONE}),
+    caution("loss not finite", {"step": 7}),
+    caution("not over", {"state": RunState.RUNNING, **DONE}),
+    caution("different lengths", {"num_steps": 30}),
+    caution("stopped", {"step": 7, "num_steps": 40, "reason": "no better"}),
+    caution("resumed", {"steps": (7,), "has_compiled": True, "moves": ((7, 1, 2),)}),
+    caution("repeated lines", {"num_lines": 1}),
+    caution("missing lines", {"num_lines": 1200}),
+    caution("different setting", {"value": "x" * 70}, setting="host"),
+    caution("different sizes", {"num_rounds": 2, "of": "tokens", "size": 9.5,
+                                "baseline_size": 8.0}),
+    caution("fallback", experiment_id="20261122"),
+    caution("sequential"),
+    caution("compiled together"),
+    caution("spread", num_devices=2, device_difference=1.2),
+    caution("no control", state=RunState.QUEUED, was_asked_for=True, is_inference=False),
+    NOISY,
+    caution("few rounds", {"num_rounds": 3}),
+    caution("nothing compiled", {}, is_script=True),
+    caution("given up", {"functions": [{"name": "f", "place": "a.py:3", "is_part": True}],
+                         "reason": "Unsupported.", "is_all": True}),
+    caution("compiles throughout", {"is_code": True, "num_compiled_steps": 30, "steps_done": 40,
+                                    "compiled_step_seconds": 0.5, "baseline_step_seconds": None}),
+    caution("operations unknown", names=["a::b"]),
+    caution("answers not compared", {"error": ""}),
+    caution("measuring ended", num_rounds=[8, 9], repeats=3, reason="time is over"),
+    caution("wide intervals", {"width": 0.05}, target_width=0.02, repeats=1),
+    caution("single repeats", {}, repeats=3),
+    caution("latency measured once", {}),
+    caution("note", text="It left 3 out."),
+    caution("strangers unknown"),
+    caution("warmed up", begin=30.0, end=55.5),
+    caution("throttled", {**SEEN, "held_back": ["heat"]}, processes=()),
+    caution("shared device", {**SEEN, "was_before": False}, processes=OTHERS),
+    caution("shared CPU", {"others_cpu_share": 0.4, "num_cpus": 2}, processes=OTHERS),
+    caution("stolen CPU", {"stolen_cpu_share": 0.4}, processes=()),
+    caution("CPU quota", SEEN, processes=()),
+    caution("other clock", {"sm_clock_mhz": 900.0, "baseline": 1000.0, "change": -0.1},
+            processes=()),
+    caution("other frequency", {"cpu_frequency_mhz": 9.0, "baseline": 10.0, "change": -0.1},
+            processes=()),
+    caution("many threads", {"num_threads": 8, "num_cpus": 2}, processes=()),
+]  # fmt: skip
+CAUTIONS = {one.kind: one for one in ALL_CAUTIONS}
+
+READING = Reading(quantity="loss", first_step=100, last_step=199, value=2.0, expected=1.0,
+                  interval=0.5, learned=3.0)  # fmt: skip
+DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
+BAND = {"max_ratio_to_band": 2.0, "first_step_outside": 7, "band_steps": 9, "num_steps": 40}
+PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
+    "other inputs": DATA,
+    "not repeatable": DATA | {"generators": []},
+    "inside band": BAND,
+    "outside band": BAND,
+    "hardly outside": BAND | {"num_controls": 2, "control_seconds": 90.0},
+    "not finite": {"first_step_outside": 7},
+    "outside later": {"reading": READING},
+    "too far apart": {"reading": READING},
+    "rehearsal": BAND | {"verdict": "unknown"},
+    "dropout wrong": {"count": 2, "fault": DropoutFault(
+        what="share", number=0, num_dropouts=4, operation="attention", p=0.1, value=0.2,
+        expected=0.1,
+    )},
+    "redraws differ": {"tensor": None, "size": 2.0, "what": "length", "num_divisions": 1000},
+    "inference wrong": {"name": "loss", "value": 1.0, "value_compiled": 2.0, "step": 80,
+                        "split": "validation"},
+    "answers wrong": {"split": "test", "wrong_classes": 1, "wrong": 2, "samples": [4, 5],
+                      "difference": 0.2, "tolerance": 0.1, "step": 80, "compared": 64},
+    "ended early": DONE | {"role": "control", "state": RunState.LOST},
+}  # fmt: skip
+PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
+    "attention_unfused": {"fused_seconds": 1e-3, "softmax_seconds": 2e-3, "product_seconds": 3e-3,
+                          "float32_seconds": 1e-3},
+    "float32_products": {"precision": "bf16", "kernel": "k"},
+    "device_idle": {"launches": 900.0, "replays_graphs": False},
+    "underfilled": {"batch_size": 8},
+    "graph_breaks": {"lines": ["a.py:3"], "between_seconds": 1e-3, "reason": "print"},
+    "recompiled": {"function": "f", "times": 3, "total_seconds": 9.0, "reason": "shape"},
+    "padding": {"padding_share": 0.3},
+    "small_kernels": {"op": "aten::add", "calls": 90.0, "phase": "forward", "kernel_seconds": 1e-3},
+    "costly_kernel": {"kernel": "k", "kernel_seconds": 9e-3, "work_class": "matmul_fp8",
+                      "baseline_seconds": 1e-3},
+    "optimizer_unfused": {"kernels": 400.0},
+    "copied_each_step": {"calls": 9.0, "waits": True},
+}  # fmt: skip
+
+
+def parity_sentence(kind: Any, facts: dict[str, Any]) -> Sentence:
+    return parity_words(Parity(
+        verdict="unknown", first_step_outside=None, max_ratio_to_band=None, steps_compared=0,
+        findings=(ParityFinding(kind=kind, figures=facts),),
+    ))  # fmt: skip
+
+
+def profile_sentence(kind: Any, facts: dict[str, Any]) -> Sentence:
+    return finding_words(CostFinding(kind=kind, label="a", seconds=None, facts=facts))
+
+
+ALL = [
+    *((parity_sentence, kind, PARITY_FINDINGS.get(kind, {})) for kind in get_args(FindingKind)),
+    *((profile_sentence, kind, PROFILE_FINDINGS.get(kind, {})) for kind in get_args(ProfileKind)),
+]
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_kind_of_caution_has_a_message_with_all_slots_filled(kind: Kind) -> None:
+    words = str(caution_words(CAUTIONS[kind]))
+    assert words.endswith(".") and not set(words) & set("{}<>")
+
+
+@pytest.mark.parametrize(("write", "kind", "facts"), ALL, ids=lambda one: str(one)[:30])
+def test_every_kind_of_finding_has_a_message_with_all_slots_filled(
+    write: Callable[[str, dict[str, Any]], Sentence], kind: str, facts: dict[str, Any]
+) -> None:
+    words = str(write(kind, facts))
+    assert words and not set(words) & set("{}<>")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(one.kind, name) for one in ALL_CAUTIONS for name, value in
+     [*one.figures.items(), *one.runs.get("a", {}).items()]
+     if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool))
+     if name not in ("repeats", "num_rounds", "steps_done", "num_steps", "num_lines")],
+)  # fmt: skip
+def test_a_number_of_another_type_is_refused(kind: Kind, name: str) -> None:
+    right = CAUTIONS[kind]
+    wrong = Caution(
+        kind=kind,
+        figures={**right.figures, **({name: "x"} if name in right.figures else {})},
+        runs={run: {**facts, **({name: "x"} if name in facts else {})}
+              for run, facts in right.runs.items()},
+    )  # fmt: skip
+    with pytest.raises(TypeError):
+        caution_words(wrong)

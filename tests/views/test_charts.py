@@ -577,10 +577,10 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
     ("verdict", "outside", "in_band", "said"),
     [
         ("broken", 1200, None, "broken at step 1,200"),
-        ("holds", None, 1240, "holds (losses to step 1,240)"),
+        ("holds", None, 1240, "matches (checked to step 1,240)"),
         ("broken", None, 1240, "broken"),
-        ("nothing learned", None, 1240, "nothing learned"),
-        ("holds", None, 1989, "holds"),  # of 2,000 steps; the last ten never have a band
+        ("nothing learned", None, 1240, "not testable"),
+        ("holds", None, 1989, "matches"),  # of 2,000 steps; the last ten never have a band
         ("broken", None, None, "broken"),
     ],
 )
@@ -634,7 +634,7 @@ def test_a_doubt_that_several_runs_share_is_said_once():
                     result("inductor", parity=unknown("no control"))])  # fmt: skip
     assert found == [
         "**eager, inductor**, [parity](definitions#parity): without a control "
-        "nobody knows how far rounding alone drives losses apart"
+        "it is not known how far rounding alone drives losses apart"
     ]
 
 

@@ -105,7 +105,7 @@ def test_compare_answers_in_a_sentence_and_a_table(folder: DataDir):
     assert "after 30 steps" in shown
     assert "It learns the same thing." in shown
     assert "Test CPU" in shown
-    assert ">holds</span>" in shown
+    assert ">matches</span>" in shown
     assert 'title="the loss stays within' in shown, "the reason of a verdict shows on hover"
 
 

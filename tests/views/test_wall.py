@@ -32,7 +32,7 @@ def test_a_tile_says_what_runs_whose_turn_it_is_how_far_and_what_came_out_last()
         "about 1 min 30 s left",
         "inductor 1.32x",
         ">faster</em>",
-        "parity holds",
+        "parity matches",
         "Last: Before, 5 min",
     ):
         assert said in told, said

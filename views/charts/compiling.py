@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.storage.comparison.compile_phases import PHASES
-from breakeven.storage.compiling.timeline import STAGES
+from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.layers import layout

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.standing import Standings, standings
+from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.terminal.break_even_words import break_even_text

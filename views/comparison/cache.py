@@ -10,7 +10,6 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.storage import queries
-from breakeven.storage.comparison.compile_phases import phases_by_run
 from breakeven.storage.comparison.latency import (
     ColdWarm,
     cold_and_warm,
@@ -18,6 +17,7 @@ from breakeven.storage.comparison.latency import (
     without_latency,
 )
 from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.compiling.timeline import phases_by_run
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS

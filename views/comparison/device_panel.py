@@ -13,7 +13,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series
 from breakeven.views.comparison import ranks
 from breakeven.views.parts.cards import Card

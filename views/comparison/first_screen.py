@@ -2,9 +2,9 @@
 
 import streamlit as st
 
+from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.plan import Plan, plan
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS

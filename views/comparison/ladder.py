@@ -11,7 +11,7 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.ladder import SAID, findings
+from breakeven.storage.terminal.compiling import FAULT_WORDS, findings
 from breakeven.storage.terminal.parity_words import parity_text
 from breakeven.views.charts import bars as ladder_charts
 from breakeven.views.charts.palette import run_looks, run_mark
@@ -34,7 +34,7 @@ def show(store: Store, experiment_id: str) -> None:
     ladder = find_ladder(store, experiment_id)
     if ladder is None:
         return
-    st.markdown("#### Down the ladder: what each stage of the compiler does")
+    st.markdown("#### Cost by compiler stage")
     told = [sentence(one) for one in findings(ladder)]
     box = st.warning if ladder.is_alarming else st.info
     box("  \n".join(told), icon=":material/stairs:")
@@ -49,7 +49,7 @@ def cards(ladder: Ladder | None) -> list[Card]:
     if ladder is None or not ladder.compares_runs:
         return []
     draw = partial(ladder_charts.waterfall, ladder)
-    return [Card("Step time by rung", draw, frame(ladder), "ladder",
+    return [Card("Step time by stage", draw, frame(ladder), "ladder",
                  ["step_seconds", "over_below"], READING)]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def show_table(ladder: Ladder) -> None:
     help = explained(numbers) if ladder.compares_runs else ""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**Rungs**", help=help or None, width="stretch")
+            st.markdown("**Stages**", help=help or None, width="stretch")
             csv_button("CSV", frame(ladder), "rungs")
         st.html(table_html(ladder))
 
@@ -79,13 +79,13 @@ def table_html(ladder: Ladder) -> Html:
     for one in ladder.rungs:
         cells = [inert(METRICS[name].format(one.result.value(name))) for name in names]
         cells += [_over_below(one), inert(parity_text(one.result.parity))] if names else []
-        faults = " ".join(verdict_word(SAID[fault], "bad", one.reason or "")
+        faults = " ".join(verdict_word(FAULT_WORDS[fault], "bad", one.reason or "")
                           for fault in one.faults)  # fmt: skip
         mark = run_mark(one.result.label, looks[one.result.label])
         rows.append([mark, _stage(one), *cells, faults])
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return scrolled(f"<thead><tr>{''.join(heads)}<th></th></tr></thead><tbody>{body}</tbody>",
-                    "The rungs of the ladder")  # fmt: skip
+                    "The stages of the ladder")  # fmt: skip
 
 
 def frame(ladder: Ladder) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from breakeven.storage.terminal.break_even_words import (
     break_even_text,
     speed_reason,
 )
-from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison.verdicts import (

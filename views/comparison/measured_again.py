@@ -7,8 +7,13 @@ from breakeven.runner.specs.replays import replay
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.difference.figures import Figure, Verdict
-from breakeven.storage.difference.replays import Replay, load_replay, replays_of
+from breakeven.storage.difference.replays import (
+    Replay,
+    ReplayedNumber,
+    ReplayVerdict,
+    load_replay,
+    replays_of,
+)
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
@@ -24,8 +29,8 @@ from breakeven.views.shared.resources import data_dir, get_store, look_at_machin
 PATIENCE = 0.3
 """Seconds that a page spends on what other replays came to; it is kept, so the next one has it."""
 MAX_LISTED = 3
-CLASSES: dict[Verdict, Html] = {"inside": "good", "outside": "bad", "not judged": "plain"}
-TITLES: dict[Verdict, str] = {
+CLASSES: dict[ReplayVerdict, Html] = {"inside": "good", "outside": "bad", "not judged": "plain"}
+TITLES: dict[ReplayVerdict, str] = {
     "inside": "as expected", "outside": "not as expected", "not judged": "not judged"
 }  # fmt: skip
 HELP = (
@@ -110,7 +115,7 @@ def html(found: Replay) -> Html:
                     "Measured again")  # fmt: skip
 
 
-def _row(figure: Figure) -> Html:
+def _row(figure: ReplayedNumber) -> Html:
     metric = METRICS[figure.name]
     cells = "".join(f"<td>{inert(text)}</td>" for text in figure_texts(figure))
     why = "" if figure.reason is None else WHY_NOT[figure.reason]

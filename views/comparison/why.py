@@ -10,12 +10,12 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Explanation, explain
 from breakeven.storage.profile.findings import CostFinding
-from breakeven.storage.terminal.explain import unprofiled_words
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
     finding_words,
     profile_words,
     remedy_words,
+    unprofiled_words,
 )
 from breakeven.views.charts import profile as profile_charts
 from breakeven.views.parts.actions import again_link

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from breakeven.storage.comparison.compile_phases import PHASES
 from breakeven.storage.compiling.expected_phases import PhaseTimes
+from breakeven.storage.compiling.timeline import PHASES
 from breakeven.views.charts.palette import COLORS, run_looks, run_mark
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert

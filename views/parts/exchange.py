@@ -1,6 +1,6 @@
 """The formats of PyTorch's own benchmarks, on Compare: downloads, and rows that were imported."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pandas as pd
@@ -31,21 +31,19 @@ SHARED = (
 """Columns in which own rows and imported ones can be compared."""
 
 
-def buttons(
-    store: Store, key: str, formats: Mapping[str, Callable[[Store, str], str]] = FORMATS
-) -> None:
-    """A download for each format; its file is made when somebody asks for it. `key` is the id of
-    an experiment, or of what else the formats write."""
+def buttons(store: Store, key: str) -> None:
+    """A download for each format; its file is made on a click. `key` is the id of an experiment or
+    of a suite run."""
     with st.popover("PyTorch formats", type="tertiary"):
         for name, (title, suffix) in TITLES.items():
-            write = partial(_written, formats[name], store, key)
+            write = partial(_written, FORMATS[name], store, key)
             download(f"{title} ({suffix.upper()})", write, f"{name}.{suffix}", "text/plain",
                      help=NOTES.get(name))  # fmt: skip
 
 
 def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
-    """Rows of the Dynamo harness beside those of this experiment, or of what else `read` reads, if
-    any were imported."""
+    """Imported rows of the Dynamo harness, if there are any, after the rows of this experiment, or
+    of the suite run that `read` reads."""
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:

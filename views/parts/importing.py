@@ -12,7 +12,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
-from breakeven.storage.exchange.bring import Brought, bring
+from breakeven.storage.exchange.imports import Brought, bring
 from breakeven.views.access import permissions
 from breakeven.views.parts import files
 from breakeven.views.shared import words

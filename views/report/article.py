@@ -1,27 +1,33 @@
 """An experiment as a part of a report, and a suite run, which sums up experiments."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pandas as pd
+
+from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from breakeven.storage.queries.timeline import timeline
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Group, groups
+from breakeven.storage.suite.groups import groups
 from breakeven.views.charts import matrix as suite_charts
+from breakeven.views.charts.palette import run_looks
 from breakeven.views.parts.cards import Card
 from breakeven.views.report import elements
-from breakeven.views.report.content import Content, Table
+from breakeven.views.report.content import Content, Table, advice
 from breakeven.views.report.markup import html, inert_lines
-from breakeven.views.report.playback import playback
-from breakeven.views.report.slides import Slide, on_a_slide, slides
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.suite_parts import table as suite_table
 from breakeven.views.suite_parts import words as suite_words
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to an experiment on Compare."""
+PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
+"""Names of the charts that are screens of a presentation, where runs are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,71 +61,82 @@ def of_suite(store: Store, suite_run: str) -> Article:
     cells = COMPARED.sub(r'href="#e-\1"', elements.linked_here(suite_table.html(found)))
     rested = suite_words.rested(rows)
     made: Html = "".join([
-        f'<article id="{at}"><h1>{inert(suite_run)}</h1>',
-        f'<p class="answer">{html(suite_words.headline(rows))}</p>', elements.table(summary),
+        f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
+        f'<p class="answer">{html(suite_words.headline(rows))}</p></section>',
+        elements.table(summary),
         *(f'<p class="quiet">{html(said)}</p>' for said in rested),
-        elements.charts(at, cards), "<h2>Every cell</h2>", cells,
-        '<template class="slides">', _screens(suite_run, rows, at, list(draw)), "</template>",
+        elements.charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
         "</article>",
     ])  # fmt: skip
     return Article(title=suite_run, at=at, html=made, figures=[*elements.figures(at, cards)])
 
 
-def _screens(suite_run: str, rows: Sequence[Group], at: Html, conditions: Sequence[str]) -> Html:
-    """What a suite run comes to, and its models under all conditions."""
-    answer = html(suite_words.headline(rows))
-    screens = [f"<h2>{inert(suite_run)}</h2><p>{answer}</p>"]
-    screens += [
-        f'<h2>{inert(one)}</h2><div class="plot" data-chart="{elements.place(at, "speedups")}" '
-        f'data-figure="{inert(one)}"></div>'
-        for one in conditions
-    ]
-    kinds = ["slide statement", *["slide"] * len(conditions)]
-    return "".join(f'<section class="{kind}">{screen}</section>'
-                   for kind, screen in zip(kinds, screens, strict=True))  # fmt: skip
-
-
 def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
-    """An experiment, from its answer to its specification; `presents`: with its screens."""
+    """An experiment, from its answer to its specification; `presents`: whether parts of it are
+    screens of a presentation."""
     told, at = one.told, anchor(one.experiment_id)
     played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
     figures = [*elements.figures(at, told.cards), {"id": f"{at}-playback", "playback": played}]
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
     )
+    screen = "screen" if presents else ""
+    names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in told.cards]
     told_html: Html = "".join([
-        f'<article id="{at}"><p class="quiet">{html(one.provenance)}</p>',
+        f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
         f"<h1>{inert(one.name)}</h1>",
         f'<p class="answer">{html(told.headline)}</p>', elements.linked_here(told.leaderboard),
+        "</section>",
         *(f'<p class="quiet">{html(said)}</p>' for said in told.captions),
-        elements.doubts(told.doubts),
+        elements.doubts(told.doubts, screen),
         elements.reasons(told.why),
-        elements.charts(at, told.cards),
-        elements.playback_place(at) if played else "",
+        elements.charts(at, told.cards, names if presents else ()),
+        elements.playback_place(at, screen) if played else "",
         *(elements.table(table) for table in told.tables),
-        "<h2>The same again</h2><p>Without the browser, with every setting that differs from its "
-        f"default:</p><pre>{inert_lines(one.command)}</pre>",
+        f'<section class="{screen}"><h2>What to do</h2>', *(f"<p>{html(text)}</p>" for text in
+        advice(one.comparison)), "<p>Run it again without the browser, with every setting that "
+        f"differs from its default:</p><pre>{inert_lines(one.command)}</pre></section>",
         "<details><summary>All settings</summary>"
         f"<pre>{inert_lines(one.spec.to_json())}</pre></details>",
         "<details><summary>Machine, software, model and data</summary>"
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
-        f'<template class="slides" data-name="{inert(one.name)}">',
-        *(_slide(one, slide, at) for slide in slides(one) if presents),
-        "</template></article>",
+        "</article>",
     ])  # fmt: skip
     return Article(title=one.name, at=at, html=told_html, figures=figures)
 
 
-def _slide(one: Content, slide: Slide, at: Html) -> Html:
-    said = "".join(f"<p>{html(text)}</p>" for text in slide.sentences)
-    shown = {
-        "leaderboard": elements.linked_here(on_a_slide(one.comparison)),
-        "playback": f'<div class="playback" data-playback="{at}-playback"></div>',
-        "command": f"<pre>{inert_lines(one.command)}</pre>",
-        "": "",
-    }[slide.shows]
-    if slide.chart:
-        place = elements.place(at, slide.chart)
-        shown = f'<div class="plot" data-chart="{place}" data-figure="{inert(slide.figure)}"></div>'
-    kind = "slide" if shown else "slide statement"
-    return f'<section class="{kind}"><h2>{html(slide.title)}</h2>{said}{shown}</section>'
+DIGITS = 5
+"""Significant digits of a loss, which nobody sees more of."""
+
+
+def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
+    """What `playback.js` plays: seconds since the first event, and for each run its label and look,
+    `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a turn."""
+    spans = timeline(store, experiment_id)
+    if spans.empty or not (spans["kind"] == "training").any():
+        return None
+    begin, end = float(spans["start"].min()), float(spans["end"].max())
+    losses = queries.losses(store, experiment_id)
+    looks = run_looks(spans["label"])
+    runs = []
+    for label, mine in spans.groupby("label", sort=False):
+        look = looks[str(label)]
+        curve = losses[losses["label"] == label]
+        runs.append({
+            "label": str(label),
+            "color": look.color,
+            "dash": look.dash,
+            "spans": [_span(row, begin) for row in mine.itertuples()],
+            "steps": [int(step) for step in curve["step"]],
+            "losses": [_rounded(loss) for loss in curve["loss"]],
+        })  # fmt: skip
+    return {"seconds": round(end - begin, 3), "runs": runs}
+
+
+def _span(row: Any, begin: float) -> list[Any]:
+    steps = [0 if pd.isna(one) else int(one) for one in (row.first_step, row.num_steps)]
+    return [row.kind, round(row.start - begin, 3), round(row.end - begin, 3), *steps]
+
+
+def _rounded(loss: float) -> float | None:
+    return float(f"{loss:.{DIGITS}g}") if math.isfinite(loss) else None

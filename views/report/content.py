@@ -1,6 +1,7 @@
 """What is told of an experiment wherever it is told whole: sentences, tables, charts, settings."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,14 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.correctness import table as checks_table
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.break_even_words import break_even_text
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.ladder import findings
+from breakeven.storage.terminal.compiling import findings
 from breakeven.views.comparison import (
     accuracy,
     answers,
@@ -113,7 +115,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     behind = behind_verdicts.table(comparison)
     numbers = behind_verdicts.numbers(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
-    down = [] if climbed is None else [f"Down the ladder: {sentence(one)}"
+    down = [] if climbed is None else [f"By compiler stage: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
@@ -200,3 +202,52 @@ def _written(value: Any) -> str:
     if isinstance(value, float) and value == int(value):
         return str(int(value))
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def advice(comparison: Comparison) -> Iterator[Markdown]:
+    """What to do with this workload; nothing where runs are not compared."""
+    if not comparison.spec.kind.compares_runs:
+        return
+    found = standings(comparison)
+    faster = [one for one in found.counted if one.speed_verdict == "faster"]
+    paying = [one for one in faster if one.break_even_verdict == "reached"]
+    if paying:
+        yield from which_pays(paying)
+    elif faster:
+        yield (f"**{inert(faster[0].label)}** is faster; whether that pays for its compiling is "
+               "open, so measure for longer.")  # fmt: skip
+    elif found.counted:
+        yield "Run this workload without a compiler: no backend is shown to be faster."
+    else:
+        yield "These runs allow no advice: no backend has a speed that counts."
+
+
+def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
+    """From how many steps on which backend is worth its compiling; `paying`: backends whose
+    break-even is reached, the fastest first."""
+    first = min(paying, key=_steps)
+    yield (
+        f"For more than {inert(break_even_text(first.break_even))} of this workload, compile with "
+        f"**{inert(first.label)}**; for less, do not compile."
+    )
+    best = paying[0]
+    if best is not first and (ahead := _steps_until_ahead(best, first)) is not None:
+        yield (
+            f"**{inert(best.label)}** compiles for longer and is ahead of it from about "
+            f"{ahead:,.0f} steps on."
+        )
+
+
+def _steps(result: Result) -> float:
+    """Until break-even, which may be 0."""
+    steps = result.value("break_even_steps")
+    return math.inf if steps is None else float(steps)
+
+
+def _steps_until_ahead(best: Result, first: Result) -> float | None:
+    """With two digits, as many as medians allow; None where that never happens."""
+    mine, its = best.break_even, first.break_even
+    if mine is None or its is None:
+        return None
+    compiling, gained = mine.compile_seconds - its.compile_seconds, mine.gain - its.gain
+    return float(f"{compiling / gained:.2g}") if compiling > 0 < gained else None

@@ -30,12 +30,13 @@ def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
         yield {"id": place(at, card.name), "figures": drawn}
 
 
-def charts(at: Html, cards: Sequence[Card]) -> Html:
-    """Where they are drawn."""
+def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
+    """Where the charts are drawn; `screens`: names of those that are screens of a presentation."""
     made = "".join(
-        chart(place(at, card.name), card.title, card.figures, html(card.explanation))
+        chart(place(at, card.name), card.title, card.figures, html(card.explanation),
+              "chart screen" if card.name in screens else "chart")
         for card in cards
-    )
+    )  # fmt: skip
     return f'<section class="charts">{made}</section>'
 
 
@@ -44,9 +45,12 @@ def linked_here(leaderboard: Html) -> Html:
     return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
 
 
-def doubts(reasons: Sequence[Markdown]) -> Html:
+def doubts(reasons: Sequence[Markdown], screen: Html) -> Html:
     listed = "".join(f"<li>{html(doubt)}</li>" for doubt in reasons)
-    return f'<aside class="doubts"><ul>{listed}</ul></aside>' if listed else ""
+    return (
+        f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">'
+        f"<ul>{listed}</ul></aside></section>" if listed else ""
+    )  # fmt: skip
 
 
 def reasons(said: Sequence[Markdown]) -> Html:
@@ -55,21 +59,23 @@ def reasons(said: Sequence[Markdown]) -> Html:
     return f"<h2>Why</h2><ul>{listed}</ul>" if listed else ""
 
 
-def chart(place: Html, title: Markdown, figures: Iterable[str], explained: Html) -> Html:
+def chart(
+    place: Html, title: Markdown, figures: Iterable[str], explained: Html, kind: Html
+) -> Html:
     named = [inert(one) for one in figures if one]
     choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
     return (
-        f'<figure class="chart" data-chart="{place}"><figcaption><strong>{html(title)}</strong>'
+        f'<figure class="{kind}" data-chart="{place}"><figcaption><strong>{html(title)}</strong>'
         f'<span class="choice">{choice}</span></figcaption><div class="plot" role="figure" '
         f'aria-label="{html(title)}"></div><details><summary>What it shows</summary>'
         f"<p>{explained}</p></details></figure>"
     )
 
 
-def playback_place(at: Html) -> Html:
+def playback_place(at: Html, screen: Html) -> Html:
     return (
-        '<section class="as-it-went"><h2>As it went</h2><p class="quiet">Who had the turn, which '
-        "compilers were at work, how the losses fell, from the times in the journals.</p>"
+        f'<section class="as-it-went {screen}"><h2>As it went</h2><p class="quiet">Turns, '
+        "compilations and losses of all runs, by the times in the journals.</p>"
         f'<div class="playback" data-playback="{at}-playback"></div></section>'
     )
 

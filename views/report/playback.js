@@ -30,9 +30,13 @@ function clock(seconds) {
 
 const WORDS = { training: "has the turn", compiling: "compiling", evaluating: "evaluating" };
 
+function element(tag, className, parent) {
+  return parent.appendChild(Object.assign(document.createElement(tag), { className }));
+}
+
 class Playback {
-  constructor(box, data, zoom) {
-    Object.assign(this, { box, data, zoom, time: 0, playing: false });
+  constructor(box, data) {
+    Object.assign(this, { box, data, time: 0, playing: false });
     this.speed = Math.max(1, data.seconds / WHOLE_SECONDS);
     this.build();
     rethemed.add(() => box.isConnected && this.layout());
@@ -41,35 +45,32 @@ class Playback {
   build() {
     const { box, data } = this;
     box.replaceChildren();
-    const controls = box.appendChild(Object.assign(document.createElement("div"), { className: "controls" }));
-    this.button = controls.appendChild(document.createElement("button"));
+    const controls = element("div", "controls", box);
+    this.button = element("button", "", controls);
     this.button.onclick = () => (this.playing ? this.pause() : this.play());
     this.button.textContent = "Play";
-    const speeds = controls.appendChild(document.createElement("select"));
+    const speeds = element("select", "", controls);
     speeds.setAttribute("aria-label", "Speed");
-    const usual = this.speed;
-    for (const speed of new Set([usual, 1, 2, 5, 10, 30, 100])) {
-      const option = new Option(`${+speed.toPrecision(2)} x as fast`, speed);
-      speeds.append(option);
+    for (const speed of new Set([this.speed, 1, 2, 5, 10, 30, 100])) {
+      speeds.append(new Option(`${+speed.toPrecision(2)} x as fast`, speed));
     }
     speeds.onchange = () => (this.speed = Number(speeds.value));
-    this.range = controls.appendChild(document.createElement("input"));
+    this.range = element("input", "", controls);
     Object.assign(this.range, { type: "range", min: 0, max: data.seconds, step: "any", value: 0 });
     this.range.setAttribute("aria-label", "Time");
     this.range.oninput = () => this.show(Number(this.range.value));
-    this.clock = controls.appendChild(Object.assign(document.createElement("span"), { className: "clock" }));
-    const list = box.appendChild(document.createElement("div"));
+    this.clock = element("span", "clock", controls);
+    const list = element("div", "", box);
     this.rows = data.runs.map((run) => {
-      const row = list.appendChild(Object.assign(document.createElement("div"), { className: "run" }));
-      const name = row.appendChild(Object.assign(document.createElement("div"), { className: "name" }));
+      const row = element("div", "run", list);
+      const name = element("div", "name", row);
       name.append(run.label);
-      const what = name.appendChild(Object.assign(document.createElement("span"), { className: "what" }));
-      const track = row.appendChild(Object.assign(document.createElement("div"), { className: "track" }));
-      const done = track.appendChild(Object.assign(document.createElement("div"), { className: "done" }));
+      const what = element("span", "what", name);
+      const done = element("div", "done", element("div", "track", row));
       done.style.background = run.color;
       return { row, what, done, total: stepsDone(run, Infinity) || 1 };
     });
-    this.plot = box.appendChild(Object.assign(document.createElement("div"), { className: "plot" }));
+    this.plot = element("div", "plot", box);
     this.hasLosses = data.runs.some((run) => run.losses.length);
     if (!this.hasLosses) this.plot.remove();
     this.layout();
@@ -78,6 +79,7 @@ class Playback {
   async layout() {
     const Plotly = await library;
     if (!this.box.isConnected || !this.hasLosses) return this.show(this.time);
+    const zoom = zoomOf(this.box);
     const losses = this.data.runs.flatMap((run) => run.losses).filter((one) => one !== null);
     const steps = this.data.runs.flatMap((run) => run.steps);
     const low = Math.min(...losses);
@@ -91,10 +93,10 @@ class Playback {
     };
     const traces = this.data.runs.map((run) => ({
       type: "scatter", mode: "lines", name: run.label, x: [], y: [],
-      line: { color: run.color, dash: run.dash, width: 1.8 * this.zoom },
+      line: { color: run.color, dash: run.dash, width: 1.8 * zoom },
     }));
-    const made = themed(layout, this.plot, this.zoom);
-    await Plotly.react(this.plot, traces, this.zoom === 1 ? { ...made, height: 340 } : made, config);
+    const made = themed(layout, this.plot, zoom);
+    await Plotly.react(this.plot, traces, zoom === 1 ? { ...made, height: 340 } : made, config);
     this.shown = null;
     this.show(this.time);
   }
@@ -144,9 +146,9 @@ class Playback {
   }
 }
 
-async function openPlayback(box, zoom = 1) {
+async function openPlayback(box) {
   const data = (await figures).get(box.dataset.playback).playback;
-  box.player = new Playback(box, data, zoom);
+  box.player ??= new Playback(box, data);
   return box.player;
 }
 

@@ -1,75 +1,74 @@
-// Presenting: one idea a screen, by arrow keys alone. The address says which screen it is.
+// Presents the report: its screens one after another, by arrow keys. The address has the screen.
 const show = document.getElementById("show");
-const templates = [...document.querySelectorAll("template.slides")];
-const slides = templates.flatMap((one) => [...one.content.children]);
-const behind = document.querySelectorAll("main, .bar"); // out of reach while something is shown
+const screens = [...document.querySelectorAll(".screen")];
+const behind = document.querySelectorAll("main, .bar"); // out of reach while a screen is shown
+const place = document.createComment("screen"); // where the shown screen belongs in the report
 let shown = -1;
 let came = null; // where the focus was before
 
-function zoomed() {
-  return Math.min(2.2, Math.max(1.15, innerWidth / 850));
+function putBack() {
+  if (!place.isConnected) return;
+  place.replaceWith(screens[shown]);
+  screens[shown].querySelectorAll(".playback").forEach((box) => box.player?.pause());
+  refresh(screens[shown]);
 }
 
-async function go(number) {
-  if (shown < 0) came = document.activeElement;
-  shown = Math.max(0, Math.min(slides.length - 1, number));
-  const slide = slides[shown].cloneNode(true);
-  const steps = document.createElement("nav");
-  steps.className = "steps";
+// The charts of a screen, in the size of where it is now.
+function refresh(screen) {
+  if (screen.matches(".chart")) drawChart(screen);
+  screen.querySelectorAll(".playback").forEach((box) => box.player?.layout());
+}
+
+function stepsTo(number) {
+  const steps = Object.assign(document.createElement("nav"), { className: "steps" });
   steps.setAttribute("aria-label", "Screens");
-  slides.forEach((one, at) => {
+  screens.forEach((screen, at) => {
     const step = steps.appendChild(document.createElement("button"));
-    step.className = at <= shown ? "step past" : "step";
-    step.title = one.querySelector("h2").textContent;
+    step.className = at <= number ? "step past" : "step";
+    step.title = screen.querySelector("h1, h2, strong")?.textContent ?? "";
     step.setAttribute("aria-label", `${at + 1}: ${step.title}`);
     step.tabIndex = -1;
     step.onclick = () => go(at);
   });
-  const place = steps.appendChild(document.createElement("span"));
-  place.textContent = `${shown + 1} / ${slides.length}`;
-  show.replaceChildren(slide, steps);
+  steps.append(
+    Object.assign(document.createElement("span"), { textContent: `${number + 1} / ${screens.length}` })
+  );
+  return steps;
+}
+
+async function go(number) {
+  if (!screens.length) return;
+  if (shown < 0) came = document.activeElement;
+  putBack();
+  shown = Math.max(0, Math.min(screens.length - 1, number));
+  const screen = screens[shown];
+  screen.replaceWith(place);
+  show.replaceChildren(screen, stepsTo(shown));
   show.hidden = false;
   behind.forEach((one) => (one.inert = true));
   document.body.style.overflow = "hidden";
-  slide.tabIndex = -1;
-  slide.focus({ preventScroll: true });
+  screen.tabIndex = -1;
+  screen.focus({ preventScroll: true });
   history.replaceState(null, "", `#present-${shown + 1}`);
-  await fill(slide);
-}
-
-async function fill(slide) {
-  for (const box of slide.querySelectorAll(".plot[data-chart]")) {
-    await draw(box, box.dataset.chart, box.dataset.figure, zoomed());
-  }
-  for (const box of slide.querySelectorAll(".playback")) {
-    const player = await openPlayback(box, zoomed());
-    if (slide.isConnected) player.play();
-  }
+  refresh(screen);
+  for (const box of screen.querySelectorAll(".playback")) (await openPlayback(box)).play();
 }
 
 function leave() {
+  putBack();
   shown = -1;
   show.hidden = true;
-  behind.forEach((one) => (one.inert = false));
   show.replaceChildren();
+  behind.forEach((one) => (one.inert = false));
   document.body.style.overflow = "";
   history.replaceState(null, "", location.pathname + location.search);
   came?.focus?.();
 }
 
-rethemed.add(() => {
-  const slide = show.querySelector(".slide");
-  if (shown >= 0 && slide) {
-    slide.querySelectorAll(".plot[data-chart]").forEach((box) =>
-      draw(box, box.dataset.chart, box.dataset.figure, zoomed())
-    );
-  }
-});
-
 const KEYS = {
   ArrowRight: () => go(shown + 1), PageDown: () => go(shown + 1), " ": () => go(shown + 1),
   ArrowLeft: () => go(shown - 1), PageUp: () => go(shown - 1),
-  Home: () => go(0), End: () => go(slides.length - 1), Escape: leave,
+  Home: () => go(0), End: () => go(screens.length - 1), Escape: leave,
 };
 
 addEventListener("keydown", (event) => {

@@ -28,7 +28,12 @@ function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-// Colours of the page, larger letters on a projector.
+// Larger letters while presenting.
+function zoomOf(box) {
+  return box.closest("#show") ? Math.min(2.2, Math.max(1.15, innerWidth / 850)) : 1;
+}
+
+// Colours of the page, and its letters.
 function themed(layout, box, zoom) {
   const { color, fontFamily } = getComputedStyle(box);
   const clear = "rgba(0, 0, 0, 0)";
@@ -63,11 +68,12 @@ function larger(data, zoom) {
 
 const config = { displaylogo: false, responsive: true, showSendToCloud: false };
 
-async function draw(box, id, name, zoom = 1) {
+async function draw(box, id, name) {
   const [Plotly, all] = await Promise.all([library, figures]);
   const known = all.get(id).figures;
   const figure = structuredClone(known[name] ?? Object.values(known)[0]);
-  const group = box.closest("article")?.id ?? id; // a slide stands alone
+  const group = box.closest("article")?.id ?? id; // a screen stands alone
+  const zoom = zoomOf(box);
   const layout = asOthers(box, group, themed(figure.layout, box, zoom));
   await Plotly.react(box, larger(figure.data, zoom), layout, config);
   link(Plotly, box, group);

@@ -9,7 +9,7 @@ from breakeven.storage.difference.scaling import Refusal, Scaling
 from breakeven.storage.difference.sides import Side
 from breakeven.storage.numbers.formats import format_ratio
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.terminal.scaling import efficiency_text, scaling_notes
+from breakeven.storage.terminal.difference import efficiency_text, scaling_notes
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import scrolled, with_interval
 from breakeven.views.parts.downloads import csv_button

@@ -6,10 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.difference.comparable import comparable
 from breakeven.storage.difference.scaling import scalings
 from breakeven.storage.difference.settings import differing
-from breakeven.storage.difference.sides import MAX_SIDES, Side, labels, load_sides
+from breakeven.storage.difference.sides import MAX_SIDES, Side, comparable, labels, load_sides
 from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS

@@ -7,12 +7,12 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.exchange.suites import SUITE_FORMATS, suite_rows
+from breakeven.storage.exchange.rows import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Outcome, groups
 from breakeven.storage.suite.regressions import Against, against
-from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.matrix import heat_map
@@ -95,7 +95,7 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
     if named:
         listed = "\n".join(f"- {inert(one)}" for one in named)
         st.warning(f"Left out of the mean speedup:\n{listed}", icon=":material/info:")
-    exchange.buttons(store, run["suite_run"], SUITE_FORMATS)
+    exchange.buttons(store, run["suite_run"])
 
 
 def show_changes(earlier: str, compared: Against, conditions: str) -> None:

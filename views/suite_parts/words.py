@@ -6,8 +6,7 @@ import pandas as pd
 
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.suite.groups import Group
-from breakeven.storage.suite.means import MIN_MODELS
+from breakeven.storage.suite.groups import MIN_MODELS, Group
 from breakeven.storage.suite.regressions import Against
 from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
 from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons

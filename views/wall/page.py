@@ -108,7 +108,7 @@ def _last(last: Last, now: pd.Timestamp) -> Html:
     if last.best and last.speedup is not None:
         verdict = f' <em class="{CLASSES[last.verdict]}">{inert(last.verdict)}</em>' \
             if last.verdict in CLASSES else ""  # fmt: skip
-        parity = f", parity {inert(last.parity)}" if last.parity else ""
+        parity = f", parity {inert(METRICS['parity'].format(last.parity))}" if last.parity else ""
         speedup = METRICS["speedup"].format(last.speedup)
         said = f"<b>{inert(last.best)} {speedup}</b>{verdict}{parity}"
     return f"<footer><small>Last: {inert(last.name + ago)}</small><p>{said}</p></footer>"

@@ -15,7 +15,7 @@ from breakeven.runner.texts import MAX_NESTING, read_json
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.import_json import read_records
+from breakeven.storage.exchange.imports import read_records
 from breakeven.storage.exchange.run_folders import take_in
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment

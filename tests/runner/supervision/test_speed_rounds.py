@@ -199,5 +199,5 @@ def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> Non
     assert eager.parity is None and eager.measured.final_loss is None
     said = " ".join(warnings_of(comparison))
     assert "Measuring ended after 8 rounds: the budget of 8 rounds is spent." in said
-    assert "Intervals are wider than the 0.0 % asked for: eager" in said
+    assert "Intervals are wider than the requested 0.0 %: eager" in said
     assert exit_status(comparison) == 0

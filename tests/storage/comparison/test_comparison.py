@@ -341,9 +341,9 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
         "(inductor).",
         "This repeats experiment earlier one run at a time, because the device could not hold all "
         "runs at once.",
-        "The runs took place one after another, so that drift of clocks, heat and neighbours is "
-        "part of the speedups.",
-        "Fewer than 6 rounds can be paired with the baseline, so no interval is claimed: "
+        "The runs took place one after another, so the speedups include drift of clocks, heat and "
+        "other load.",
+        "Fewer than 6 rounds can be paired with the baseline, so there is no interval: "
         "control (3). Train for more steps.",
         "inductor: memory is more.",
     )
@@ -426,8 +426,8 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
 
 
 def test_compiling_that_was_timed_once_is_said_beside_its_break_even(data_dir: DataDir) -> None:
-    said = ("Compile latency of inductor was measured once: the interval of break-even tells how "
-            "unsure the saving is, and not how much compile latencies vary.")  # fmt: skip
+    said = ("Compile latency of inductor was measured once: the interval of break-even includes "
+            "the uncertainty of the saving, and not how much compile latencies vary.")  # fmt: skip
     for label in ("baseline", "control"):
         record(data_dir, label).blocks([0.2] * 8, LOSSES).end()
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES, compile_seconds=3.0).end()

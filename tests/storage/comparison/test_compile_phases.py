@@ -3,7 +3,7 @@
 import pandas as pd
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.comparison.compile_phases import phases_by_run, taken_apart
+from breakeven.storage.compiling.timeline import phases_by_run, taken_apart
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 

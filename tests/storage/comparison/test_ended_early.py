@@ -6,12 +6,12 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.roles import of_role
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.explain import explain_report
+from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import unfinished
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report

@@ -73,7 +73,7 @@ def parity_of(
 
 def test_other_random_numbers_alone_break_nothing(data_dir: DataDir) -> None:
     parity = parity_of(data_dir)
-    assert parity.verdict == "holds" == parity_text(parity)
+    assert (parity.verdict, parity_text(parity)) == ("holds", "matches")
     assert str(parity_words(parity)) == (
         "it draws other random numbers than are drawn without a compiler; without dropout the loss "
         "stays within 0 x the band over the first 30 of 40 steps"
@@ -114,7 +114,7 @@ def test_a_training_that_learned_nothing_may_owe_that_to_its_random_numbers(
     # The baseline's loss falls from 2 to 1.
     parity = parity_of(data_dir, offset=1.5)
     assert parity.verdict == "unknown"
-    assert "while nobody knows how far other random numbers alone" in str(parity_words(parity))
+    assert "while it is not known how far other random numbers alone" in str(parity_words(parity))
     assert parity_of(data_dir, offset=-1.5).verdict == "unknown", "it learned more"
 
 
@@ -197,7 +197,7 @@ def test_on_a_gpu_losses_that_other_random_numbers_explain_are_left_open_until_t
 ) -> None:
     parity = unasked(data_dir, "cuda", 0.2)
     assert parity.verdict == "unknown" == parity_text(parity)
-    assert "and is not recorded here" in str(parity_words(parity))
+    assert "this run has no such test" in str(parity_words(parity))
 
 
 def test_on_the_cpu_compilers_draw_the_same_numbers_and_explain_nothing_by_them(

@@ -8,8 +8,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.device_peaks import peak_flops
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.run_numbers import peak_flops
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
 from tests.helpers.journals import (

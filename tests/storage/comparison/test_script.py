@@ -181,7 +181,7 @@ def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: Da
     comparison = compared(data_dir)
     long, operations = (str(caution_words(one)) for one in comparison.notes)
     assert len(long) == 300 and long.endswith("y ...")
-    assert "nobody counts those of lstm, \\u202eevil" in operations
+    assert "there is no FLOP formula for lstm, \\u202eevil" in operations
     assert warnings_of(comparison) == ()
 
 

@@ -106,7 +106,7 @@ def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
     (warning,) = [one for one in warnings_of(compared(data_dir)) if "wider" in one]
     # exp(2 x 0.2494) - 1
     assert warning == (
-        "Intervals are wider than the 2.0 % asked for: eager 64.7 %; processes of the same run "
+        "Intervals are wider than the requested 2.0 %: eager 64.7 %; processes of the same run "
         "differ, and only more repeats tell by how much."
     )
 

@@ -14,7 +14,7 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.ladder import findings, ladder_report
+from breakeven.storage.terminal.compiling import findings, ladder_report
 from breakeven.views.charts.bars import waterfall
 from breakeven.views.comparison.ladder import table_html
 from tests.helpers.correctness_journals import record, tensor
@@ -115,10 +115,10 @@ def test_the_first_rung_that_loses_is_named_with_its_interval(data_dir: DataDir)
     ladder = climb(data_dir, {"aot_eager": 0.25, "inductor-max-autotune-no-cudagraphs": 0.15})
     (said,) = map(str, findings(ladder))
     assert said.startswith(
-        "The first rung that surely loses time is aot_eager (AOTAutograd): its step takes 50.1 ms "
-        "more than that of eager, which is 1.25x (1.25 to 1.25) as fast."
+        "First stage that is slower: aot_eager (AOTAutograd). A step takes 50.1 ms more than with "
+        "eager, which is 1.25x (1.25 to 1.25) as fast."
     )
-    assert said.endswith("inductor makes up for it.")
+    assert said.endswith("inductor makes up for this.")
     assert ladder.is_alarming, "nothing makes up for what the highest rung loses"
 
 
@@ -126,8 +126,8 @@ def test_the_rung_that_loses_most_is_named_beside_the_first_one(data_dir: DataDi
     ladder = climb(data_dir, {"eager": 0.21, "aot_eager": 0.3})
     assert not ladder.is_alarming, "inductor makes up for both"
     first, most = map(str, findings(ladder))
-    assert first.startswith("The first rung that surely loses time is eager (Dynamo)")
-    assert most.startswith("The rung that loses most is aot_eager (AOTAutograd)")
+    assert first.startswith("First stage that is slower: eager (Dynamo)")
+    assert most.startswith("Stage that costs most: aot_eager (AOTAutograd)")
 
 
 def test_a_loss_within_the_noise_is_not_called_one(data_dir: DataDir):
@@ -135,7 +135,7 @@ def test_a_loss_within_the_noise_is_not_called_one(data_dir: DataDir):
     ladder = climb(data_dir, {"aot_eager": 0.202})
     assert ladder.first("loses") is None
     (said,) = map(str, findings(ladder))
-    assert said == "No rung fails, computes wrongly or surely loses time."
+    assert said == "No stage fails, computes wrong numbers or is slower."
 
 
 @pytest.mark.parametrize("place", range(1, 6))
@@ -144,7 +144,7 @@ def test_whichever_rung_computes_wrongly_first_is_named(data_dir: DataDir, place
     ladder = climb(data_dir, wrong=tuple(labels[place - 1 :]))
     first = ladder.first("differs")
     assert first is not None and first.result.label == labels[place - 1]
-    assert f"wrong is {first.result.label} ({first.rung.stage})" in ladder_report(ladder)
+    assert f"wrong numbers: {first.result.label} ({first.rung.stage})" in ladder_report(ladder)
 
 
 def test_a_rung_that_fails_is_named_and_the_next_one_is_timed_against_the_one_below(
@@ -186,7 +186,7 @@ def test_a_ladder_of_checks_names_the_first_rung_whose_tensors_are_wrong(data_di
         ladder = find_ladder(store, EXPERIMENT_ID)
     assert ladder is not None
     said = "\n".join(map(str, findings(ladder)))
-    assert "wrong is aot_eager_decomp_partition" in said and "head.weight" in said
+    assert "wrong numbers: aot_eager_decomp_partition" in said and "head.weight" in said
 
 
 def test_the_waterfall_hangs_each_rung_on_the_one_below(data_dir: DataDir):

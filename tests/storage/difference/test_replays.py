@@ -10,8 +10,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.replays import replay
-from breakeven.storage.difference.figures import Figure
-from breakeven.storage.difference.replays import Replay, load_replay, replays_of
+from breakeven.storage.difference.replays import Replay, ReplayedNumber, load_replay, replays_of
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.replay import elsewhere, exit_status, replay_report, summary
@@ -54,7 +53,7 @@ def replayed(data_dir: DataDir, **changed: Any) -> Replay:
         return load_replay(store, IDS[1])
 
 
-def figure(found: Replay, name: str) -> Figure:
+def figure(found: Replay, name: str) -> ReplayedNumber:
     return next(one for one in found.figures if one.name == name)
 
 

@@ -12,8 +12,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.as_json import explanation_json
-from breakeven.storage.terminal.explain import explain_report
-from breakeven.storage.terminal.finding_words import profile_words
+from breakeven.storage.terminal.finding_words import explain_report, profile_words
 from breakeven.views.charts.profile import breakdown
 from breakeven.views.comparison import why
 from breakeven.views.report.content import content

@@ -101,7 +101,7 @@ def test_an_equal_training_holds() -> None:
     parity = judged(losses())
     assert parity.verdict == "holds"
     assert parity.max_ratio_to_interval == pytest.approx(0)
-    assert parity_text(parity) == "holds (losses to step 19)"
+    assert parity_text(parity) == "matches (checked to step 19)"
 
 
 @pytest.mark.parametrize("offset", [0.5, -0.5])

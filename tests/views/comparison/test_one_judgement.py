@@ -21,8 +21,6 @@ from breakeven.storage.terminal.report import report
 from breakeven.views.charts import break_even
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.comparison import answers, leaderboard
-from breakeven.views.report.content import content
-from breakeven.views.report.slides import slides
 from breakeven.views.sides import tables
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -67,7 +65,6 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         sides = load_sides(store, [EXPERIMENT_ID, SECOND])
         cell = next(cell for cell in matrix(backend_rows(store), "model", "break_even_steps").cells)
         times = queries.cumulative_times(store, EXPERIMENT_ID)
-        told = content(store, EXPERIMENT_ID)
         row = catalog(store).iloc[0]
         surfaces = {
             "terminal": line(report(comparison), "inductor "),
@@ -75,7 +72,6 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
             "difference": line(difference_report(sides).partition("Break-even")[2], "inductor"),
             "Compare": leaderboard.html(comparison.results).rpartition("<tr>")[2],
             "Side by side": tables.numbers_html(sides).rpartition("<tr>")[2],
-            "slides": next(str(one.sentences) for one in slides(told) if one.chart == "break-even"),
         }
         speeds = tables.speedup_html(sides, differences(sides))
         said_on_sides = difference_report(sides)

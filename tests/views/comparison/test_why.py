@@ -44,7 +44,7 @@ def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> Non
     app = opened(experiment=EXPERIMENT_ID, tab="Why")
     said = text(app)
     assert "**inductor**: 80.0 ms a step, 20.0 ms less than the baseline." in said
-    assert "matrix products run in float32, without tensor cores, though bf16 was asked for" in said
+    assert "in float32, without tensor cores, although bf16 was requested" in said
     assert "inductor:math_attention=reduced" in said
     links = [one.proto for one in app.get("page_link")]
     asked = [link.query_string for link in links if link.label == "Measure it"]
