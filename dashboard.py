@@ -7,9 +7,9 @@ import streamlit as st
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.views import former
 from breakeven.views.access.permissions import show_person
+from breakeven.views.parts import wall
 from breakeven.views.shared.resources import show_unopened
 from breakeven.views.upkeep.strip import show_wrong
-from breakeven.views.wall import page as wall
 
 VIEWS = Path(__file__).parent / "views"
 

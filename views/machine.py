@@ -8,13 +8,13 @@ from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
+from breakeven.views.parts import wall
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.queue import show_queue
 from breakeven.views.shared.pace import among_readers, keeping_up
 from breakeven.views.shared.resources import get_store
 from breakeven.views.upkeep import devices, health
-from breakeven.views.upkeep.history import show_history
-from breakeven.views.wall import page as wall
+from breakeven.views.upkeep.health import show_history
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 """How often the queue is read while something runs, and with many readers at least so often."""

@@ -107,7 +107,7 @@ def _others(system: System) -> Replaced:
         (scheduler, "cpu_allowance", lambda: allowance),
         (supervisor, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
         (supervisor, "this_machine", lambda data_dir: MACHINE),
-        (supervisor, "learn_devices", lambda data_dir, wishes, in_vain: None),
+        (supervisor, "learn_devices", lambda data_dir, requests, in_vain: None),
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
         (exits, "print", lambda *words, **options: None),

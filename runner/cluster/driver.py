@@ -31,8 +31,15 @@ from breakeven.runner.folders.queue import Experiment, experiments
 from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, Exit, RunState
-from breakeven.runner.machine.occupancy import wish_of
-from breakeven.runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
+from breakeven.runner.machine.occupancy import resource_request
+from breakeven.runner.machine.placement import (
+    Allocation,
+    Machine,
+    Place,
+    ResourceRequest,
+    has_room,
+    plan_nodes,
+)
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.heartbeat import Heartbeat
@@ -104,7 +111,7 @@ class _Placed:
 
     experiment: Experiment
     job: Job
-    spot: Spot
+    allocation: Allocation
     known: dict[str, dict[str, There]]
     host: str | None = None
     told: set[str] = field(default_factory=set)
@@ -162,7 +169,7 @@ class _Driver:
             mine = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
             if job is not None and not all(run.is_recorded for run in experiment.runs):
                 say(f"{experiment.experiment_id}: taken up again")
-                self._place(experiment, job, Spot(node=job.node or "", place=_everything()))
+                self._place(experiment, job, Allocation(node=job.node or "", place=_everything()))
                 for run in mine:
                     self._answer_for(run)
                 continue
@@ -178,10 +185,10 @@ class _Driver:
         if claim is not None:
             run.write_claim(replace(claim, process=self._me, supervisor=self._me))
 
-    def _place(self, experiment: Experiment, job: Job, spot: Spot) -> None:
+    def _place(self, experiment: Experiment, job: Job, allocation: Allocation) -> None:
         known = {run.run_id: at_home(run) for run in experiment.runs}
         self._placed[experiment.experiment_id] = _Placed(
-            experiment=experiment, job=job, spot=spot, known=known
+            experiment=experiment, job=job, allocation=allocation, known=known
         )
 
     def _begin_what_can(self, nodes: list[Node]) -> None:
@@ -190,18 +197,20 @@ class _Driver:
         if not found:
             return
         machines = {node.name: node.machine for node in nodes if self._fits(node)}
-        held = {key: placed.spot for key, placed in self._placed.items()}
-        wishes = [_anywhere(wish_of(one)) for one in found.values()]
-        for wish in wishes:
-            if machines and not any(has_room(wish, one) for one in machines.values()):
-                self._say_once(f"{wish.key}: waits for a machine with {', '.join(wish.devices)}")
-        for key, spot in plan_nodes(wishes, held, machines).items():
+        held = {key: placed.allocation for key, placed in self._placed.items()}
+        requests = [_anywhere(resource_request(one)) for one in found.values()]
+        for request in requests:
+            if machines and not any(has_room(request, one) for one in machines.values()):
+                self._say_once(
+                    f"{request.key}: waits for a machine with {', '.join(request.devices)}"
+                )
+        for key, allocation in plan_nodes(requests, held, machines).items():
             experiment = found[key]
             try:
                 if experiment.spec.nodes > 1:
                     raise RunnerError(OVER_SEVERAL)
                 files = files_of(experiment)
-                job = self._engine.start(_key(experiment), spot.node, spot.place, files)
+                job = self._engine.start(_key(experiment), allocation.node, allocation.place, files)
             except JobLost as error:  # It is placed again at the next look.
                 say(f"{key}: {error}")
                 continue
@@ -210,8 +219,8 @@ class _Driver:
                     if run.state is RunState.QUEUED:
                         self._exits.write(run, RunState.FAILED, f"not started: {error}", None)
                 continue
-            say(f"{key}: placed on {spot.node[:12]}, {spot.place.devices}")
-            self._place(experiment, job, spot)
+            say(f"{key}: placed on {allocation.node[:12]}, {allocation.place.devices}")
+            self._place(experiment, job, allocation)
 
     def _fits(self, node: Node) -> bool:
         if self._usual is None or node.facts.versions == self._usual:
@@ -275,8 +284,8 @@ class _Driver:
         key = placed.experiment.experiment_id
         if placed.host is None:
             placed.host = delivery.host
-            node = placed.job.node or placed.spot.node
-            placed.spot = Spot(node=node, place=delivery.place)
+            node = placed.job.node or placed.allocation.node
+            placed.allocation = Allocation(node=node, place=delivery.place)
         for run_id, claim in delivery.claims.items():
             self._claim(runs[run_id], claim, delivery.host)
         for part in delivery.parts:
@@ -343,10 +352,10 @@ def _is_mine(run: RunDir) -> bool:
     return False
 
 
-def _anywhere(wish: Wish) -> Wish:
+def _anywhere(request: ResourceRequest) -> ResourceRequest:
     """On a cluster the number of a GPU says nothing: any will do."""
-    return replace(wish, devices=tuple(name.partition(":")[0] if name.startswith("cuda") else name
-                                       for name in wish.devices))  # fmt: skip
+    names = ("cuda" if name.startswith("cuda") else name for name in request.devices)
+    return replace(request, devices=tuple(names))
 
 
 def _everything() -> Place:

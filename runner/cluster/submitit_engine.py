@@ -33,7 +33,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment
 from breakeven.runner.folders.states import Claim
 from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.specs.place import parse_cpus
 from breakeven.runner.supervision.exits import ExitRecords
@@ -69,7 +69,7 @@ def work(
     experiment = find_experiment(job.data_dir, experiment_id)
     spec, cpus = experiment.spec, cpu_allowance().cpus
     devices = tuple(f"cuda:{place}" if name.startswith("cuda") else name
-                    for place, name in enumerate(wish_of(experiment).devices))  # fmt: skip
+                    for place, name in enumerate(resource_request(experiment).devices))  # fmt: skip
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
     command = (sys.executable, *worker)

@@ -13,7 +13,7 @@ from breakeven.runner.folders.queue_order import read_order, waiting
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.supervision.exits import ExitRecords
-from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, feel, seconds_busy
+from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, read_heartbeat, seconds_busy
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.texts import duration, printable
 
@@ -29,25 +29,25 @@ def check_processes(data_dir: DataDir) -> Iterator[Finding]:
 
 def check_supervisor(data_dir: DataDir) -> Finding:
     """Whether somebody works off what waits, and moves on."""
-    subject, pulse = "Supervisor", feel(data_dir)
-    pids = " ".join(map(str, pulse.pids)) or "PID"
+    subject, heartbeat = "Supervisor", read_heartbeat(data_dir)
+    pids = " ".join(map(str, heartbeat.pids)) or "PID"
     kill = f"`kill -9 {pids}`, then `breakeven supervise`: checkpoints go on"
-    silent = duration(pulse.seconds_since_beat or 0.0)
-    if pulse.is_stopped:
+    silent = duration(heartbeat.seconds_since_beat or 0.0)
+    if heartbeat.is_stopped:
         evidence = f"process {pids} was stopped and gave no sign for {silent}"
         return wrong(subject, evidence, f"`kill -CONT {pids}` lets it go on")
-    if pulse.is_still:
+    if heartbeat.is_still:
         return wrong(subject, f"process {pids} holds the lock and gave no sign for {silent}", kill)
-    if pulse.stuck:
-        name, since = min(pulse.stuck.items(), key=lambda one: one[1])
-        others = f", nor after {len(pulse.stuck) - 1} more" if len(pulse.stuck) > 1 else ""
+    if heartbeat.stuck:
+        name, since = min(heartbeat.stuck.items(), key=lambda one: one[1])
+        others = f", nor after {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
         evidence = (f"nobody has looked after {printable(name)} for "
                     f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
                     "does not move on")  # fmt: skip
         return wrong(subject, evidence, kill)
     queued = _startable(data_dir)
     counted = f"{len(queued)} experiment{'' if len(queued) == 1 else 's'} waiting"
-    if pulse.is_alive:
+    if heartbeat.is_alive:
         return ok(subject, f"at work; {counted}")
     if queued:
         evidence = f"{counted}, and nobody works them off: {_some(queued)}"

@@ -13,9 +13,9 @@ import errno
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -24,9 +24,6 @@ from breakeven.runner.texts import printable
 
 MAX_DEPTH = 60
 """Folders below which nothing is looked at."""
-REACH = 10
-"""Levels below which folders are brought up to be removed: names of 255 bytes make no longer a path
-than the system takes."""
 
 
 def walk(top: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -47,21 +44,9 @@ def remove_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except RecursionError:
-        _bring_up(folder)
-        shutil.rmtree(folder)
-
-
-def _bring_up(folder: Path) -> None:
-    """Moves what lies deep to the top, and what lies deep in that, until nothing does."""
-    taken = {entry.name for entry in folder.iterdir()}
-    names = (name for number in count() if (name := f"deep-{number}") not in taken)
-    tops = [folder]
-    while tops:
-        deep = [Path(parent, name) for top in tops for parent, folders, _files in walk(top, REACH)
-                if levels_below(top, parent) == REACH for name in folders]  # fmt: skip
-        tops = [folder / next(names) for _ in deep]
-        for one, place in zip(deep, tops, strict=True):
-            os.rename(one, place)
+        done = subprocess.run(["rm", "-rf", "--", folder], capture_output=True, text=True)
+        if done.returncode:
+            raise OSError(errno.EIO, done.stderr.strip(), str(folder)) from None
 
 
 MAX_DOCUMENT_BYTES = 4_000_000

@@ -17,7 +17,7 @@ from breakeven.runner.machine.capabilities import (
     shows_gpu,
 )
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
-from breakeven.runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
+from breakeven.runner.machine.placement import CPU, Machine, Place, ResourceRequest, StartPlan, plan
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
@@ -29,7 +29,7 @@ def this_machine(data_dir: DataDir) -> Machine:
 
 
 def learn_devices(
-    data_dir: DataDir, wishes: Iterable[Wish], in_vain: Sight | None = None
+    data_dir: DataDir, requests: Iterable[ResourceRequest], in_vain: Sight | None = None
 ) -> Sight | None:
     """Asks torch (seconds) which devices this machine has, if that is not known of the machine as
     it is now, and one is wished for or there is a GPU: of devices that nobody knows each has all
@@ -42,18 +42,20 @@ def learn_devices(
     sight = seen()
     if sight == in_vain or knows_devices(data_dir):
         return in_vain
-    if not shows_gpu(sight) and all(name == CPU for wish in wishes for name in wish.devices):
+    if not shows_gpu(sight) and all(
+        name == CPU for request in requests for name in request.devices
+    ):
         return in_vain
     with suppress(ProbeFailed):  # What runs then tells the reason.
         probe(data_dir)
     return None if knows_devices(data_dir) else sight
 
 
-def wish_of(experiment: Experiment) -> Wish:
+def resource_request(experiment: Experiment) -> ResourceRequest:
     """What an experiment asks for."""
     spec = experiment.spec
     waiting = next((run for run in experiment.runs if not run.is_recorded), experiment.runs[0])
-    return Wish(
+    return ResourceRequest(
         key=experiment.experiment_id,
         devices=devices_in_use(waiting, spec),
         cpus=None if spec.cpus is None else parse_cpus(spec.cpus),
@@ -91,13 +93,15 @@ def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -
     """What an experiment of the queue waits for; `others`: what holds, or was there before for,
     what it needs; `devices_known` as `knows_devices` says."""
     words = f"waits for {others}"
-    if devices_known or all(name == CPU for name in wish_of(experiment).devices):
+    if devices_known or all(name == CPU for name in resource_request(experiment).devices):
         return words
     return f"{words}; torch is asked which devices there are once nothing is measured"
 
 
-def outlook(data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]) -> Plan:
+def outlook(
+    data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]
+) -> StartPlan:
     """What of the queue can begin, and what the others wait for; for whoever looks at it."""
     at_work = held_by(running)
-    wishes = [wish_of(one) for one in queue if one.experiment_id not in at_work]
-    return plan(wishes, at_work, this_machine(data_dir))
+    requests = [resource_request(one) for one in queue if one.experiment_id not in at_work]
+    return plan(requests, at_work, this_machine(data_dir))

@@ -37,7 +37,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class ResourceRequest:
     """What an experiment needs in order to begin."""
 
     key: str
@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StartPlan:
     """What may begin, and why the others may not."""
 
     begins: Mapping[str, Place]
@@ -71,52 +71,63 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
+class Allocation:
     """A place on one of several machines."""
 
     node: str
     place: Place
 
 
-def plan(queue: Sequence[Wish], held: Mapping[str, Place], machine: Machine) -> Plan:
+def plan(
+    queue: Sequence[ResourceRequest], held: Mapping[str, Place], machine: Machine
+) -> StartPlan:
     """`queue`: what waits, first to last; `held`: what runs, by its id."""
     begins: dict[str, Place] = {}
     waits: dict[str, tuple[str, ...]] = {}
     in_the_way = {key: _held(place, machine) for key, place in held.items()}
-    for wish in queue:
+    for request in queue:
         taken = frozenset[str]().union(*in_the_way.values())
-        alone = not (wish.exclusive and in_the_way)
-        place = next((one for one in _possible(wish, machine)
+        alone = not (request.exclusive and in_the_way)
+        place = next((one for one in _possible(request, machine)
                       if alone and not _held(one, machine) & taken), None)  # fmt: skip
         if place is not None:
-            begins[wish.key] = place
-            in_the_way[wish.key] = _held(place, machine)
+            begins[request.key] = place
+            in_the_way[request.key] = _held(place, machine)
         else:
-            needs = _could_use(wish, machine)
-            waits[wish.key] = tuple(key for key, them in in_the_way.items()
-                                    if them & needs or wish.exclusive)  # fmt: skip
-            in_the_way[wish.key] = needs
-    return Plan(begins=begins, waits=waits)
+            needs = _could_use(request, machine)
+            waits[request.key] = tuple(key for key, them in in_the_way.items()
+                                    if them & needs or request.exclusive)  # fmt: skip
+            in_the_way[request.key] = needs
+    return StartPlan(begins=begins, waits=waits)
 
 
 def plan_nodes(
-    queue: Sequence[Wish], held: Mapping[str, Spot], machines: Mapping[str, Machine]
-) -> dict[str, Spot]:
+    queue: Sequence[ResourceRequest],
+    held: Mapping[str, Allocation],
+    machines: Mapping[str, Machine],
+) -> dict[str, Allocation]:
     """What may begin where, on several machines: each experiment on one of them, the one with the
     fewest others that has room. What waits keeps free, on each, all that it could begin on."""
-    begins: dict[str, Spot] = {}
-    before: list[Wish] = []
-    for wish in queue:
+    begins: dict[str, Allocation] = {}
+    before: list[ResourceRequest] = []
+    for request in queue:
         at_work = {**held, **begins}
-        load = {node: sum(spot.node == node for spot in at_work.values()) for node in machines}
+        load = {
+            node: sum(allocation.node == node for allocation in at_work.values())
+            for node in machines
+        }
         for node in sorted(machines, key=lambda name: load[name]):
-            here = {key: spot.place for key, spot in at_work.items() if spot.node == node}
-            place = plan([*before, wish], here, machines[node]).begins.get(wish.key)
+            here = {
+                key: allocation.place
+                for key, allocation in at_work.items()
+                if allocation.node == node
+            }
+            place = plan([*before, request], here, machines[node]).begins.get(request.key)
             if place is not None:
-                begins[wish.key] = Spot(node=node, place=place)
+                begins[request.key] = Allocation(node=node, place=place)
                 break
         else:
-            before.append(wish)
+            before.append(request)
     return begins
 
 
@@ -141,9 +152,9 @@ def split(
     return [replace(place, cpus=frozenset[int]().union(*part)) for part in parts]
 
 
-def has_room(wish: Wish, machine: Machine) -> bool:
+def has_room(request: ResourceRequest, machine: Machine) -> bool:
     """Whether there are devices here that the experiment could run on if nothing else did."""
-    return any(True for _ in _possible(wish, machine))
+    return any(True for _ in _possible(request, machine))
 
 
 def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
@@ -152,11 +163,11 @@ def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
     return _cpu_names(machine.cpus) <= taken
 
 
-def _possible(wish: Wish, machine: Machine) -> Iterator[Place]:
+def _possible(request: ResourceRequest, machine: Machine) -> Iterator[Place]:
     """Every place that the experiment could have on an empty machine."""
-    for devices in _choices(wish.devices, machine):
-        cpus = _cpus_of(devices, machine) if wish.cpus is None else wish.cpus
-        yield Place(devices=devices, cpus=cpus, exclusive=wish.exclusive)
+    for devices in _choices(request.devices, machine):
+        cpus = _cpus_of(devices, machine) if request.cpus is None else request.cpus
+        yield Place(devices=devices, cpus=cpus, exclusive=request.exclusive)
 
 
 def _choices(asked: Sequence[str], machine: Machine) -> Iterator[tuple[str, ...]]:
@@ -205,15 +216,15 @@ def _held(place: Place, machine: Machine) -> frozenset[str]:
     return devices | _cpu_names(place.cpus)
 
 
-def _could_use(wish: Wish, machine: Machine) -> frozenset[str]:
+def _could_use(request: ResourceRequest, machine: Machine) -> frozenset[str]:
     """All that any of its places would hold."""
-    named = frozenset(name for name in wish.devices if not _is_any(name) and not _is_cpu(name))
-    kinds = {name for name in wish.devices if _is_any(name)}
+    named = frozenset(name for name in request.devices if not _is_any(name) and not _is_cpu(name))
+    kinds = {name for name in request.devices if _is_any(name)}
     devices = named.union(*(_of_kind(kind, machine) for kind in kinds))
-    cpus = wish.cpus
+    cpus = request.cpus
     if cpus is None:
-        cpus = _cpus_of([*devices, *filter(_is_cpu, wish.devices)], machine)
-    return _held(Place(devices=tuple(devices), cpus=cpus, exclusive=wish.exclusive), machine)
+        cpus = _cpus_of([*devices, *filter(_is_cpu, request.devices)], machine)
+    return _held(Place(devices=tuple(devices), cpus=cpus, exclusive=request.exclusive), machine)
 
 
 DEVICES_VARIABLE = "BREAKEVEN_DEVICES"

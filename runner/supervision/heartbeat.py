@@ -74,7 +74,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulse:
+class HeartbeatReading:
     """What the others see."""
 
     is_alive: bool
@@ -99,18 +99,18 @@ class Pulse:
         return self.is_still and any(state_of(pid) in ("T", "t") for pid in self.pids)
 
 
-def feel(data_dir: DataDir) -> Pulse:
-    """The supervisor's pulse; costs the same however much there is in the data folder."""
+def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
+    """Whether the supervisor moves on; costs the same however much there is in the data folder."""
     try:
         alive = is_locked(data_dir.supervisor_lock)
         silent = time.time() - data_dir.supervisor_lock.stat().st_mtime
     except OSError:
-        return Pulse(is_alive=False, seconds_since_beat=None)
-    pulse = Pulse(is_alive=alive, seconds_since_beat=silent,
+        return HeartbeatReading(is_alive=False, seconds_since_beat=None)
+    heartbeat = HeartbeatReading(is_alive=alive, seconds_since_beat=silent,
                   stuck=_read_stuck(data_dir) if alive else {})  # fmt: skip
-    if not pulse.is_still and not pulse.stuck:
-        return pulse
-    return replace(pulse, pids=tuple(holders(data_dir.supervisor_lock)))
+    if not heartbeat.is_still and not heartbeat.stuck:
+        return heartbeat
+    return replace(heartbeat, pids=tuple(holders(data_dir.supervisor_lock)))
 
 
 def _read_stuck(data_dir: DataDir) -> dict[str, float]:

@@ -24,7 +24,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.capabilities import Sight
 from breakeven.runner.machine.cpus import cores
-from breakeven.runner.machine.occupancy import learn_devices, this_machine, wish_of
+from breakeven.runner.machine.occupancy import learn_devices, resource_request, this_machine
 from breakeven.runner.machine.placement import Machine, Place, is_full, keep_to, plan, split
 from breakeven.runner.notifications import Notifier
 from breakeven.runner.supervision.exits import ExitRecords
@@ -103,7 +103,7 @@ def supervise(
         return False
     open_log(data_dir.logs, "supervisor")
     log.info("supervisor begins")
-    work = _Work(data_dir, command, exclusive)
+    work = _QueueWorker(data_dir, command, exclusive)
     while True:
         with lock:
             work.heartbeat.beat()
@@ -129,7 +129,7 @@ class _AtWork:
     attempt, which comes next."""
 
 
-class _Work:
+class _QueueWorker:
     """Works off the queue, and remembers what cannot be."""
 
     def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
@@ -182,11 +182,11 @@ class _Work:
         found = {one.experiment_id: one for one in self.waiting()}
         if not found:
             return
-        wishes = [wish_of(one) for one in found.values()]
+        requests = [resource_request(one) for one in found.values()]
         if not held:  # Torch takes seconds of CPU and opens devices: not beside a measurement.
-            self._asked_in_vain = learn_devices(self._data_dir, wishes, self._asked_in_vain)
+            self._asked_in_vain = learn_devices(self._data_dir, requests, self._asked_in_vain)
         self._machine = this_machine(self._data_dir)
-        begins = plan(wishes, held, self._machine).begins
+        begins = plan(requests, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:
             self._begin(found[key], begins[key])
 

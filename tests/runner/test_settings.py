@@ -15,7 +15,7 @@ from breakeven.runner.settings import (
     Serving,
     Settings,
     Team,
-    TeamStore,
+    TeamStoreSettings,
     read_settings,
 )  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
     assert settings.team.operators == Members(members=("ada@example.org",), groups=("ml-ops",))
-    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStore)):
+    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStoreSettings)):
         assert list(shown[name]) == [one.name for one in fields(section)]
     assert list(shown) == [one.name for one in fields(Settings)]
 

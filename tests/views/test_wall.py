@@ -9,8 +9,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.storage.compiling.expected_phases import PhaseTimes
 from breakeven.views.parts import compiling
-from breakeven.views.wall.page import html
-from breakeven.views.wall.tiles import Going, Last, Tile
+from breakeven.views.parts.wall import Going, Last, Tile, html
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.machine import WITH_GPU, keep
 from tests.helpers.pages import compare_all, opened
@@ -62,7 +61,7 @@ def test_the_wall_has_every_device_of_the_machine_and_no_controls(folder: DataDi
         run = Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa")
         run.claim(ProcessIdentity.of(os.getpid())).start()
         run.blocks([0.1] * 4, falling_losses(80))
-    app = opened("experiment", wall="1")
+    app = opened("machine", wall="1")
     (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
     assert wall.count("<section") == 2
     cpu, gpu = wall.split("</section>")[:2]
@@ -82,7 +81,7 @@ def test_experiments_that_share_the_cpus_have_a_tile_each(folder: DataDir):
             run = Recording(folder.runs, label, spec, key)
             if name != "Waiting":
                 run.claim(ProcessIdentity.of(os.getpid())).start()
-    app = opened("experiment", wall="1")
+    app = opened("machine", wall="1")
     (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
     first, second, gpu = wall.split("</section>")[:3]
     assert "One" in first and "1 more in the queue" in first

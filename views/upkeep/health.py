@@ -1,19 +1,23 @@
-"""The health of machine, installation and data folder, and the logs."""
+"""The health of machine, installation and data folder, the logs, and who did what."""
 
 import json
 import subprocess
 import sys
 from typing import Any, Literal
 
+import pandas as pd
 import streamlit as st
 
 from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders import audit
 from breakeven.runner.logs import read_log
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 from breakeven.views.access import permissions
+from breakeven.views.parts import downloads
 from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import data_dir
 from breakeven.views.upkeep.strip import show_findings
 
@@ -84,3 +88,33 @@ def _is_asked(entry: dict[str, Any], least: str) -> bool:
     levels = ("debug", *LEVELS, "critical")
     level = entry.get("level")
     return level in levels and levels.index(str(level)) >= levels.index(least)
+
+
+MAX_SHOWN = 500
+TITLES: dict[str, Markdown] = {
+    "time": "When", "who": "Who", "from": "From", "via": "By", "action": "Did",
+    "about": "To what", "details": "Details",
+}  # fmt: skip
+
+
+def show_history() -> None:
+    """For operators: it names people."""
+    entries = audit.entries(data_dir())
+    if not entries:
+        st.caption("Nobody did anything yet.")
+        return
+    word = st.text_input("Of whom, what, or about what", key="history.word", width=300)
+    frame = pd.DataFrame([audit.flat(entry) for entry in entries])
+    if word:
+        lines = frame.astype(str).agg(" ".join, axis=1).str.lower()
+        frame = frame[lines.str.contains(word.lower(), regex=False)]
+    shown = frame.head(MAX_SHOWN)
+    many = words.plural(len(frame), "action")
+    more = f", the latest {MAX_SHOWN} of them here" if len(frame) > MAX_SHOWN else ""
+    st.caption(f"{many}, the latest first{more}; on a terminal: `breakeven audit`")
+    with st.container(horizontal=True):
+        downloads.table_downloads(frame, "audit")
+    st.dataframe(
+        shown.drop(columns="subject").map(lambda text: printable(text, 400)).rename(columns=TITLES),
+        hide_index=True, height=min(480, 38 + 35 * len(shown)),
+    )  # fmt: skip

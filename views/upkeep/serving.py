@@ -51,7 +51,7 @@ async def healthz(request: Request) -> Response:
         "problems": [problem.replace(where, "the data folder") for problem in state.problems],
         "runs": state.runs,
         "experiments_waiting": state.waiting,
-        "supervisor_alive": state.pulse.is_alive,
+        "supervisor_alive": state.heartbeat.is_alive,
         "ingest_age_seconds": state.ingest_age,
         "disk_free_bytes": state.disk_free,
     }
@@ -86,7 +86,7 @@ def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
 
 
 def _of_data_folder(state: State) -> list[str]:
-    pulse = state.pulse
+    heartbeat = state.heartbeat
     return [
         _family("runs", "gauge", "Runs of the data folder by state.",
                 [({"state": str(name)}, state.runs.get(name, 0)) for name in RunState]),
@@ -96,12 +96,12 @@ def _of_data_folder(state: State) -> list[str]:
                 [({}, state.oldest_waiting_seconds)], "seconds"),
         _family("queue_paused", "gauge", "1 while nothing new begins.", [({}, state.is_paused)]),
         _family("supervisor_alive", "gauge", "1 while a supervisor holds the data folder.",
-                [({}, pulse.is_alive)]),
+                [({}, heartbeat.is_alive)]),
         _family("supervisor_silence_seconds", "gauge", "Since the supervisor's last sign of life.",
-                [({}, pulse.seconds_since_beat if pulse.is_alive else None)], "seconds"),
+                [({}, heartbeat.seconds_since_beat if heartbeat.is_alive else None)], "seconds"),
         _family("supervisor_stuck_experiments", "gauge",
                 "Experiments at work that its threads have stopped to look after.",
-                [({}, len(pulse.stuck) if pulse.is_alive else None)]),
+                [({}, len(heartbeat.stuck) if heartbeat.is_alive else None)]),
         _family("ingest_age_seconds", "gauge", "Since pages had all that the run folders hold.",
                 [({}, state.ingest_age)], "seconds"),
         _family("ingest_seconds", "gauge", "How long the index has been at what it takes in.",

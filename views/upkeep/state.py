@@ -19,7 +19,12 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import MIN_FREE_BYTES
 from breakeven.runner.folders.queue_order import read_order
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.supervision.heartbeat import STUCK_SECONDS, Pulse, feel, seconds_busy
+from breakeven.runner.supervision.heartbeat import (
+    STUCK_SECONDS,
+    HeartbeatReading,
+    read_heartbeat,
+    seconds_busy,
+)
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
@@ -43,7 +48,7 @@ class State:
     """Experiments of which a run waits to be started, without those that are held."""
     oldest_waiting_seconds: float | None
     is_paused: bool
-    pulse: Pulse
+    heartbeat: HeartbeatReading
     ingest_age: float | None
     ingest_seconds: float
     """How long the index has been at what it takes in; 0 while it rests."""
@@ -89,8 +94,8 @@ def look() -> State:
         for run in ([] if store is None else store.open_runs)
         if run.state == RunState.QUEUED
     } - set(order.held)
-    pulse = feel(folder)
-    problems += _of_supervisor(pulse, len(queued), order.paused)
+    heartbeat = read_heartbeat(folder)
+    problems += _of_supervisor(heartbeat, len(queued), order.paused)
     ingesting = seconds_busy(folder.database_lock)
     age = None if store is None else store.age
     problems += _of_index(ingesting, age)
@@ -101,7 +106,7 @@ def look() -> State:
         waiting=len(queued),
         oldest_waiting_seconds=_oldest(folder, queued),
         is_paused=order.paused,
-        pulse=pulse,
+        heartbeat=heartbeat,
         ingest_age=age,
         ingest_seconds=ingesting,
         unreadable=0 if store is None else store.num_unreadable,
@@ -111,22 +116,22 @@ def look() -> State:
     )
 
 
-def _of_supervisor(pulse: Pulse, num_waiting: int, is_paused: bool) -> Iterator[str]:
-    is_missing = bool(num_waiting) and not is_paused and not pulse.is_alive
+def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: bool) -> Iterator[str]:
+    is_missing = bool(num_waiting) and not is_paused and not heartbeat.is_alive
     missing = supervisor_missing.seconds(is_missing)
     if missing > STARTING_SECONDS:
         yield (
             f"{num_waiting} experiments wait, and no supervisor has been at work for "
             f"{duration(missing)}: `breakeven supervise` works them off"
         )
-    if pulse.is_still:
-        silent = duration(pulse.seconds_since_beat or 0.0)
+    if heartbeat.is_still:
+        silent = duration(heartbeat.seconds_since_beat or 0.0)
         yield f"the supervisor gave no sign for {silent}; `breakeven doctor`"
-    if pulse.stuck:
-        longest = duration(max(0.0, time.time() - min(pulse.stuck.values())))
+    if heartbeat.stuck:
+        longest = duration(max(0.0, time.time() - min(heartbeat.stuck.values())))
         yield (
-            f"nobody has looked after {len(pulse.stuck)} of the experiments at work for {longest}: "
-            "a thread hangs; `breakeven doctor`"
+            f"nobody has looked after {len(heartbeat.stuck)} of the experiments at work for "
+            f"{longest}: a thread hangs; `breakeven doctor`"
         )
 
 

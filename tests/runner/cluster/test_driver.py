@@ -20,7 +20,7 @@ from breakeven.runner.folders.queue import cancel, experiments, find_experiment,
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.experiment import CheckpointSpec, TrainingSpec
-from breakeven.runner.supervision.heartbeat import feel
+from breakeven.runner.supervision.heartbeat import read_heartbeat
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
@@ -134,7 +134,7 @@ def test_a_driver_that_works_is_not_told_to_hang(data_dir: DataDir) -> None:
     os.utime(data_dir.supervisor_lock, (0, 0))
     submit(data_dir, experiment("slow", steps=20))
     wait = driving(data_dir, LocalEngine("one"))
-    wait_until(lambda: feel(data_dir).is_alive and not feel(data_dir).is_still)
+    wait_until(lambda: read_heartbeat(data_dir).is_alive and not read_heartbeat(data_dir).is_still)
     wait()
 
 

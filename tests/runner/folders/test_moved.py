@@ -10,7 +10,7 @@ from breakeven.runner.folders.moved import devices_in_use, moved_spec, spec_in_u
 from breakeven.runner.folders.queue import find_experiment, resume, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, RunState
-from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
 
 
@@ -53,7 +53,7 @@ def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(
     found = find_experiment(data_dir, experiment_id)
     assert found.spec == asked and run.read_spec().experiment == asked
     assert spec_in_use(run).experiment == one
-    assert wish_of(found).devices == ("cpu",)
+    assert resource_request(found).devices == ("cpu",)
     stop(run)
     resume(find_experiment(data_dir, experiment_id))
     assert spec_in_use(run).experiment == one, "and goes on there when it is resumed once more"
@@ -91,6 +91,6 @@ def test_devices_that_cannot_be_read_are_told_by_the_run_and_stop_no_plan(
     experiment_id, run = stopped(data_dir, spec())
     run.reopen()
     run.devices_file.write_text(text)
-    assert wish_of(find_experiment(data_dir, experiment_id)).devices == ("cpu", "cpu")
+    assert resource_request(find_experiment(data_dir, experiment_id)).devices == ("cpu", "cpu")
     with pytest.raises(InvalidRunFolder, match=r"devices\.json"):
         spec_in_use(run)

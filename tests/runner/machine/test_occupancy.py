@@ -8,12 +8,15 @@ from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.machine import capabilities, occupancy
 from breakeven.runner.machine.capabilities import Sight, read_capabilities
 from breakeven.runner.machine.occupancy import learn_devices, waiting_words
-from breakeven.runner.machine.placement import Wish
+from breakeven.runner.machine.placement import ResourceRequest
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
 ONE_GPU: Sight = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)
-FOR_CPU, FOR_GPU = Wish(key="1", devices=("cpu",)), Wish(key="2", devices=("cuda:0",))
+FOR_CPU, FOR_GPU = (
+    ResourceRequest(key="1", devices=("cpu",)),
+    ResourceRequest(key="2", devices=("cuda:0",)),
+)
 
 
 class Torch:

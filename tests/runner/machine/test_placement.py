@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from breakeven.runner.machine.placement import (
     Machine,
     Place,
-    Wish,
+    ResourceRequest,
     has_room,
     is_full,
     plan,
@@ -24,9 +24,11 @@ TWO_GPUS = Machine(
 )
 
 
-def wish(key: str, *devices: str, cpus: set[int] | None = None, exclusive: bool = False) -> Wish:
+def request(
+    key: str, *devices: str, cpus: set[int] | None = None, exclusive: bool = False
+) -> ResourceRequest:
     named = None if cpus is None else frozenset(cpus)
-    return Wish(key=key, devices=devices or ("cpu",), cpus=named, exclusive=exclusive)
+    return ResourceRequest(key=key, devices=devices or ("cpu",), cpus=named, exclusive=exclusive)
 
 
 def places(begins: Mapping[str, Place]) -> dict[str, str]:
@@ -34,42 +36,44 @@ def places(begins: Mapping[str, Place]) -> dict[str, str]:
 
 
 def test_on_the_cpu_one_follows_the_other_unless_they_name_cpus_apart() -> None:
-    found = plan([wish("a"), wish("b")], {}, LAPTOP)
+    found = plan([request("a"), request("b")], {}, LAPTOP)
     assert (places(found.begins), found.waits) == ({"a": "cpu"}, {"b": ("a",)})
     assert is_full(found.begins, LAPTOP)
-    apart = plan([wish("a", cpus={0, 1}), wish("b", cpus={2})], {}, LAPTOP)
+    apart = plan([request("a", cpus={0, 1}), request("b", cpus={2})], {}, LAPTOP)
     assert list(apart.begins) == ["a", "b"] and not is_full(apart.begins, LAPTOP)
-    overlap = plan([wish("a", cpus={0, 1}), wish("b", cpus={1, 2})], {}, LAPTOP)
+    overlap = plan([request("a", cpus={0, 1}), request("b", cpus={1, 2})], {}, LAPTOP)
     assert overlap.waits == {"b": ("a",)}
 
 
 def test_experiments_on_two_devices_begin_together_each_with_its_own_cpus() -> None:
-    found = plan([wish("a", "cuda:1"), wish("b", "cuda:0")], {}, TWO_GPUS).begins
+    found = plan([request("a", "cuda:1"), request("b", "cuda:0")], {}, TWO_GPUS).begins
     assert {key: place.cpus for key, place in found.items()} == {
         "a": frozenset(range(4, 8)), "b": frozenset(range(4)),
     }  # fmt: skip
 
 
 def test_any_device_is_the_first_that_is_free() -> None:
-    found = plan([wish("a", "cuda"), wish("b", "cuda"), wish("c", "cuda")], {}, TWO_GPUS)
+    found = plan([request("a", "cuda"), request("b", "cuda"), request("c", "cuda")], {}, TWO_GPUS)
     assert places(found.begins) == {"a": "cuda:0", "b": "cuda:1"}
     assert found.waits == {"c": ("a", "b")}
-    both = plan([wish("a", "cuda:0"), wish("b", "cuda", "cuda"), wish("c", "cuda")], {}, TWO_GPUS)
+    both = plan(
+        [request("a", "cuda:0"), request("b", "cuda", "cuda"), request("c", "cuda")], {}, TWO_GPUS
+    )
     assert places(both.begins) == {"a": "cuda:0"}
     assert both.waits["c"] == ("a", "b"), "cuda:1 is kept free for what was there before"
-    assert places(plan([wish("b", "cuda:1", "cuda")], {}, TWO_GPUS).begins) == {
+    assert places(plan([request("b", "cuda:1", "cuda")], {}, TWO_GPUS).begins) == {
         "b": "cuda:1,cuda:0"
     }
 
 
 def test_a_later_one_fills_a_gap_that_no_earlier_one_could_use() -> None:
-    queue = [wish("a", "cuda:0"), wish("b", "cuda:0"), wish("c", "cuda:1")]
+    queue = [request("a", "cuda:0"), request("b", "cuda:0"), request("c", "cuda:1")]
     found = plan(queue, {}, TWO_GPUS)
     assert (list(found.begins), found.waits) == (["a", "c"], {"b": ("a",)})
 
 
 def test_what_must_be_alone_waits_until_nothing_runs_and_keeps_the_machine_free() -> None:
-    queue = [wish("a", "cuda:0"), wish("b", "cuda:1", exclusive=True), wish("c", "cuda:1")]
+    queue = [request("a", "cuda:0"), request("b", "cuda:1", exclusive=True), request("c", "cuda:1")]
     found = plan(queue, {}, TWO_GPUS)
     assert (list(found.begins), found.waits) == (["a"], {"b": ("a",), "c": ("b",)})
     alone = plan(queue[1:], {}, TWO_GPUS)
@@ -77,27 +81,27 @@ def test_what_must_be_alone_waits_until_nothing_runs_and_keeps_the_machine_free(
 
 
 def test_a_device_that_nobody_knows_has_the_machine_to_itself() -> None:
-    found = plan([wish("a", "cuda:7"), wish("b", "cuda:0")], {}, TWO_GPUS)
+    found = plan([request("a", "cuda:7"), request("b", "cuda:0")], {}, TWO_GPUS)
     assert (places(found.begins), found.waits) == ({"a": "cuda:7"}, {"b": ("a",)})
-    assert places(plan([wish("a", "cuda")], {}, LAPTOP).begins) == {"a": "cuda:0"}
+    assert places(plan([request("a", "cuda")], {}, LAPTOP).begins) == {"a": "cuda:0"}
 
 
 def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_of_them() -> None:
     no_gpu = Machine(cpus=frozenset(range(4)), is_known=True)
     machines = {"one": TWO_GPUS, "two": TWO_GPUS, "three": no_gpu}
-    assert not has_room(wish("a", "cuda"), no_gpu) and has_room(wish("e"), no_gpu)
-    queue = [wish("a", "cuda"), wish("b", "cuda"), wish("c", "cuda", "cuda"), wish("d", "cuda"),
-             wish("e")]  # fmt: skip
+    assert not has_room(request("a", "cuda"), no_gpu) and has_room(request("e"), no_gpu)
+    queue = [request("a", "cuda"), request("b", "cuda"), request("c", "cuda", "cuda"),
+             request("d", "cuda"), request("e")]  # fmt: skip
     found = plan_nodes(queue[:2], {}, machines)
-    assert {key: spot.node for key, spot in found.items()} == {"a": "one", "b": "two"}
+    assert {key: allocation.node for key, allocation in found.items()} == {"a": "one", "b": "two"}
     both = plan_nodes(queue, {}, machines)
-    assert {key: spot.node for key, spot in both.items()} == {
+    assert {key: allocation.node for key, allocation in both.items()} == {
         "a": "one", "b": "two", "e": "three",
     }, "whoever needs no GPU fills the gap"  # fmt: skip
     del machines["three"]
     assert list(plan_nodes(queue[:3], {}, machines)) == ["a", "b"]
     after = plan_nodes(queue[2:], {"a": found["a"]}, machines)
-    assert {key: spot.node for key, spot in after.items()} == {"c": "two", "d": "one"}
+    assert {key: allocation.node for key, allocation in after.items()} == {"c": "two", "d": "one"}
 
 
 MACHINE = Machine(
@@ -116,7 +120,7 @@ JOBS = st.lists(
 """Devices, CPUs, whether alone (one in ten), and how long it takes."""
 
 
-def worked_off(jobs: Sequence[tuple[Wish, int]]) -> dict[str, int]:
+def worked_off(jobs: Sequence[tuple[ResourceRequest, int]]) -> dict[str, int]:
     """When each of them begins, if all wait from the start."""
     lengths = {one.key: length for one, length in jobs}
     waiting, held, began = [one for one, _ in jobs], dict[str, Place](), dict[str, int]()
@@ -148,7 +152,7 @@ def test_all_begin_none_share_and_none_is_delayed_by_one_that_came_later(
     asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
 ) -> None:
     jobs = [
-        (Wish(key=str(place), devices=devices, cpus=cpus, exclusive=alone), length)
+        (ResourceRequest(key=str(place), devices=devices, cpus=cpus, exclusive=alone), length)
         for place, (devices, cpus, alone, length) in enumerate(asked)
     ]
     began = worked_off(jobs)
@@ -162,12 +166,12 @@ def test_all_begin_none_share_and_none_is_delayed_by_one_that_came_later(
 def test_nothing_waits_without_naming_what_for(
     asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
 ) -> None:
-    wishes = [
-        Wish(key=str(place), devices=devices, cpus=cpus, exclusive=alone)
+    requests = [
+        ResourceRequest(key=str(place), devices=devices, cpus=cpus, exclusive=alone)
         for place, (devices, cpus, alone, _) in enumerate(asked)
     ]
-    found = plan(wishes, {}, MACHINE)
-    assert found.begins.keys() | found.waits.keys() == {one.key for one in wishes}
+    found = plan(requests, {}, MACHINE)
+    assert found.begins.keys() | found.waits.keys() == {one.key for one in requests}
     assert not found.begins.keys() & found.waits.keys()
     assert all(found.waits.values())
 

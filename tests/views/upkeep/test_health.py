@@ -179,16 +179,16 @@ def test_a_supervisor_that_was_stopped_is_told(
     folder: DataDir, holder: Callable[[], "subprocess.Popen[str]"]
 ) -> None:
     process = holder()
-    assert state.look().is_healthy and state.look().pulse.is_alive
+    assert state.look().is_healthy and state.look().heartbeat.is_alive
     long_ago = time.time() - 100
     os.utime(folder.supervisor_lock, (long_ago, long_ago))
     os.kill(process.pid, signal.SIGSTOP)
     unwell = state.look()
     assert not unwell.is_healthy and "no sign for" in unwell.problems[0]
-    wait_until(lambda: state.look().pulse.is_stopped)
+    wait_until(lambda: state.look().heartbeat.is_stopped)
     process.kill()
     process.wait()
-    assert state.look().is_healthy and not state.look().pulse.is_alive
+    assert state.look().is_healthy and not state.look().heartbeat.is_alive
 
 
 def test_a_full_disk_and_pages_that_grow_old_are_told(

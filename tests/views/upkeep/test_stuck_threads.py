@@ -55,9 +55,9 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     experiment_id = submit(folder, SPEC)
     at_work = threading.Thread(target=supervisor.supervise, args=(folder, FAKE_WORKER))
     at_work.start()
-    wait_until(lambda: bool(heartbeat.feel(folder).stuck))
-    pulse = heartbeat.feel(folder)
-    assert not pulse.is_still and list(pulse.stuck) == [experiment_id]
+    wait_until(lambda: bool(heartbeat.read_heartbeat(folder).stuck))
+    found = heartbeat.read_heartbeat(folder)
+    assert not found.is_still and list(found.stuck) == [experiment_id]
     found = processes.check_supervisor(folder)
     assert found.health is Health.WRONG and experiment_id in found.evidence
     assert "kill -9" in found.remedy and "supervise" in found.remedy
@@ -67,13 +67,13 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     assert "breakeven_supervisor_stuck_experiments 1.0" in said and "healthy 0.0" in said
     gate.set()
     at_work.join()
-    assert not heartbeat.feel(folder).stuck and state.look().is_healthy
+    assert not heartbeat.read_heartbeat(folder).stuck and state.look().is_healthy
     assert folder.run_dir(f"{experiment_id}.baseline").state.is_final
 
 
 def test_what_the_last_supervisor_left_is_not_held_against_the_next(folder: DataDir) -> None:
     folder.stuck_file.write_text('{"x": 1}')
-    assert not heartbeat.feel(folder).stuck  # there is none
+    assert not heartbeat.read_heartbeat(folder).stuck  # there is none
     heartbeat.Heartbeat(folder)
     assert not folder.stuck_file.exists()
 

@@ -9,7 +9,7 @@ from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log, open_log, read_log
 from breakeven.runner.settings import FILE_NAME
-from breakeven.views.upkeep import strip, watching
+from breakeven.views.upkeep import strip
 from tests.helpers.pages import opened, text
 
 pytestmark = pytest.mark.heavy
@@ -55,10 +55,10 @@ def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(strip.time, "monotonic", lambda: clock[0])
     looks = [[WRONG], [WRONG], []]
-    monkeypatch.setattr(watching, "look", lambda data_dir: looks.pop(0))
-    watch = watching.Watching()
+    monkeypatch.setattr(strip, "look", lambda data_dir: looks.pop(0))
+    watch = strip.Watching()
 
     def after(seconds: float) -> list[str]:
         clock[0] += seconds
