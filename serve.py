@@ -27,9 +27,9 @@ from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
+from breakeven.views.access.files import let_scripts_run
 from breakeven.views.access.permissions import may_act_by
 from breakeven.views.comparison.ahead import Imported, prepare
-from breakeven.views.parts.files import let_scripts_run
 from breakeven.views.report.serving import Reports
 from breakeven.views.upkeep.failing import show_failure
 from breakeven.views.upkeep.memory import keep_giving_back, share_arenas

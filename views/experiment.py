@@ -6,14 +6,23 @@ import streamlit as st
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
-from breakeven.views.comparison import head, tabs
-from breakeven.views.parts.actions import quick_race, quick_race_button
+from breakeven.views.comparison import head
+from breakeven.views.parts.actions import (
+    again_link,
+    quick_race,
+    quick_race_button,
+    resume_button,
+    stop_button,
+)
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.expected import expect_parts
-from breakeven.views.parts.exports import experiment_origin, files_of
+from breakeven.views.parts.exports import experiment_origin, files_of, origin
+from breakeven.views.report import menu as report_menu
 from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import choose_experiment, to_begin_with
+from breakeven.views.tabs.experiment import TABS
 
 
 def main() -> None:
@@ -31,17 +40,34 @@ def main() -> None:
             experiments, otherwise=[*running["experiment_id"], *to_begin_with(ended)]
         )
         with files_of(experiment_origin(store, experiment)):
-            head.show_actions(store, experiment)
+            show_actions(store, experiment)
     experiment_id = str(experiment["experiment_id"])
     with files_of(experiment_origin(store, experiment)):
         head.show(store, experiment)
         comparison = compare(store, experiment_id)
-        shown = tabs.TABS[comparison.spec.kind.compares]
+        shown = TABS[comparison.spec.kind.compares]
         opened = st.tabs(list(shown), key="tab", on_change="rerun", bind="query-params")
         for tab, show in zip(opened, shown.values(), strict=True):
             if tab.open:
                 with tab:
                     show(store, experiment, comparison)
+
+
+def show_actions(store: Store, experiment: pd.Series) -> None:
+    """Stop while it goes on; resume, change and run again, report and files once it is over."""
+    experiment_id = str(experiment["experiment_id"])
+    if ExperimentState(experiment["state"]).is_active:
+        runs = queries.list_runs(store, experiment_id)
+        if head.is_stopping(runs):
+            st.caption("stopping …", width="content")
+        else:
+            stop_button(experiment_id)
+        return
+    resume_button(experiment, queries.list_runs(store, experiment_id))
+    again_link(experiment_id)
+    report_menu.links(experiment_id)
+    with st.container(width="content"):
+        report_menu.show(store, experiment_id, origin())
 
 
 def show_start(experiments: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
 from breakeven.storage.library.filters import chosen
 from breakeven.views.access import permissions
-from breakeven.views.library import disk, matrix, query, saved, selected, table, trends
+from breakeven.views.library import disk, matrix, query, saved, selected, suites, table, trends
 from breakeven.views.library.filling import watch
 from breakeven.views.parts import importing
 from breakeven.views.parts.actions import quick_race, quick_race_button
@@ -21,16 +21,15 @@ from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
 from breakeven.views.sides import view as sides
-from breakeven.views.suite_parts import view as suites
 
 GREETED = "library opened"
-"""In the session's state: the reader has been led to the recorded example."""
+"""In the session's state: the library was opened before."""
 
 
 def main() -> None:
     store = get_store()
     frame = catalog(store)
-    lead_to_example(frame)
+    lead_to_experiment(frame)
     show_damaged(store)
     view = ask_view()
     if view == "Side by side":
@@ -50,14 +49,17 @@ def main() -> None:
             VIEWS[view](store, frame, asked)
 
 
-def lead_to_example(frame: pd.DataFrame) -> None:
-    """Opens the recorded example on a first visit, before anything was run on this machine. An
-    address of version 0.1, which named an experiment alone, leads to the experiment."""
+def lead_to_experiment(frame: pd.DataFrame) -> None:
+    """At the begin of a session, opens the experiment that an address of version 0.1 names, or the
+    recorded example as long as nothing was run on this machine."""
+    if GREETED in st.session_state:
+        st.query_params.pop("experiment", None)  # On the way back a browser brings it along.
+        return
+    st.session_state[GREETED] = True
     if asked := st.query_params.get("experiment"):
         st.switch_page("views/experiment.py", query_params={"experiment": asked})
-    is_first = GREETED not in st.session_state and not st.query_params
-    st.session_state[GREETED] = True
-    if is_first and not (frame["origin"] == "local").any() and len(frame):
+    is_first = not st.query_params and not (frame["origin"] == "local").any()
+    if is_first and len(frame):
         st.switch_page("views/experiment.py")
 
 

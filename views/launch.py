@@ -11,12 +11,12 @@ from breakeven.storage import queries
 from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
-from breakeven.views.access import permissions
+from breakeven.views.access import files, permissions
 from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.parts import device_now, files
+from breakeven.views.parts import device_now
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound

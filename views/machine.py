@@ -8,12 +8,13 @@ from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
+from breakeven.views.library import devices
 from breakeven.views.parts import wall
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.queue import show_queue
 from breakeven.views.shared.pace import among_readers, keeping_up
 from breakeven.views.shared.resources import get_store
-from breakeven.views.upkeep import devices, health
+from breakeven.views.upkeep import health
 from breakeven.views.upkeep.health import show_history
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0

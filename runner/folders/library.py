@@ -1,4 +1,4 @@
-"""What people do to experiments that are there: label, put away, delete, restore, free disk space,
+"""What people do to experiments that are there: label, archive, delete, restore, free disk space,
 one by one or until the data folder is within a budget.
 
 For a budget, what no result needs goes first: deleted experiments, then checkpoints, then all other
@@ -205,7 +205,7 @@ def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
     if not folders_of(data_dir, experiment_id) and example_folders(experiment_id):
         raise UnknownExperiment(
             f"experiment {experiment_id!r} is an example that comes with Breakeven: it cannot be "
-            f"labelled, put away or deleted. Copy its folders to {data_dir.runs} to have it as "
+            f"labelled, archived or deleted. Copy its folders to {data_dir.runs} to have it as "
             "your own"
         )
 

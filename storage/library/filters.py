@@ -59,7 +59,7 @@ def searchable(row: Mapping[str, Any]) -> str:
 
 
 def _mask(frame: pd.DataFrame, asked: Filter) -> Mask:
-    """Which rows the text and the question of what was put away let through."""
+    """Which rows the text and the choice of archived experiments let through."""
     archived = np.array(frame["archived"], dtype=bool)
     mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
     masks = [mask[asked.archived]]

@@ -1,4 +1,4 @@
-"""Journeys among a thousand experiments in a real Chromium: found, labelled, put away, deleted,
+"""Journeys among a thousand experiments in a real Chromium: found, labelled, archived, deleted,
 brought back, run again with a change, held side by side across machines, a matrix and a trend with
 a planted step; by keyboard, on a phone, dark."""
 

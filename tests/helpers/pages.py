@@ -18,9 +18,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
-from breakeven.views.comparison.tabs import TABS
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
+from breakeven.views.tabs.experiment import TABS
 
 ROOT = Path(__file__).parents[2]
 # Each page under test looks through every installed package for components, which takes longer than

@@ -15,10 +15,10 @@ from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
 from breakeven.views.charts import layers as charts
-from breakeven.views.comparison.tabs import TABS as EXPERIMENT_TABS
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
 from breakeven.views.shared import resources, words
+from breakeven.views.tabs.experiment import TABS as EXPERIMENT_TABS
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device

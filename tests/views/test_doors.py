@@ -29,8 +29,8 @@ from breakeven.runner.folders.queue import experiments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
-from breakeven.views.access import doors, permissions
-from breakeven.views.parts import actions, files
+from breakeven.views.access import doors, files, permissions
+from breakeven.views.parts import actions
 from breakeven.views.upkeep.failing import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
@@ -264,12 +264,10 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
-    everything = "Tick rows to open, compare, run again, label, put away or delete them."
+    everything = "Tick rows to compare, run again, label, archive or delete them."
     assert everything in text(opened("experiments"))
-    assert "Start an experiment and watch" in text(opened("experiment"))
     monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
-    assert "Tick rows to open or compare them." in text(opened("experiments"))
-    assert "Start an experiment and watch" not in text(opened("experiment"))
+    assert "Tick rows to compare them." in text(opened("experiments"))
     assert "is served to others" in text(opened("launch"))
     monkeypatch.setattr(doors, "are_anothers", lambda headers: True)
     assert "another account of this machine" in text(opened("launch"))

@@ -27,11 +27,14 @@ def data_dir(data_dir: DataDir) -> DataDir:
 
 @pytest.fixture
 def page(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest]:
-    """Compare, not yet opened."""
+    """The settings of the experiment, not yet opened."""
     monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
     monkeypatch.setattr(resources, "EXAMPLES", data_dir.path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    yield AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
+    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
+    app.switch_page("views/experiment.py")
+    app.query_params["tab"] = "Settings"
+    yield app
     close_store(data_dir)
 
 
@@ -56,7 +59,7 @@ def test_imported_rows_stand_beside_own_ones_and_say_that_they_were_imported(
     assert rows["Compile latency"].tolist() == ["3.00 s", "18.7 s", dash]
 
 
-def test_without_imports_compare_shows_no_such_table(page: AppTest) -> None:
+def test_without_imports_the_page_shows_no_such_table(page: AppTest) -> None:
     app = page.run()
     assert not app.exception
     assert imported_rows(app) == []

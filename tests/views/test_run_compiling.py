@@ -6,8 +6,8 @@ from dataclasses import replace
 import pandas as pd
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.views.run_tabs.compiling import frames
 from breakeven.views.shared.inert import JOINER
+from breakeven.views.tabs.compiling import frames
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES

@@ -32,10 +32,10 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
         return outcomes(store, suite_run)
 
 
-def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> None:
+def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> None:
     """One model in both parts, for both measurements that the suite has by default."""
-    app = opened("experiments", view="Suites")
-    assert "No suite was run here yet" in text(app)
+    assert "No suite was run here yet" in text(opened("experiments", view="Suites"))
+    app = opened("launch", start="suite")
     assert app.multiselect(key="suite-models-huggingface").value == [
         "BertForMaskedLM",
         "DistillGPT2",
@@ -57,7 +57,7 @@ def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> Non
 
 
 def test_what_a_suite_cannot_be_made_of_is_said_and_nothing_is_queued(folder: DataDir) -> None:
-    app = opened("experiments", view="Suites")
+    app = opened("launch", start="suite")
     app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
     app.multiselect(key="suite-backends").set_value(["indcutor"]).run()
     next(button for button in app.button if button.label.startswith("Queue")).click().run()
@@ -106,7 +106,7 @@ def test_another_suite_run_is_not_compared_with_what_the_one_before_was(
     for suite_run in ("now", "before"):
         record.speed("Model", 0.1, suite_run=suite_run)
     app = opened("experiments", view="Suites", suite_run="now", against="before")
-    app.selectbox(key="suites_suite_run").set_value("before").run()
+    app.selectbox(key="chosen_suite_run").set_value("before").run()
     assert not app.exception and not app.warning
     assert "before" in app.query_params["suite_run"]
     assert "before" not in app.query_params.get("against", "")
@@ -141,7 +141,7 @@ def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir)
     (outcome,) = read(folder)
     html = suite_table.html([outcome])
     for experiment in outcome.experiments.values():
-        assert f'href="./?experiment={experiment}"' in html
+        assert f'href="./experiment?experiment={experiment}"' in html
     frame = suite_table.frame([outcome])
     assert frame["speedup"].tolist() == [pytest.approx(2.0)]
     assert set(outcome.experiments) == {"speed", "accuracy"}

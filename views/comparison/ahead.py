@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IMPORTED = (
     "breakeven.storage.team.address",
     "breakeven.storage.comparison.comparison",
-    "breakeven.views.comparison.tabs",
+    "breakeven.views.tabs.experiment",
     "breakeven.views.comparison.behind_verdicts",
     "breakeven.views.comparison.ranks",
     "breakeven.views.comparison.why",

@@ -3,11 +3,11 @@
 import streamlit as st
 
 from breakeven.storage.comparison.evidence import of_role
-from breakeven.storage.comparison.plan import Plan, plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.plan import Plan, plan
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard

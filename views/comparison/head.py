@@ -1,4 +1,4 @@
-"""The head of an experiment's page: its state, how far it is, and what can be done with it."""
+"""The head of an experiment's page: its state, its origin, and how far it is."""
 
 from pathlib import Path
 
@@ -14,34 +14,14 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.views.comparison import verdicts
-from breakeven.views.parts.actions import again_link, resume_button, stop_button
-from breakeven.views.parts.exports import origin
 from breakeven.views.parts.notice import offer_notice
 from breakeven.views.parts.progress import progress
-from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
-from breakeven.views.shared.inert import inert
+from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.pace import among_readers
 
 STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
 """How often the state of an active experiment is read, and with many readers at least so often."""
-
-
-def show_actions(store: Store, experiment: pd.Series) -> None:
-    """Stop while it goes on; resume, change and run again, report and files once it is over."""
-    experiment_id = str(experiment["experiment_id"])
-    if ExperimentState(experiment["state"]).is_active:
-        runs = queries.list_runs(store, experiment_id)
-        if is_stopping(runs):
-            st.caption("stopping …", width="content")
-        else:
-            stop_button(experiment_id)
-        return
-    resume_button(experiment, queries.list_runs(store, experiment_id))
-    again_link(experiment_id)
-    report_menu.links(experiment_id)
-    with st.container(width="content"):
-        report_menu.show(store, experiment_id, origin())
 
 
 def show(store: Store, experiment: pd.Series) -> None:
@@ -53,7 +33,7 @@ def show(store: Store, experiment: pd.Series) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(experiment["state"])
-        facts = [verdicts.provenance(experiment), *_took(store, experiment_id)]
+        facts: list[Markdown] = [verdicts.provenance(experiment), *_took(store, experiment_id)]
         st.caption(" · ".join(facts), width="stretch")
         _offer_notice(experiment)
 
@@ -102,7 +82,7 @@ def _offer_notice(experiment: pd.Series) -> None:
                  over=not state.is_active)  # fmt: skip
 
 
-def _took(store: Store, experiment_id: str) -> list[str]:
+def _took(store: Store, experiment_id: str) -> list[Markdown]:
     """What the experiment's time went to; nothing where no run started."""
     runs = queries.list_runs(store, experiment_id)
     ended = runs["ended"].max()

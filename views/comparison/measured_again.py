@@ -22,7 +22,8 @@ from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import scrolled, verdict_word
 from breakeven.views.parts.actions import errors_said, launch
 from breakeven.views.shared import words
-from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.address import write_address
+from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, explained, sentence
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
@@ -97,9 +98,8 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
         if beside := remarks(found):
             st.caption(" ".join(map(sentence, beside)))
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link("views/experiment.py", label=f"What was recorded, "
-                         f"{words.moment(found.recorded.submitted)}", icon=":material/history:",
-                         query_params={"experiment": found.recorded.experiment_id})  # fmt: skip
+            label = f"What was recorded, {words.moment(found.recorded.submitted)}"
+            _open_button(label, ":material/history:", found.recorded.experiment_id)
             sides = [found.recorded.experiment_id, experiment_id]
             st.page_link("views/experiments.py", label="Side by side, with what differs",
                          icon=":material/compare_arrows:",
@@ -134,5 +134,10 @@ def _show_links(store: Store, found: list[str]) -> None:
             spec = queries.experiment_spec(store, experiment_id)
             of = printable(", ".join(spec.backends) or "baseline")
             label = f"{inert(of)}, {words.moment(row['submitted'])}"
-            st.page_link("views/experiment.py", label=label, icon=":material/replay:",
-                         query_params={"experiment": experiment_id})  # fmt: skip
+            _open_button(label, ":material/replay:", experiment_id)
+
+
+def _open_button(label: Markdown, icon: str, experiment_id: str) -> None:
+    """Opens another experiment on the same page."""
+    st.button(label, icon=icon, type="tertiary", key=f"open-{experiment_id}",
+              on_click=write_address, kwargs={"experiment": experiment_id})  # fmt: skip

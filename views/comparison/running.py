@@ -19,6 +19,7 @@ from breakeven.views.parts.downloads import show_card
 from breakeven.views.parts.exports import experiment_origin, files_of
 from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words
+from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.pace import among_readers, keeping_up
@@ -99,11 +100,16 @@ def show_failures(store: Store, experiment_id: str) -> None:
         st.error(
             f"**{inert(', '.join(group['label']))}**: {inert(reason)}", icon=":material/error:"
         )
-        st.page_link(
-            "views/experiment.py", label="What happened", icon=":material/troubleshoot:",
-            query_params={"experiment": experiment_id, "tab": "Runs",
-                          "run": group["run_id"].iloc[0]},
+        run_id = str(group["run_id"].iloc[0])
+        st.button(
+            "What happened", icon=":material/troubleshoot:", type="tertiary",
+            key=f"happened-{run_id}", on_click=_open_run, args=[run_id],
         )  # fmt: skip
+
+
+def _open_run(run_id: str) -> None:
+    st.session_state["tab"] = "Runs"
+    write_address(run=run_id)
 
 
 def show_stops(store: Store, experiment_id: str) -> None:

@@ -9,7 +9,7 @@ from breakeven.runner.checks.data import Head, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import BUILTIN, Task
-from breakeven.views.parts import files
+from breakeven.views.access import files
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
 

@@ -6,9 +6,9 @@ import streamlit as st
 
 from breakeven.runner.checks.user_code import allowed_folders
 from breakeven.runner.specs.workload import SCRIPT_PREFIX
+from breakeven.views.access import files
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED
-from breakeven.views.parts import files
 from breakeven.views.shared.own_code import show_permission
 
 MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000

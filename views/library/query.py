@@ -33,7 +33,7 @@ SORT_TITLES = {
     "duration": "Duration", "doubts": "Doubts", "mb": "Size on disk",
 }  # fmt: skip
 ARCHIVED_TITLES: dict[Archived, str] = {
-    "no": "Not those put away", "yes": "With those put away", "only": "Only those put away"
+    "no": "Not archived", "yes": "With archived", "only": "Archived only"
 }  # fmt: skip
 
 MAX_SEARCH = 500
@@ -65,7 +65,7 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
                 _ask_facet(name, title, counts[name], asked.facets.get(name, ()))
         with columns[len(TITLES) % 3]:
             ways = list(get_args(Archived))
-            st.selectbox("Put away", ways, **bound("archived", "no", ways),
+            st.selectbox("Archived", ways, **bound("archived", "no", ways),
                          format_func=ARCHIVED_TITLES.__getitem__)  # fmt: skip
     return asked
 

@@ -1,4 +1,4 @@
-"""What can be done with the experiments that are picked: open, run again, label, put away, free."""
+"""What can be done with the experiments that are picked: open, run again, label, archive, free."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +21,7 @@ from breakeven.views.access import permissions
 from breakeven.views.parts.actions import again_link, errors_said, launch
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
+from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import Markdown, inert, notes
 from breakeven.views.shared.resources import data_dir, look_at_machine, take_in
 
@@ -46,8 +47,8 @@ def show(store: Store, rows: pd.DataFrame) -> None:
     line = st.container(horizontal=True, vertical_alignment="center", gap="small", key="picked")
     with line:
         if rows.empty:
-            more = ", run again, label, put away or delete" if permissions.may_act() else ""
-            st.caption(f"Tick rows to open{',' if more else ' or'} compare{more} them.")
+            more = ", run again, label, archive or delete" if permissions.may_act() else ""
+            st.caption(f"Click a name to open it. Tick rows to compare{more} them.")
             return
         _show_links(rows)
         if permissions.may_act():
@@ -80,11 +81,10 @@ def _show_links_of_several(rows: pd.DataFrame) -> None:
         st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
                     width="content")  # fmt: skip
     else:
-        st.page_link(
-            "views/experiments.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
-            icon=":material/compare_arrows:",
-            query_params=[("view", "Side by side"),
-                          *(("side", one) for one in rows["experiment_id"])],
+        st.button(
+            f"{words.plural(len(rows), 'experiment')} side by side", type="tertiary",
+            icon=":material/compare_arrows:", key="side-by-side", on_click=write_address,
+            kwargs={"view": "Side by side", "side": list(rows["experiment_id"])},
         )  # fmt: skip
     report_menu.links(*rows["experiment_id"].dropna())
 
@@ -105,10 +105,10 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
     with st.popover("Label", icon=":material/label:", width="content"):
         _show_label_form(store, own)
     away = bool(own["archived"].all())
-    if st.button("Take out" if away else "Archive", key="archive",
+    if st.button("Unarchive" if away else "Archive", key="archive",
                  icon=":material/unarchive:" if away else ":material/archive:",
-                 help="Lists leave out what is put away; nothing is lost."):  # fmt: skip
-        done = "in lists again" if away else "put away"
+                 help="Lists leave out archived experiments; nothing is lost."):  # fmt: skip
+        done = "unarchived" if away else "archived"
         _act(
             store, ids, done, partial(_archive, archived=not away), partial(_archive, archived=away)
         )

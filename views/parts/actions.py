@@ -23,9 +23,8 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.views.access import permissions
+from breakeven.views.access import files, permissions
 from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.parts import files
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir, look_at_machine
 

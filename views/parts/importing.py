@@ -13,8 +13,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.imports import Brought, bring
-from breakeven.views.access import permissions
-from breakeven.views.parts import files
+from breakeven.views.access import files, permissions
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, take_in

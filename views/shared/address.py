@@ -25,6 +25,11 @@ def value(name: str, default: Any) -> Any:
     return given[-1] if given else default
 
 
+def write_address(**query: str | list[str]) -> None:
+    """A callback that changes what the page shows: a link to the page itself would not."""
+    st.query_params.update(query)
+
+
 def bound(
     name: str, default: Any, options: Sequence[str] | None = None, most: int | None = None
 ) -> dict[str, Any]:

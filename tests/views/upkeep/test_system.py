@@ -34,9 +34,10 @@ def test_operators_see_health_and_logs_without_secrets(
         raise ValueError("canary-0123456789 broke")
     except ValueError:
         log.exception("a page failed")
-    app = opened("machine", tab="Health")
-    said = text(app)
+    said = text(opened("machine", tab="Health"))
     assert "Data folder" in said and "can be written" in said
+    app = opened("machine", tab="Log")
+    said = text(app)
     assert "info begins with [masked]" in said and "ValueError: [masked] broke" in said
     assert "experiment=x\\ny" in said and "canary" not in said
     app.segmented_control(key="log.level").set_value("error").run()

@@ -31,9 +31,9 @@ from breakeven.views.comparison import (
 )
 from breakeven.views.parts import exchange
 from breakeven.views.parts.downloads import table_downloads
-from breakeven.views.run_tabs import records, run
 from breakeven.views.shared.links import sentence
 from breakeven.views.shared.own_code import show_command
+from breakeven.views.tabs import records, run
 
 Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
 NO_STEP = "No step was recorded, so there is nothing to chart."

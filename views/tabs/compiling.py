@@ -22,11 +22,11 @@ from breakeven.views.charts import compiling as timeline_charts
 from breakeven.views.comparison.leaderboard import scrolled
 from breakeven.views.parts.downloads import chart_card, csv_button
 from breakeven.views.parts.tables import of_run, show_table
-from breakeven.views.run_tabs.kept import show_code_difference, show_kept
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.selection import titles
+from breakeven.views.tabs.kept import show_code_difference, show_kept
 
 TIMELINE_HELP = (
     "A row for each piece of Python code that was compiled (a frame), with the line it begins at "

@@ -14,18 +14,18 @@ from breakeven.storage.queries import RunRecord
 from breakeven.views.comparison import device_panel, measured_again
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.parts.tables import of_run
-from breakeven.views.run_tabs import compiling as run_compiling
-from breakeven.views.run_tabs import profile as run_profile
-from breakeven.views.run_tabs import records as run_records
-from breakeven.views.run_tabs import scores as run_scores
-from breakeven.views.run_tabs import steps as run_steps
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked
+from breakeven.views.tabs import compiling as run_compiling
+from breakeven.views.tabs import profile as run_profile
+from breakeven.views.tabs import records as run_records
+from breakeven.views.tabs import scores as run_scores
+from breakeven.views.tabs import steps as run_steps
 
 PARAMETER = "run"
-ALL_RUNS = "all"
+ALL_RUNS = "All runs"
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (
     "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "peak_memory_bytes",
@@ -49,15 +49,17 @@ PARTS = {
 
 def choose(runs: pd.DataFrame, *, all_runs: bool = True) -> pd.Series | None:
     """The run to show, a row of `storage.queries.list_runs`, and its selector; None: all runs."""
-    rows = runs.set_index("run_id", drop=False)
-    names = ([ALL_RUNS] if all_runs else []) + list(rows.index)
-    given = bound(PARAMETER, names[0], names)
-    default = names[given.pop("index")]
-    chosen = st.segmented_control(
-        "Run", names, default=default, required=True, label_visibility="collapsed", **given,
-        format_func=lambda key: "All runs" if key == ALL_RUNS else inert(rows.loc[key, "label"]),
-    )  # fmt: skip
-    return None if chosen == ALL_RUNS else rows.loc[str(chosen)]
+    by_id = dict(zip(runs["run_id"], runs["label"], strict=True))
+    asked = st.query_params.get(PARAMETER)
+    if asked in by_id:  # Links of pages name the run; the choice is by its label.
+        st.query_params[PARAMETER] = by_id[asked]
+    labels = [*([ALL_RUNS] if all_runs else []), *by_id.values()]
+    given = bound(PARAMETER, labels[0], labels)
+    default = labels[given.pop("index")]
+    chosen = st.segmented_control("Run", labels, default=default, required=True, format_func=inert,
+                                  label_visibility="collapsed", **given)  # fmt: skip
+    found = runs[runs["label"] == chosen]
+    return None if found.empty else found.iloc[0]
 
 
 def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:

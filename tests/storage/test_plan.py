@@ -1,0 +1,71 @@
+"""The plan: what a training of so many steps takes under each run, and what to train with."""
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.index.store import Store
+from breakeven.storage.plan import Plan, estimate_time, plan
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+
+def planned(data_dir: DataDir, num_steps: int) -> Plan:
+    with Store.in_memory(data_dir) as store:
+        return plan(compare(store, EXPERIMENT_ID), num_steps)
+
+
+def record(data_dir: DataDir, seconds: float, losses: list[float] | None = None) -> None:
+    """Steps of 0.2 s, and of `seconds` under inductor after 3 s of compiling."""
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        is_backend = label == "inductor"
+        learned = losses if is_backend and losses else falling_losses(80)
+        run.blocks([seconds if is_backend else 0.2] * 8, learned, 3.0 if is_backend else 0.0)
+        run.evaluation(0.8).end()
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "best", "total", "uncompiled"),
+    # 3 s of compiling are paid for by 0.1 s a step after 30 steps.
+    [(29, None, 5.9, 5.8), (31, "inductor", 6.1, 6.2), (20_000, "inductor", 2003.0, 4000.0)],
+)
+def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_even(
+    data_dir: DataDir, num_steps: int, best: str | None, total: float, uncompiled: float
+) -> None:
+    record(data_dir, 0.1)
+    found = planned(data_dir, num_steps)
+    assert (found.best.label if found.best else None) == best
+    assert found.totals["inductor"] == pytest.approx(total)
+    assert found.baseline_seconds == pytest.approx(uncompiled)
+    expected = uncompiled - total if best else None
+    assert found.saved_seconds == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("seconds", [0.199, 0.4])
+def test_neither_a_slower_backend_nor_one_within_the_noise_is_ever_taken(
+    data_dir: DataDir, seconds: float
+) -> None:
+    record(data_dir, seconds)
+    assert planned(data_dir, 10_000_000).best is None
+
+
+def test_a_fast_backend_that_learns_something_else_is_never_taken(data_dir: DataDir) -> None:
+    record(data_dir, 0.1, [2.0] * 80)
+    found = planned(data_dir, 20_000)
+    assert found.best is None and found.totals["inductor"] == pytest.approx(2003.0)
+
+
+def test_the_lines_of_a_backend_and_the_baseline_cross_where_break_even_is(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, 0.1)
+    with Store.in_memory(data_dir) as store:
+        results = compare(store, EXPERIMENT_ID).results
+    baseline = of_role(results, "baseline")
+    (backend,) = (one for one in results if one.role == "backend")
+    assert backend.break_even and backend.break_even.steps == pytest.approx(30)
+    lines = [estimate_time(one, baseline) for one in (baseline, backend) if one]
+    first, second = (line.total_seconds(30) for line in lines if line)
+    assert first == pytest.approx(second)

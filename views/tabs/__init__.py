@@ -1,0 +1,1 @@
+"""The tabs of an experiment and of one run."""
