@@ -38,7 +38,7 @@ def main() -> int:
         return 2
     if TURN_PIPES_VARIABLE in os.environ:
         return _work(run)
-    # Nobody supervises: the run claims itself and records its own end.
+    # Without a supervisor the run claims itself and records its own end.
     if run.claim_file.exists():
         sys.stderr.write(
             f"{run.path} was run already; `breakeven resume` goes on from a checkpoint\n"
@@ -78,7 +78,7 @@ def _work(run: RunDir) -> WorkerExit:
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
     try:
         log.close()
-    except OSError as error:  # The exit status is all that can still be said.
+    except OSError as error:  # Nothing but the exit status can tell it now.
         status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     leave_in_time(status)
     return status

@@ -36,7 +36,7 @@ class TrainingState:
     loss: Tensor | None = None
     """Of the last step, 0-dimensional, on the device."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Of the last evaluation: the loss and every metric by name, on the first split asked for."""
+    """Of the last evaluation: the loss and every metric by name, on the first of its splits."""
     scores_step: int | None = None
     """Steps done when these scores were taken."""
     stop_reason: str | None = None
@@ -111,7 +111,7 @@ class Hooks:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Calls nobody meanwhile: for steps that are no part of the training."""
+        """Calls no callback meanwhile: for steps that are no part of the training."""
         methods, self._methods = self._methods, {hook: [] for hook in self._methods}
         try:
             yield

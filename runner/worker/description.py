@@ -87,7 +87,7 @@ def _version(package: str) -> str | None:
 def count_flops_per_sample(
     model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
 ) -> float:
-    """Operations of forward, and backward if asked for, for one sample, by
+    """Operations of forward, with `backward` of that as well, for one sample, by
     `torch.utils.flop_counter`.
 
     It counts matrix products, convolutions and attention, an addition and a multiplication as two.

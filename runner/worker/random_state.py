@@ -24,7 +24,7 @@ def random_state(device: Device) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], device: Device) -> None:
-    """Puts them where they stood when `random_state` was asked."""
+    """Puts them where they stood when `random_state` was called."""
     torch.set_rng_state(state["torch"])
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

@@ -1,4 +1,4 @@
-"""Where turns come from: a supervisor, or, for a run started by hand, nobody."""
+"""Where turns come from: a supervisor, or, for a run started by hand, the run itself."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from breakeven.runner.worker.event_log import EventLog
 LAST_WORDS_SECONDS = 1.0
 """How long a run that must end at once may take to write down what it has."""
 STOPPING_SECONDS = 3.0
-"""How long a run that was asked to stop may take to come to the end of a step."""
+"""How long a run that has to stop may take to come to the end of a step."""
 
 
 class TurnSource(Protocol):
@@ -83,8 +83,8 @@ class OwnTurns:
 
 
 class AnnouncedTurns:
-    """Turns of which the journal tells when they begin and end, so that whoever watches sees whose
-    turn it is. It is said before and after the block, when no clock runs.
+    """Turns of which the journal tells when they begin and end, so that pages show whose turn it
+    is. They are written before and after the block, when no clock runs.
     """
 
     def __init__(self, turns: TurnSource, log: EventLog) -> None:
@@ -137,7 +137,7 @@ def leave(save: Callable[[], None], status: int) -> NoReturn:
 
 
 def _save_in_time(save: Callable[[], None]) -> None:
-    """Whoever holds the journal, or a disk that does not answer, keeps nobody here."""
+    """A journal that is held, or a disk that does not answer, keeps no process here."""
     saving = threading.Thread(target=save, daemon=True)
     saving.start()
     saving.join(LAST_WORDS_SECONDS)

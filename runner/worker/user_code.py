@@ -17,7 +17,7 @@ from breakeven.runner.worker.event_log import EventLog
 
 
 def load_object(source: str) -> Any:
-    """What `path.py:name` names. A file is executed once, however many of its names are asked for.
+    """What `path.py:name` names. A file is executed once, however many of its names are loaded.
 
     The file may import others beside it. Raises `CodeNotAllowed` for a file that may not run here,
     and `WorkloadError` for one that fails or does not define the name.

@@ -132,7 +132,7 @@ def explained(variant: Variant) -> Iterator[None]:
 
 
 def _carries_gradients(variant: Variant) -> bool:
-    """Also where the trial fails: then nobody knows."""
+    """True where the trial fails, which tells nothing."""
 
     def times(factor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return (factor * other).sum()

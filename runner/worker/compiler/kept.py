@@ -38,7 +38,7 @@ TRACE_FOLDER = "trace"
 
 
 def keep_outputs(spec: ExperimentSpec, run: RunDir, log: EventLog) -> None:
-    """Begins to keep what was asked for."""
+    """Begins to keep what the specification says."""
     for handler in [one for one in _trace_log().handlers if isinstance(one, CodeKeeper)]:
         _trace_log().removeHandler(handler)  # an earlier run's of this process
     if spec.keep_code:

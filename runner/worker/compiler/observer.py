@@ -59,7 +59,7 @@ def users_line(stack: Sequence[FrameSummary]) -> str | None:
 
 
 def innermost_line(stack: Sequence[FrameSummary]) -> str | None:
-    """`file:line` of the innermost frame, whoever wrote it."""
+    """`file:line` of the innermost frame, of any code."""
     return line_of(stack[-1]) if stack else None
 
 
@@ -96,7 +96,7 @@ class CompileCaches:
             }
             for layer, (group, *names) in COUNTERS.items()
         }
-        # Torch counts no misses of Triton: what it calls so is how often a kernel was asked for.
+        # Torch counts no misses of Triton: what it calls so is how often a kernel was needed.
         found["triton"] = {
             "hit": counters["inductor"][CAME_COMPILED],
             "miss": len(_compiled_kernels() - self._kernels_before),

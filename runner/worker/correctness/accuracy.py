@@ -2,8 +2,8 @@
 
 For training and for inference: a reference in double precision, the baseline, the baseline again,
 which must agree with itself to the last bit, then the run's backend. Each starts from the same
-weights and works on the same batch. What comes of it is said in the words of PyTorch's Dynamo
-harness.
+weights and works on the same batch. The journal has the result in the words of PyTorch's
+Dynamo harness.
 """
 
 import os
@@ -48,7 +48,7 @@ VANISHED = (
 
 
 class CannotRepeat(Exception):
-    """An operation was asked to repeat itself, and says that it cannot."""
+    """An operation that has to repeat itself says that it cannot."""
 
 
 def prepare() -> None:
@@ -74,8 +74,8 @@ def repeatable(*, strictly: bool) -> Iterator[None]:
 
 
 def require_repeatable(error: Exception) -> None:
-    """Raises `CannotRepeat` for the error of an operation that was strictly asked to repeat itself;
-    of any other error nothing comes."""
+    """Raises `CannotRepeat` for the error of an operation that strictly has to repeat itself, and
+    nothing for any other."""
     is_strict = (
         torch.are_deterministic_algorithms_enabled()
         and not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -108,7 +108,7 @@ class AccuracyCheck:
         prepare()
 
     def check(self, turns: TurnSource) -> bool:
-        """Checks every part that was asked for; False if somebody asked to stop before that."""
+        """Checks every part of the specification; False if the run was stopped before that."""
         if turns.wait() is None:
             return False
         for part in self._experiment.accuracy.parts:
@@ -150,15 +150,15 @@ class AccuracyCheck:
 
     def _is_asked_for_layers(self, part: Part) -> bool:
         status, _ = self._ended[part]
-        asked = self._experiment.accuracy.layers
+        layers = self._experiment.accuracy.layers
         was_compared = status in ("pass", "fail_accuracy")
-        fits = asked == "always" or (asked == "failed" and status == "fail_accuracy")
+        fits = layers == "always" or (layers == "failed" and status == "fail_accuracy")
         return self._variant.backend is not None and was_compared and fits
 
     def _look_at_layers(self, part: Part) -> None:
         """Records what the rule finds of every layer's output, in runs of their own.
 
-        The verdict stands already, and what the compiler does here is nobody's compile latency: a
+        The verdict stands already, and what the compiler does here counts as no compile latency: a
         reset also dismisses the observer, and has hooks traced where other code was compiled."""
         torch._dynamo.reset()
         layers, notes = LayerOutputs(), list[str]()
@@ -274,9 +274,9 @@ class AccuracyCheck:
             )
 
     def _tolerance(self, part: Part) -> float:
-        asked = self._experiment.accuracy.tolerance
-        if asked is not None:
-            return asked
+        tolerance = self._experiment.accuracy.tolerance
+        if tolerance is not None:
+            return tolerance
         return default_tolerance(self._experiment, part, self._device)
 
 

@@ -31,7 +31,7 @@ class DropoutPlace:
 
     operation: Literal["dropout", "attention"]
     p: float
-    """The share of numbers that it is asked to drop."""
+    """The share of numbers that it shall drop."""
 
 
 class DropoutProbes:
@@ -75,7 +75,7 @@ class DropoutProbes:
             ]
 
     def term(self) -> Tensor:
-        """What is to be added to the loss; asked for once in each forward."""
+        """What is to be added to the loss; called once in each forward."""
         terms, self._terms = self._terms, []
         total = torch.stack(terms).sum()
         return total - total.detach()

@@ -104,7 +104,7 @@ class RandomNumbersCheck:
 
     def _inference_draws(self, batch: MicroBatch) -> bool | None:
         """Whether the compiled model answers the same samples otherwise with another seed; None
-        where it is not asked to answer compiled, so that there is no code for it yet."""
+        where it does not answer compiled, so that there is no code for it yet."""
         experiment = self._spec.experiment
         if experiment.evaluates == "never" or not experiment.evaluation.compiled:
             return None

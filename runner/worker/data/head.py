@@ -71,7 +71,7 @@ def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[pd.DataFrame, int | None]:
     """What was read of a table, and how many rows it has, where that is known."""
-    # A pipe would keep whoever opens it waiting for ever.
+    # A pipe would keep this process waiting for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -16,7 +16,7 @@ GIVE_MODEL = "Give a local folder, or one of the built-in models"
 
 
 def go_offline_without_hub(experiment: ExperimentSpec) -> None:
-    """Sets `HF_HUB_OFFLINE`, the hub library's own switch, if a name of the hub is asked for and
+    """Sets `HF_HUB_OFFLINE`, the hub library's own switch, if a name of the hub is needed and
     the hub does not answer. With it the library looks into its cache at once; without it, each of
     four requests is repeated five times, which takes 23 s a request.
 

@@ -77,7 +77,7 @@ class LabelledSamples:
 
 
 Samples = dict[str, LabelledSamples]
-"""The parts `train`, `validation` and, if asked for, `test`. No two parts share a sample."""
+"""The parts `train`, `validation` and perhaps `test`. No two parts share a sample."""
 Choose = Callable[[Any, int, str], LabelledSamples]
 """So many samples of a table; the text says where they come from."""
 

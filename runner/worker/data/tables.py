@@ -73,7 +73,7 @@ def _opened(cell: dict[str, Any]) -> BinaryIO:
     """The bytes that a table holds, or those of the plain file that it names."""
     if cell["bytes"] is not None:
         return io.BytesIO(cell["bytes"])
-    # A pipe would keep whoever opens it waiting for ever.
+    # A pipe would keep this process waiting for ever.
     file = os.fdopen(os.open(cell["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

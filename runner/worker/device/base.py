@@ -130,11 +130,11 @@ class MemoryUse:
 
 
 class Unavailable(Exception):
-    """Why the device cannot be asked, as a sentence for the record."""
+    """Why no driver answers for the device, as a sentence for the record."""
 
 
 class Driver(Protocol):
-    """What can be asked about a device beside torch."""
+    """What a driver knows of a device and torch does not."""
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Device(ABC):
     training_tolerance: ClassVar[float] = 1e-4
     """What PyTorch's Dynamo harness allows a training in float32 on a device of this type."""
     notes: ClassVar[tuple[str, ...]] = ()
-    """What nobody would guess of measurements on a device of this type, in sentences."""
+    """What readers would not guess of measurements on a device of this type, in sentences."""
 
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
@@ -184,7 +184,7 @@ class Device(ABC):
 
     @property
     def free_bytes(self) -> int:
-        """Of that memory what nobody has taken, and torch has not set aside; 0 where it is not
+        """Of that memory what no process has taken, and torch has not set aside; 0 where it is not
         known."""
         return 0
 
@@ -207,7 +207,7 @@ class Device(ABC):
 
     @abstractmethod
     def open_driver(self, experiment_id: str) -> Driver | None:
-        """None where the CPUs are the device; raises `Unavailable` where nothing can be asked."""
+        """None where the CPUs are the device; raises `Unavailable` where no driver answers."""
 
     def select(self) -> None:  # noqa: B027 - of most types there is but one
         """Makes it the one that torch means where it is not told a number."""

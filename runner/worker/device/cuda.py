@@ -42,7 +42,7 @@ THROTTLE_REASONS = {
     0x200: "board limit",
     0x400: "reliability voltage",
 }
-"""Bits of NVML's clock event reasons that hold clocks below what was asked for. Idle, and clocks
+"""Bits of NVML's clock event reasons that hold clocks below what is set. Idle, and clocks
 that somebody set on purpose, are none."""
 THROTTLE_COUNTERS = {
     74: "power cap",
@@ -174,7 +174,7 @@ class CudaClock(EventClock):
         self._device = torch_device
 
     def start(self) -> None:
-        # Asked for once: each event would ask again.
+        # Looked up once: each event would look again.
         self._stream = torch.cuda.current_stream(self._device)
         super().start()
 

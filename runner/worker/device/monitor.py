@@ -34,7 +34,7 @@ USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 """Places of the kinds of time in a line of /proc/stat, proc_stat(5). User time includes guests'."""
 
 FREQUENCY_EVERY_SECONDS = 1.0
-"""To be asked for its frequency, a CPU may be woken up, and older kernels then sleep for 10 ms."""
+"""Reading its frequency may wake up a CPU, and older kernels then sleep for 10 ms."""
 WORTH_NAMES = 0.10
 """Share of the CPU time from which on other processes are looked for by name."""
 NAMES_EVERY_SECONDS = 5.0
@@ -66,7 +66,7 @@ class CpuMonitor:
         self._groups = cpu_groups()
         self._frequency_next = 0.0
         self.tools: list[int] = []
-        """Processes of Breakeven's own beside the run, whose time is nobody else's."""
+        """Other processes of Breakeven, whose time counts as this run's own."""
         self.begin()
 
     def begin(self) -> None:
@@ -134,7 +134,7 @@ def load_average() -> float | None:
 
 
 def _scaled_frequencies(cpus: Collection[int]) -> list[float]:
-    """Where /proc/cpuinfo has none (Arm). With it, all CPUs are asked at once."""
+    """Where /proc/cpuinfo has none (Arm). With it, one read tells of all CPUs."""
     try:
         return [
             int((SYSTEM_CPUS / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()) / 1000
@@ -167,7 +167,7 @@ def _own_seconds() -> float:
 
 
 class BlockWatch:
-    """Asked before and after blocks, of as many as its share of their time allows."""
+    """Measures before and after blocks, of as many as its share of their time allows."""
 
     def __init__(self, begin: Callable[[], None], end: Callable[[], dict[str, Any]]) -> None:
         self._begin = begin
@@ -257,7 +257,7 @@ class DeviceMonitor:
 
 
 def _open_driver(experiment_id: str, device: Device) -> Driver | None:
-    """None on the CPU, and where nothing can be asked."""
+    """None on the CPU, and where no driver answers."""
     try:
         return device.open_driver(experiment_id)
     except Unavailable:  # the `environment` event says why
@@ -265,7 +265,7 @@ def _open_driver(experiment_id: str, device: Device) -> Driver | None:
 
 
 def _others_share(cpus: dict[str, Any]) -> float:
-    """Of the CPU time, what neither this run nor nobody used; 0 where that is not known."""
+    """Of the CPU time, what others than this run used; 0 where that is not known."""
     capacity = cpus["wall_seconds"] * cpus["cpus"]
     if "busy_cpu_seconds" not in cpus or not capacity:
         return 0.0

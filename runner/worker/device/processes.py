@@ -47,7 +47,7 @@ class Stranger(TypedDict):
 class Family:
     """The processes of one experiment: this run, the others that wait for their turn, and what
     they started, known by the run folder that a worker is started with; and the pages, supervisors
-    and commands of this installation, which nobody should be told to end."""
+    and commands of this installation, which no advice should say to end."""
 
     def __init__(self, experiment_id: str) -> None:
         self._prefix = f"{experiment_id}.".encode()

@@ -36,7 +36,7 @@ class Workload:
     metrics: tuple[Metric, ...]
     """Names of the metrics of this task, beside the loss."""
     align: Align
-    """Pairs what the model said with what was asked: shifts tokens, flattens positions."""
+    """Pairs answers of the model with labels: shifts tokens, flattens positions."""
 
 
 def load_workload(experiment: ExperimentSpec) -> Workload:

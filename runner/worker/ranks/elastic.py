@@ -108,12 +108,12 @@ def run_ranks(
     run: RunDir, spec: RunSpec, board: Switchboard, meeting: Meeting | None = None, number: int = 0
 ) -> RankFailure | None:
     """Starts the ranks of this machine, which is that `number` of a meeting, and waits until all
-    have ended; why they failed, with the status CANCELLED if they were asked to stop."""
+    have ended; why they failed, with the status CANCELLED if they were stopped."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    # What elastic has to say of a failure is said here, in the run's own words.
+    # The run reports failures in its own words, and elastic none.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
         rendezvous = [] if meeting is not None else [f"{folder}/ranks"]
@@ -194,7 +194,7 @@ def _lost(rank: int, exitcode: int) -> RankFailure:
 
 
 def _write_down(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
-    """Nobody else writes into the journal any more."""
+    """Writes the failure into the journal, of which this process is the only writer now."""
     from breakeven.runner.worker.event_log import EventLog
 
     device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]

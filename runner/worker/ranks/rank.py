@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 STOPPING_SECONDS = 2.0
-"""How long ranks that were asked to stop may take to come to the end of a block: less than a run on
+"""How long ranks that have to stop may take to come to the end of a block: less than a run on
 one device has, because the run's process ends after them."""
 
 
 class Lifeline:
-    """Beats in a thread of its own, and kills this process when nobody listens any more."""
+    """Beats in a thread of its own, and kills this process when nothing listens any more."""
 
     def __init__(self, rank: int, address: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -61,7 +61,7 @@ class Lifeline:
             self._connection.sendall(data)
 
     def close(self) -> None:
-        """Nothing is said or heard any more."""
+        """Sends and receives nothing any more."""
         self._is_open = False
 
     def _beat(self) -> None:

@@ -56,12 +56,12 @@ class Switchboard:
     """Listens to the ranks in a thread of its own; the main thread belongs to elastic."""
 
     def __init__(self, turn_fds: Sequence[int]) -> None:
-        """`turn_fds` go to rank 0, and are closed here once it has them; none for a run that nobody
-        supervises."""
+        """`turn_fds` go to rank 0, and are closed here once it has them; none for a run without
+        a supervisor."""
         self.failures: list[RankFailure] = []
         """In the order in which they were heard of."""
         self.was_abandoned = False
-        """Whether rank 0 said that the supervisor is gone."""
+        """Whether rank 0 reported that the supervisor is gone."""
         self._turn_fds = list(turn_fds)
         self._folder = tempfile.TemporaryDirectory(prefix="breakeven-")
         self.address = str(Path(self._folder.name) / "ranks")
@@ -77,7 +77,7 @@ class Switchboard:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening; whoever of the ranks is still there is killed."""
+        """Stops listening; ranks that are still there are killed."""
         self._is_open = False
         self._thread.join()
         for line in self._lines:

@@ -1,4 +1,4 @@
-"""Turns and blocks of a script, whose steps nobody but the script can make.
+"""Turns and blocks of a script, whose steps only the script can make.
 
 What is done in which order stands in `_blocks`, which waits at each `yield` for the script to make
 its next step.
@@ -17,7 +17,7 @@ from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.turn_source import TurnSource
 
 BLOCKS_BEFORE_PROFILE = 2
-"""Of a script whose end nobody knows: one that compiles and one that is timed."""
+"""Of a script whose end is not known: one that compiles and one that is timed."""
 BLOCKS_BESIDE_PROFILE = 4
 """Without a profile of a script that is so short that hardly anything else would be measured."""
 
@@ -134,7 +134,7 @@ class ScriptBlocks:
         return self._timer.steps(block, turn, self.made, self._stops)
 
     def _block_steps(self) -> int:
-        """About as many as asked for, up to the end of the script, or of what comes before the
+        """About as many as specified, up to the end of the script, or of what comes before the
         profile. Blocks end at the same steps in every attempt, so that inputs can be compared."""
         length = self._experiment.block_steps
         ends = [length * round((self.num_steps + length) / length)]

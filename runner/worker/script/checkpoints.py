@@ -141,7 +141,7 @@ class Earlier:
     """All attempts before this one together."""
 
     workload: Mapping[str, Any]
-    """What was said last of what the script trains."""
+    """What the journal says last of what the script trains."""
     evaluations: tuple[tuple[str, int], ...]
     """Split and step of each that counts by now."""
     is_profiled: bool

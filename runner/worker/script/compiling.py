@@ -40,13 +40,13 @@ class ScriptCompiler:
 
     def __init__(self, variant: Variant, on_compile: OnCompile, on_call: OnCall) -> None:
         """`on_compile` hears what is given to the compiler, a module or a function; `on_call`, that
-        it is called from code that nobody compiles. Raises `WorkloadError` for a backend that torch
+        it is called from code that is not compiled. Raises `WorkloadError` for a backend that torch
         does not know here."""
         self._variant = variant
         self._on_compile, self._on_call = on_compile, on_call
         self._compiler = make_compiler(variant)
         self.asked: dict[str, str] = {}
-        """Calls of `torch.compile` in the script, `file:line`, and what each asked for itself."""
+        """Calls of `torch.compile` in the script, `file:line`, and the arguments of each."""
 
     def compile(self, target: Any, given: dict[str, Any]) -> Any:
         """A module compiled in place, or what stands for a function."""

@@ -115,7 +115,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        attach = self._left.pop(name, None)  # before others are asked, which ask this one again
+        attach = self._left.pop(name, None)  # before other finders, which come back to this one
         found = None if attach is None else importlib.util.find_spec(name)
         if attach is None or found is None or found.loader is None:
             return found

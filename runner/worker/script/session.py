@@ -44,7 +44,7 @@ NOTHING_COMPILED = (
 
 
 class EndOfScript(BaseException):
-    """Ends a script in the middle: it has made the steps asked for, or somebody wants it to stop.
+    """Ends a script in the middle: it has made its steps, or the run was stopped.
 
     No Exception, which scripts catch.
     """
@@ -174,7 +174,7 @@ class ScriptSession:
         return bool(self._functions) or any(one is not module for one in self._modules)
 
     def may_step(self, name: str) -> bool:
-        """Whether nobody but the library of this name trains."""
+        """Whether no other library than the one of this name trains."""
         return self._trainer in (None, name)
 
     def trained_by(self, name: str, model: nn.Module | None, num_steps: int) -> None:
@@ -269,7 +269,7 @@ class ScriptSession:
     def _count_no_more(self, samples: int | None, tokens: int | None) -> None:
         if self._flops.is_counting:
             self._flops.end()
-            if self.observer.num_compilations:  # by the script, which nobody looks into
+            if self.observer.num_compilations:  # by the script, whose code is not looked into
                 self._flops.uncounted.add("what the script compiles by itself")
             self.workload.counted(self._flops, samples, tokens)
 

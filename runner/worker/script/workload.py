@@ -55,7 +55,7 @@ class StepFlops(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._total = 0
         self.uncounted: set[str] = set()
-        """Operations that compute much, and whose count nobody knows."""
+        """Operations that compute much, and whose count is not known."""
         self._is_paused = False
         self._is_counting = False
 
@@ -127,11 +127,11 @@ def _is_heavy(func: Any, name: str) -> bool:
 
 
 class ScriptWorkload:
-    """Writes the `workload` event, and again when more is known: what was said last counts."""
+    """Writes the `workload` event, and again when more is known: the last one counts."""
 
     def __init__(self, context: RunContext, asked: dict[str, str]) -> None:
-        """`asked`: calls of `torch.compile` in the script and what each asked for itself, as they
-        are found."""
+        """`asked`: calls of `torch.compile` in the script and the arguments of each, as they are
+        found."""
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
         self._workplace = context.run.workplace
@@ -141,7 +141,7 @@ class ScriptWorkload:
         self._flops: dict[str, Any] | None = None
         self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
         self.num_steps = context.experiment.num_steps
-        """Steps that the script will make; 0 where nobody knows."""
+        """Steps that the script will make; 0 where that is not known."""
         self.notes: list[str] = []
 
     def begin(self, models: list[nn.Module], arguments: object) -> None:
@@ -166,7 +166,7 @@ class ScriptWorkload:
         self.write()
 
     def go_on(self, models: list[nn.Module], said: Mapping[str, Any]) -> None:
-        """As `begin`, where an earlier attempt at the run has said what it trains."""
+        """As `begin`, where an earlier attempt at the run has recorded what it trains."""
         self._check(models)
         self._note_threads()
         self._known = {name: said.get(name) for name in KEPT}
@@ -174,7 +174,7 @@ class ScriptWorkload:
         self.write()
 
     def count(self, samples: int | None, tokens: int | None) -> None:
-        """What a step has worked on, None for what nobody knows."""
+        """What a step has worked on, None for what is not known."""
         for name, count in (("samples", samples), ("tokens", tokens)):
             if count is not None:
                 self._counts[name].append(int(count))

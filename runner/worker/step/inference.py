@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class Question:
-    """A batch of a split, that the model may be asked several times."""
+    """A batch of a split, which the model may answer several times."""
 
     def __init__(
         self, inference: "Inference", split: Split, indices: Tensor, num_real: int

@@ -85,8 +85,8 @@ class LearningRate:
 
     The schedule moves a shadow optimizer with plain numbers, one group for each real optimizer.
     Where it is not constant, the real ones hold their rates as tensors on the device, which are
-    filled with these numbers: compiled code reads them anew in each step, and nobody waits for the
-    device to learn what they are.
+    filled with these numbers: compiled code reads them anew in each step, and nothing waits for
+    the device to learn what they are.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class LearningRate:
             self._apply()
 
     def fill_full(self) -> None:
-        """Gives the optimizers the rates that were asked for, wherever the schedule stands."""
+        """Gives the optimizers the rates of the specification, wherever the schedule stands."""
         for optimizer, rate in zip(self._optimizers, self._full, strict=True):
             for group in optimizer.param_groups:
                 if isinstance(group["lr"], torch.Tensor):

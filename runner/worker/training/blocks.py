@@ -117,7 +117,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCost:
-    """What the clock and the allocator said of a block."""
+    """What clock and allocator measured of a block."""
 
     seconds: list[float]
     memory: MemoryUse
@@ -135,7 +135,7 @@ class BlockRecorder:
         values: list[OwnValue] | None = None,
         group: RankGroup = ALONE,
     ) -> None:
-        """`values` is emptied when they are written; whoever records one appends to it. `group`:
+        """`values` is emptied when they are written; callbacks append theirs to it. `group`:
         the ranks, each of which has a part of every loss."""
         self._group = group
         self._log = log
@@ -165,7 +165,7 @@ class BlockRecorder:
         self.write_values()
 
     def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
-        """What each rank's own clocks and allocator said of the block."""
+        """What each rank's own clock and allocator measured of the block."""
         if self._group.size == 1:
             return
         mine = {

@@ -43,7 +43,7 @@ class Kernel(NamedTuple):
 
     name: str
     op: str | None
-    """The operator that started it; None where nobody can tell, as in a replayed CUDA graph."""
+    """The operator that started it; None where the trace does not tell: in replayed CUDA graphs."""
     phase: Phase | None
     dtype: str | None
     """Element type of the operator's first input that has one with a fraction."""

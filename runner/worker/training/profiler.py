@@ -75,7 +75,7 @@ class StepProfiler:
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
         """Gives the turn back and profiles in the next ones. `step` is told which it is.
 
-        Returns whether it holds a turn in the end, and not if somebody asked to stop.
+        Returns whether it holds a turn in the end, which it does not if the run was stopped.
         """
         for _ in range(self.num_turns):
             turns.done(finished=False)
@@ -97,8 +97,8 @@ class StepProfiler:
             self._write(round_number, cost_seconds=cost, failure=_said(error))
 
     def steps(self, round_number: int) -> Iterator[int]:
-        """Gives the number of each step of a turn, which has to be made before the next is asked
-        for; the turn's events are written when it ends. What goes wrong with profiling is told, and
+        """Gives the number of each step of a turn, which has to be made before the next is taken;
+        the turn's events are written when it ends. What goes wrong with profiling is recorded, and
         nothing is profiled then."""
         self._log.enter("profiling")
         since = time.perf_counter()

@@ -105,7 +105,7 @@ class BlockTimer:
         self, block: Block, turn: Turn, steps: Steps, stops: Callable[[], bool]
     ) -> Generator[int, None, None]:
         """The same for those who cannot be called: gives the place of each step, which has to be
-        made, and added to `steps`, before the next is asked for. `NoMoreSteps` thrown into it ends
+        made, and added to `steps`, before the next is taken. `NoMoreSteps` thrown into it ends
         the block before the step that it waits for."""
         with self._collector.held_back():
             self._device.reset_memory()

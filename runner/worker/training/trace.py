@@ -202,7 +202,7 @@ def _end_calls(open_calls: list[HostCall], before: float, known: float) -> float
 
 
 def _work_until(call: HostCall, known: float, end: float) -> float:
-    """Has a call be at work itself from where nobody was told to be, until a moment: the later of
+    """Has a call be at work itself from where no call is known to be, until a moment: the later of
     that moment and `known`."""
     if end > known:
         call.own.append(Span(max(known, call.start), end))

@@ -156,7 +156,7 @@ class Trainer:
         self._log.flush(durable=True)
 
     def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        """A block and what follows it; False if it was left early because somebody asked to."""
+        """A block and what follows it; False if the run was stopped meanwhile."""
         self._state.epoch = block.epoch
         if block.window == 0:
             self._hooks.call("epoch_begin")
@@ -174,7 +174,7 @@ class Trainer:
         return True
 
     def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        """False if the block was left early because somebody asked to."""
+        """False if the run was stopped meanwhile."""
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
@@ -225,7 +225,7 @@ class Trainer:
         return self._windows
 
     def _evaluate(self) -> None:
-        """Every split asked for, without a compiler and under the run's own."""
+        """Every split of the specification, without a compiler and under the run's own."""
         evaluation, state = self._experiment.evaluation, self._state
         self._enter("evaluating")
         self._hooks.call("evaluation_begin")
@@ -321,12 +321,12 @@ def _splits_in_use(
 ) -> dict[SplitName, Split]:
     """The splits that the run trains on, evaluates or predicts, on the device."""
     evaluation, data = experiment.evaluation, workload.data
-    asked = {"train", *evaluation.predictions}
+    used = {"train", *evaluation.predictions}
     if experiment.evaluates != "never":
-        asked |= set(evaluation.splits)
+        used |= set(evaluation.splits)
     if experiment.training.last_batch == "pad" and not data.train.can_pad:
         raise WorkloadError(
             "training.last_batch = 'pad': labels that are numbers have no value for samples that "
             "do not count; choose 'drop' or 'dynamic'"
         )
-    return {name: split.to(device) for name, split in data.splits.items() if name in asked}
+    return {name: split.to(device) for name, split in data.splits.items() if name in used}
