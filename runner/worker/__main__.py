@@ -86,7 +86,7 @@ def _work(run: RunDir) -> WorkerExit:
 
 def _spec_of_ranks(run: RunDir) -> RunSpec | None:
     """The specification of a run that takes several processes; None for any other, and where it
-    cannot be read, which is told where it is read again."""
+    cannot be read, which shows where it is read again."""
     with suppress(RunnerError):
         spec = placed(spec_in_use(run), os.environ)
         return spec if spec.experiment.num_ranks > 1 else None

@@ -19,8 +19,8 @@ from breakeven.runner.worker.event_log import EventLog
 def load_object(source: str) -> Any:
     """What `path.py:name` names. A file is executed once, however many of its names are loaded.
 
-    The file may import others beside it. Raises `CodeNotAllowed` for a file that may not run here,
-    and `WorkloadError` for one that fails or does not define the name.
+    The file may import others of its folder. Raises `CodeNotAllowed` for a file that may not run
+    here, and `WorkloadError` for one that fails or does not define the name.
     """
     file, name = locate(source)
     module = _load_module(file, source)
@@ -61,7 +61,7 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
             continue
         content = _read(file, source)
         sha256 = hashlib.sha256(content).hexdigest()
-        # Files of one name from several folders are told apart by what they say.
+        # Files of one name from several folders differ in what they say.
         name = file.name if file.name not in names else f"{file.stem}-{sha256[:8]}.py"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -87,7 +87,7 @@ def _load_module(file: Path, source: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(file.parent) not in sys.path:
-        # At the end: a file beside it must not replace a library that we import later.
+        # At the end: a file of its folder must not replace a library that we import later.
         sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)

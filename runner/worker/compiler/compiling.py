@@ -59,7 +59,8 @@ def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 def compile_arguments(variant: Variant) -> dict[str, Any]:
     """Keyword arguments of `torch.compile` for a variant with a backend.
 
-    It refuses a mode beside options; a mode is but a set of options, which torch itself names.
+    It refuses a mode together with options; a mode is but a set of options, which torch itself
+    names.
     """
     mode, options = variant.mode, dict(variant.options)
     if mode is not None and options:

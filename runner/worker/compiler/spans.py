@@ -46,7 +46,7 @@ class StageSpan(TypedDict):
     """Seconds since the epoch."""
     seconds: float
     thread: int
-    """0 is the thread that compiles; others, numbered as they appear, work beside it."""
+    """0 is the thread that compiles; others, numbered as they appear, work at the same time."""
 
 
 @dataclass

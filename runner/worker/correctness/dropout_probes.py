@@ -1,10 +1,10 @@
 """Dropout out of the way, and a look at what each one draws instead.
 
 While `DropoutProbes` are active, every call of torch's dropout functions lets its input through as
-it is, so that a training draws nothing. Beside it each draws once on numbers that are known: ones
-for dropout, and for attention a query that looks at one key only, whose value is one. What comes
-out is either 0 or 1 / (1 - p), whatever the model computes, and the backend that compiles the model
-compiles this with it, each dropout in its place.
+it is, so that a training draws nothing. In its place each draws once on numbers that are known:
+ones for dropout, and for attention a query that looks at one key only, whose value is one. What
+comes out is either 0 or 1 / (1 - p), whatever the model computes, and the backend that compiles the
+model compiles this with it, each dropout in its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -143,7 +143,7 @@ class DropoutProbes:
         return output
 
     def _gate(self) -> Tensor:
-        """A one that belongs to this place, by which its gradient is told from the others'."""
+        """A one that belongs to this place, which tells its gradient from the others'."""
         return self._gates[len(self._found) % len(self.places)]
 
     def _watch(self, drawn: Tensor) -> None:

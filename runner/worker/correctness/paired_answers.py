@@ -97,7 +97,7 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Compared:
-    """What the journal is told of all answers."""
+    """What the journal says of all answers."""
 
     compared: int = 0
     """Targets: samples, or tokens, or numbers."""
@@ -144,7 +144,7 @@ class PairedAnswers:
 
     def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
         """Compares two answers to the same question. A model that cannot be rounded otherwise ends
-        the comparison, which is told, and nothing else."""
+        the comparison, which is recorded, and nothing else."""
         if self._error is not None:
             return
         try:
@@ -154,7 +154,7 @@ class PairedAnswers:
                 raise
             self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The field `answers` of the journal, of all ranks together."""
         if self._error is not None:
             return {"error": self._error}
@@ -223,7 +223,7 @@ def _compared(plain: Tensor, other: Tensor) -> Tensor:
 def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
     wrong = rows.difference > tolerance
     ratio = rows.difference / tolerance
-    told = _Compared(
+    found = _Compared(
         compared=len(wrong),
         differing=int(rows.differs.sum()),
         wrong=int(wrong.sum()),
@@ -233,9 +233,9 @@ def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
     )
     if len(ratio):
         worst = int(ratio.argmax())
-        told.difference, told.tolerance = rows.difference[worst].item(), tolerance[worst].item()
-        told.ratio = ratio[worst].item()
-    return told
+        found.difference, found.tolerance = rows.difference[worst].item(), tolerance[worst].item()
+        found.ratio = ratio[worst].item()
+    return found
 
 
 def _largest(values: Tensor) -> float:

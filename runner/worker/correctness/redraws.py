@@ -70,7 +70,7 @@ class Redraws:
 
 class TensorState:
     """Parameters, buffers and what optimizers remember, as they are now; put back in place, so that
-    compiled code and captured graphs find them where they were. The copy lies beside them where
+    compiled code and captured graphs find them where they were. The copy lies on their device where
     there is room: it is put back dozens of times."""
 
     def __init__(

@@ -120,7 +120,7 @@ class EventClock(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """In bytes; None where it cannot be told."""
+    """In bytes; None where it is not known."""
 
     peak_bytes: int | None
     """Highest since the last `reset_memory`."""
@@ -210,7 +210,7 @@ class Device(ABC):
         """None where the CPUs are the device; raises `Unavailable` where no driver answers."""
 
     def select(self) -> None:  # noqa: B027 - of most types there is but one
-        """Makes it the one that torch means where it is not told a number."""
+        """Makes it the one that torch means without a number."""
 
     def synchronize(self) -> None:  # noqa: B027 - the CPU has nothing to wait for
         """Waits until the device has nothing left to do."""

@@ -113,7 +113,7 @@ class NvidiaDriver:
     def strangers(self) -> list[Stranger] | None:
         """Processes on the device that are none of the experiment's: the slowest of the questions.
 
-        None where they cannot be told: in many containers the driver lists no processes, or those
+        None where they are not known: in many containers the driver lists no processes, or those
         of the whole machine under numbers that mean others here.
         """
         listed = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)

@@ -1,4 +1,4 @@
-"""Other processes of this machine, told apart from those of the same experiment."""
+"""Other processes of this machine, as far as they are none of the same experiment."""
 
 import os
 import sys

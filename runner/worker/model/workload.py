@@ -34,7 +34,7 @@ class Workload:
     `logits` and, where the model knows its loss, `loss`."""
     data: Dataset
     metrics: tuple[Metric, ...]
-    """Names of the metrics of this task, beside the loss."""
+    """Names of the metrics of this task, without the loss."""
     align: Align
     """Pairs answers of the model with labels: shifts tokens, flattens positions."""
 

@@ -99,8 +99,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _from_afar(meetings: Meetings, run_id: str) -> RankFailure | None:
     """What another machine says was wrong there, unless that came of what was wrong elsewhere: that
     the connection to another rank was closed."""
-    told = [RankFailure(**one) for one in meetings.failures(run_id)]
-    own = [one for one in told if not CONSEQUENCE.search(str(one.fields.get("message")))]
+    reported = [RankFailure(**one) for one in meetings.failures(run_id)]
+    own = [one for one in reported if not CONSEQUENCE.search(str(one.fields.get("message")))]
     return own[0] if own else None
 
 
@@ -181,9 +181,9 @@ def _first_failure(board: Switchboard, error: "ChildFailedError") -> RankFailure
     for rank, ended in error.failures.items():
         if ended.exitcode < 0:
             return _lost(rank, ended.exitcode)
-    told = [failure for failure in heard if failure.status != WorkerExit.CANCELLED]
-    if told or heard:
-        return (told or heard)[0]
+    reported = [failure for failure in heard if failure.status != WorkerExit.CANCELLED]
+    if reported or heard:
+        return (reported or heard)[0]
     rank, first = error.get_first_failure()
     return _lost(rank, first.exitcode)
 

@@ -55,7 +55,7 @@ class Lifeline:
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
     def say(self, word: str, **fields: Any) -> None:
-        """Tells the run's process something; one that is gone is told nothing."""
+        """Tells the run's process something; nothing if that is gone."""
         data = json.dumps({"say": word, **fields}).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(data)

@@ -1,5 +1,5 @@
 """The run's process in touch with its ranks: a socket to each, over which it hands rank 0 the turn
-pipes, hears that they live, and is told what went wrong with them.
+pipes, and hears that they live and what went wrong with them.
 
 Every message is a line of JSON. A rank says `hello` with its number and process id, then `beat`
 every second, and before it fails `failed` with the fields of an `error` event.

@@ -145,7 +145,7 @@ class ScriptBlocks:
 
     @property
     def _profile_steps(self) -> int:
-        """At the end of a script of known length; none of one too short to be timed beside."""
+        """At the end of a script of known length; none of one too short to be timed as well."""
         steps = self._profile_turns * self._profiler.steps_of_turn
         timed = self._workload.num_steps - steps
         return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0

@@ -66,18 +66,18 @@ class ScriptCheckpoints:
     def write(self, state: Any, step: int, path: Path, random: dict[str, Any]) -> None:
         """Saves as `torch.save` does, so that the file is there whole or not at all."""
         since = time.perf_counter()
-        beside = path.with_name(path.name + UNFINISHED)
+        unfinished = path.with_name(path.name + UNFINISHED)
         try:
-            with beside.open("wb") as stream:
+            with unfinished.open("wb") as stream:
                 torch.save(state, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             # Renaming leaves it what it is: until then, the note is one of a file that was written
             # over, and the one before is as good as ever.
-            self._note(Saved(step=step, by=OWN, path=path, random=random), _identity(beside))
-            os.replace(beside, path)
+            self._note(Saved(step=step, by=OWN, path=path, random=random), _identity(unfinished))
+            os.replace(unfinished, path)
         except BaseException:
-            beside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
         self._tell(step, path, time.perf_counter() - since)
 
@@ -91,11 +91,11 @@ class ScriptCheckpoints:
         place = self._relative(saved.path)
         of_path = hashlib.sha256(place.encode()).hexdigest()[:8]
         note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
-        beside = note.with_suffix(UNFINISHED)
+        unfinished = note.with_suffix(UNFINISHED)
         content = {"format": FORMAT, "step": saved.step, "by": saved.by, "path": place,
                    "identity": identity, "random": saved.random}  # fmt: skip
-        torch.save(content, beside)
-        os.replace(beside, note)
+        torch.save(content, unfinished)
+        os.replace(unfinished, note)
 
     def _tell(self, step: int, path: Path, seconds: float) -> None:
         removed = [note for note, saved in self._found() if saved is None]

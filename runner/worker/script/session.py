@@ -133,14 +133,14 @@ class ScriptSession:
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
         self.evaluate(False)
         self._leave_out()
-        told = {name: None if value is None else float(value) for name, value in metrics.items()}
+        values = {name: None if value is None else float(value) for name, value in metrics.items()}
         name = SPLITS.get(split, split)
         self._num_evaluations[name] += 1
         number = self._num_evaluations[name] + self.resuming.num_evaluations.get(name, 0)
-        loss = told.pop("loss", None)
+        loss = values.pop("loss", None)
         self._log.append(
             "evaluation", epoch=number - 1, step=self.num_steps, split=name, compiled=False,
-            loss=loss, metrics=told, accuracy=told.get("accuracy"), num_samples=samples,
+            loss=loss, metrics=values, accuracy=values.get("accuracy"), num_samples=samples,
         )  # fmt: skip
 
     def record(self, name: str, value: float | Tensor) -> None:

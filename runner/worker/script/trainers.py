@@ -64,7 +64,9 @@ def num_samples(batch: Any) -> int | None:
 
 def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
     """`transformers.Trainer` and those derived from it, `Seq2SeqTrainer` among them."""
-    callback_class: Any = type("Told", (_TransformersCallback, module.TrainerCallback), {})
+    callback_class: Any = type(
+        "SessionCallback", (_TransformersCallback, module.TrainerCallback), {}
+    )
 
     def made(trainer: Any) -> None:
         size = StepSize()
@@ -95,7 +97,7 @@ def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
 
 def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
     """Lightning's `Trainer`, under both names of the package."""
-    callback_class: Any = type("Told", (_LightningCallback, module.Callback), {})
+    callback_class: Any = type("SessionCallback", (_LightningCallback, module.Callback), {})
 
     def made(trainer: Any) -> None:
         fit, make_epochs = trainer.fit, trainer.fit_loop.run

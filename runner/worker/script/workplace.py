@@ -1,8 +1,8 @@
 """The folder in which a script works: a copy of its own for each run.
 
-Scripts read and write where they are started, and beside themselves. Were all runs of an experiment
-to do so in the same folder, they would overwrite each other's checkpoints, and perhaps a person's.
-Small files are copied. Large ones, which are data, are linked, so that they cost nothing.
+Scripts read and write where they are started, and in their own folder. Were all runs of an
+experiment to do so in the same folder, they would overwrite each other's checkpoints, and perhaps a
+person's. Small files are copied. Large ones, which are data, are linked, so that they cost nothing.
 """
 
 import os

@@ -30,7 +30,7 @@ ENDINGS = WHOLE, SHARDED = CHECKPOINT_ENDINGS
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointed:
-    """All that changes while training goes on, beside the journal."""
+    """All that changes while training goes on, except the journal."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
@@ -222,14 +222,14 @@ def _check_format(state: dict[str, Any], file: Path) -> None:
 def _save(state: dict[str, Any], file: Path) -> int:
     """Writes a file so that it is there whole or not at all; returns its size in bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(UNFINISHED)
+    unfinished = file.with_suffix(UNFINISHED)
     try:
-        with beside.open("wb") as stream:
+        with unfinished.open("wb") as stream:
             torch.save(state, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(beside, file)
+        os.replace(unfinished, file)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     return file.stat().st_size

@@ -57,7 +57,7 @@ class _Tally:
         self._seconds += time.perf_counter() - started
         return answer
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The same on every rank."""
         started = time.perf_counter()
         metrics = self._group.share(self._scores.compute())
@@ -85,9 +85,10 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Fields of `evaluation` events: mean loss per target, metrics, samples, and seconds.
 
-    First without a compiler; with `compiled` also of the model under its backend, batch by batch
-    beside it, and how far its answers are from those (`PairedAnswers`). `split` is on the model's
-    device. Each rank of `group` answers its part; all are given the same, of every sample once.
+    First without a compiler; with `compiled` also of the model under its backend, in turns with it
+    batch by batch, and how far its answers are from those (`PairedAnswers`). `split` is on the
+    model's device. Each rank of `group` answers its part; all are given the same, of every sample
+    once.
     """
     forms = (False, True) if compiled else (False,)
     tallies = [_Tally(workload, objective, split, group, form) for form in forms]
@@ -96,9 +97,9 @@ def evaluate(
         answers = [tally.ask(question) for tally in tallies]
         if compiled:
             pairs.add(question, *answers)
-    found = [{"split": name, **tally.told(), "num_samples": len(split)} for tally in tallies]
+    found = [{"split": name, **tally.fields(), "num_samples": len(split)} for tally in tallies]
     if compiled:
-        found[-1]["answers"] = pairs.told()
+        found[-1]["answers"] = pairs.fields()
     return found
 
 
@@ -129,7 +130,7 @@ class Predictions(Callback):
                 split=name,
                 file=str(file.relative_to(self._run.path)),
                 num_samples=len(split),
-                **({"step": state.step, "answers": pairs.told()} if self._compiled else {}),
+                **({"step": state.step, "answers": pairs.fields()} if self._compiled else {}),
             )
 
 
@@ -174,9 +175,9 @@ def write_predictions(
     if group.rank > 0:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(UNFINISHED)
-    pyarrow.parquet.write_table(pa.table(columns), beside)
-    os.replace(beside, file)
+    unfinished = file.with_suffix(UNFINISHED)
+    pyarrow.parquet.write_table(pa.table(columns), unfinished)
+    os.replace(unfinished, file)
 
 
 def _align(split: Split) -> Align:

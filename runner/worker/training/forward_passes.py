@@ -50,8 +50,8 @@ class ForwardPasses:
                 return False
             is_over = block.end == self._experiment.num_steps or turn.last is not None
             if turn.last is not None:
-                told = {"reason": turn.last.reason, "ending": asdict(turn.last)}
-                self._log.append("stopped", step=block.end, **told)
+                reason, ending = turn.last.reason, asdict(turn.last)
+                self._log.append("stopped", step=block.end, reason=reason, ending=ending)
             if is_over:
                 break
             turns.done(finished=False)

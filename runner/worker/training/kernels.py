@@ -171,7 +171,7 @@ def _phase(call: HostCall) -> Phase:
 
 
 def _outermost(calls: Iterable[HostCall], name: str) -> float:
-    """Seconds in which any call ran with a name that begins so, within others or beside them."""
+    """Seconds in which any call ran with a name that begins so, within others or not."""
     return length(merged(call.span for call in calls if call.name.startswith(name)))
 
 

@@ -32,7 +32,7 @@ TRACE = "profile/trace.json.gz"
 """Of the last turn, beneath the run's artifacts."""
 
 StepOf = Callable[[int], None]
-"""Makes a step, told which it is of its turn."""
+"""Makes a step, given its number in its turn."""
 
 
 class StepProfiler:
@@ -73,7 +73,7 @@ class StepProfiler:
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
 
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
-        """Gives the turn back and profiles in the next ones. `step` is told which it is.
+        """Gives the turn back and profiles in the next ones. `step` is given its number.
 
         Returns whether it holds a turn in the end, which it does not if the run was stopped.
         """
@@ -86,8 +86,8 @@ class StepProfiler:
         return True
 
     def _profile(self, round_number: int, step: StepOf) -> None:
-        """Everything that was measured is written down already: whatever goes wrong here is told,
-        and the run has come to its end all the same."""
+        """Everything that was measured is written down already: whatever goes wrong here is
+        recorded, and the run has come to its end all the same."""
         since = time.perf_counter()
         try:
             for number in self.steps(round_number):
@@ -119,9 +119,9 @@ class StepProfiler:
         if self._group.size == 1:
             return
         mine, self._communication = self._communication, None
-        told = [(rank, one) for rank, one in enumerate(self._group.gather(mine)) if one]
-        rows = [{"rank": rank, **seconds} for rank, (seconds, _) in told]
-        sent = [{"rank": rank, **row} for rank, (_, kinds) in told for row in kinds]
+        known = [(rank, one) for rank, one in enumerate(self._group.gather(mine)) if one]
+        rows = [{"rank": rank, **seconds} for rank, (seconds, _) in known]
+        sent = [{"rank": rank, **row} for rank, (_, kinds) in known for row in kinds]
         self._log.extend("collective", sent, round=round_number)
         self._log.extend("rank_profile", rows, round=round_number)
         self._log.flush()

@@ -1,8 +1,8 @@
 """Checkpoints that all ranks write together, each its part (`torch.distributed.checkpoint`).
 
 A folder with the tensors by the names of parameters, which do not depend on how many ranks there
-are, and beside them `rest.pt` with everything that is no tensor. Nothing in it is code that loading
-would run: the one pickle of torch's format may name nothing but its own few classes.
+are, and next to them `rest.pt` with everything that is no tensor. Nothing in it is code that
+loading would run: the one pickle of torch's format may name nothing but its own few classes.
 """
 
 import io
@@ -36,7 +36,7 @@ from breakeven.runner.worker.group import RankGroup, on_rank_0
 
 REST = "rest.pt"
 PART = re.compile(r"[\w.-]+\.distcp")
-"""The name of a file with tensors, beside the index."""
+"""The name of a file with tensors, which the index is not."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 METADATA = "torch.distributed.checkpoint.metadata"
 KNOWN_NAMES = {
@@ -48,8 +48,8 @@ KNOWN_NAMES = {
     ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
     ("pathlib._local", "PosixPath"),
 }  # fmt: skip
-"""What torch's index of a checkpoint is made of, beside element types: each by its whole name, as a
-module of torch's leads to most others (`torch.ctypes.util.subprocess.Popen`), and some of its
+"""What torch's index of a checkpoint is made of, besides element types: each by its whole name, as
+a module of torch's leads to most others (`torch.ctypes.util.subprocess.Popen`), and some of its
 classes start processes."""
 
 
@@ -62,23 +62,23 @@ def save_sharded(
 ) -> int:
     """Writes a folder that is there whole or not at all; returns its size in bytes. All ranks call
     it; `rest` is rank 0's."""
-    beside = folder.with_suffix(UNFINISHED)
+    unfinished = folder.with_suffix(UNFINISHED)
 
     def begin() -> None:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
 
     on_rank_0(group, begin)
     tensors, values = _taken_apart(model, optimizers)
     # One process that loads alone needs no group, so nothing but tensors goes through it.
-    save(tensors, checkpoint_id=beside)
+    save(tensors, checkpoint_id=unfinished)
 
     def end() -> None:
-        with (beside / REST).open("wb") as stream:
+        with (unfinished / REST).open("wb") as stream:
             torch.save({**rest, "optimizer_values": values}, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(beside, folder)
+        os.replace(unfinished, folder)
 
     on_rank_0(group, end)
     return sum(file.stat().st_size for file in folder.iterdir())
@@ -154,16 +154,16 @@ class _SafeReader(FileSystemReader):
         if not isinstance(metadata, Metadata):
             raise pickle.UnpicklingError(f"its index is {type(metadata).__name__}")
         _require_tensors(metadata)
-        told = metadata.storage_meta or StorageMeta()
-        told.load_id, metadata.storage_meta = self.load_id, told
+        storage = metadata.storage_meta or StorageMeta()
+        storage.load_id, metadata.storage_meta = self.load_id, storage
         return metadata
 
 
 def _require_tensors(metadata: Metadata) -> None:
     """Raises `UnpicklingError` for what is none: torch unpickles it, and runs what that says. Also
     for a tensor that lies elsewhere than in a file of the checkpoint."""
-    for name, told in metadata.state_dict_metadata.items():
-        if not isinstance(told, TensorStorageMetadata):
+    for name, entry in metadata.state_dict_metadata.items():
+        if not isinstance(entry, TensorStorageMetadata):
             raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")
     for place in (metadata.storage_data or {}).values():
         if not isinstance(place, _StorageInfo) or not PART.fullmatch(str(place.relative_path)):

@@ -123,17 +123,17 @@ def read_trace(file: Path) -> Trace:
 def collective_of(event: Mapping[str, Any]) -> Collective | None:
     """The collective that an event is, if it is one: what gloo does on the host, or a kernel of
     NCCL."""
-    name, told = event["name"], event.get("args", {})
+    name, args = event["name"], event.get("args", {})
     span = Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6)
     if event.get("cat") == "user_annotation" and name.startswith("gloo:"):
-        types, sizes = told.get("Input type", []), told.get("Input Dims", [])
+        types, sizes = args.get("Input type", []), args.get("Input Dims", [])
         known = [_bytes(kind, _elements(size)) for kind, size in zip(types, sizes, strict=False)]
         total = None if None in known or not known else sum(filter(None, known))
         return Collective(name.removeprefix("gloo:"), span, total)
     if event.get("cat") == "kernel" and "nccl" in name.lower():
-        count = told.get("In msg nelems")
-        size = None if count is None else _bytes(str(told.get("dtype")), int(count))
-        return Collective(str(told.get("Collective name") or "not named"), span, size)
+        count = args.get("In msg nelems")
+        size = None if count is None else _bytes(str(args.get("dtype")), int(count))
+        return Collective(str(args.get("Collective name") or "not named"), span, size)
     return None
 
 
@@ -150,8 +150,8 @@ def _elements(size: Any) -> int:
 
 
 def _call(event: Mapping[str, Any]) -> HostCall:
-    told = event.get("args", {})
-    dtypes = (FLOAT_TYPES.get(name) for name in told.get("Input type", ()))
+    args = event.get("args", {})
+    dtypes = (FLOAT_TYPES.get(name) for name in args.get("Input type", ()))
     return HostCall(
         name=event["name"],
         category=event["cat"],
@@ -159,18 +159,18 @@ def _call(event: Mapping[str, Any]) -> HostCall:
         start=event["ts"] / 1e6,
         seconds=event["dur"] / 1e6,
         dtype=next(filter(None, dtypes), None),
-        correlation=told.get("correlation"),
+        correlation=args.get("correlation"),
     )
 
 
 def _work(event: Mapping[str, Any]) -> DeviceWork:
-    told = event.get("args", {})
+    args = event.get("args", {})
     return DeviceWork(
         name=event["name"],
         start=event["ts"] / 1e6,
         seconds=event["dur"] / 1e6,
-        correlation=told.get("correlation"),
-        fills_device=told.get("blocks per SM", 1.0) >= 1.0,
+        correlation=args.get("correlation"),
+        fills_device=args.get("blocks per SM", 1.0) >= 1.0,
     )
 
 

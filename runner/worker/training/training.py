@@ -120,7 +120,7 @@ class Trainer:
     def train(self, turns: TurnSource) -> bool:
         """Trains to the end of the plan, or of training by its own rules (True), or until somebody
         asks to stop (False). Goes on from the latest checkpoint if there is one."""
-        # What is drawn beside the steps is the same in every run of an experiment, too.
+        # What is drawn outside of the steps is the same in every run of an experiment, too.
         torch.manual_seed(self._together.seed)
         self._hooks.call("train_begin")
         self._resume()
@@ -266,8 +266,8 @@ class Trainer:
         """What follows the last step; the training has come to its end, so True."""
         state = self._state
         if state.stop_reason is not None:
-            told = {} if self._ending is None else {"ending": asdict(self._ending)}
-            self._log.append("stopped", step=state.step, reason=state.stop_reason, **told)
+            ending = {} if self._ending is None else {"ending": asdict(self._ending)}
+            self._log.append("stopped", step=state.step, reason=state.stop_reason, **ending)
         self._enter("evaluating")
         self._hooks.call("train_end")
         self._recorder.write_values()

@@ -61,7 +61,7 @@ def told(
     pairs = PairedAnswers(align, precision)
     for question in inference.questions(split):
         pairs.add(question, question.answer(compiled=False), question.answer(compiled=True))
-    return pairs.told()
+    return pairs.fields()
 
 
 def other_backend(change: Callable[[Tensor], Tensor]) -> str:
