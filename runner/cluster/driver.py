@@ -8,6 +8,7 @@ latest checkpoints that came home if every run has one, else anew; what was ther
 """
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,6 +41,7 @@ from breakeven.runner.machine.placement import (
     has_room,
     plan_nodes,
 )
+from breakeven.runner.notifications import Notifier
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.heartbeat import Heartbeat
@@ -138,6 +140,7 @@ class _Driver:
     def __init__(self, data_dir: DataDir, engine: Engine, same_versions: bool) -> None:
         self._data_dir = data_dir
         self._engine = engine
+        self._notifier = Notifier()
         self._exits = ExitRecords()
         self._placed: dict[str, _Placed] = {}
         self._me = ProcessIdentity.of(os.getpid())
@@ -145,6 +148,8 @@ class _Driver:
         self._told: set[str] = set()
         """What need not be said again."""
         self._heartbeat = Heartbeat(data_dir)
+        self._worked_at: set[str] = set()
+        self._looking: list[threading.Thread] = []
 
     def work(self, linger: float | None) -> None:
         self._take_up()
@@ -159,7 +164,19 @@ class _Driver:
                 look_next = time.monotonic() + QUEUE_SECONDS
             if self._placed or startable(self._data_dir) or self._exits.is_owing:
                 idle_since = time.monotonic()
+            elif self._worked_at:
+                self._look_at_trends()
             time.sleep(POLL_SECONDS)
+        for thread in self._looking:
+            thread.join()
+        self._notifier.finish()
+
+    def _look_at_trends(self) -> None:
+        """In a thread: that takes a while, and work may come meanwhile."""
+        ended, self._worked_at = self._worked_at, set()
+        thread = threading.Thread(target=self._notifier.trends_broke, args=(self._data_dir, ended))
+        self._looking = [*(one for one in self._looking if one.is_alive()), thread]
+        thread.start()
 
     def _take_up(self) -> None:
         """Goes on with what an earlier driver placed; begins elsewhere what is nowhere any more."""
@@ -218,6 +235,7 @@ class _Driver:
                 for run in experiment.runs:
                     if run.state is RunState.QUEUED:
                         self._exits.write(run, RunState.FAILED, f"not started: {error}", None)
+                self._tell_of_end(experiment)
                 continue
             say(f"{key}: placed on {allocation.node[:12]}, {allocation.place.devices}")
             self._place(experiment, job, allocation)
@@ -267,6 +285,7 @@ class _Driver:
                 placed.job.end()
                 del self._placed[key]
                 self._close(experiment)
+                self._tell_of_end(experiment)
 
     def _refuse(self, placed: _Placed, error: RunnerError) -> None:
         """What a machine sends that no run writes ends its experiment, and no other."""
@@ -276,6 +295,15 @@ class _Driver:
             if not run.is_recorded:
                 why = f"what came from machine {placed.host} was refused: {error}"
                 self._exits.write(run, RunState.FAILED, why, None)
+        self._tell_of_end(placed.experiment)
+
+    def _tell_of_end(self, experiment: Experiment) -> None:
+        """Records of runs come from their machine, so that nobody here sees a single one end."""
+        self._worked_at.add(experiment.experiment_id)
+        for run in experiment.runs:
+            stands = run.standing
+            self._notifier.run_ended(run.run_id, stands.state, stands.reason or "")
+        self._notifier.experiment_ended(experiment)
 
     def _take_in(self, placed: _Placed, delivery: Delivery) -> None:
         runs = {run.run_id: run for run in placed.experiment.runs}

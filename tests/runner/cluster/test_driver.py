@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import breakeven.runner.supervision.run_process
+from breakeven.runner import notifications
 from breakeven.runner.cluster.driver import JobLost, Node, drive
 from breakeven.runner.cluster.host import Delivery, Host, Part, There, facts
 from breakeven.runner.folders import queue_order
@@ -21,6 +22,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.experiment import CheckpointSpec, TrainingSpec
 from breakeven.runner.supervision.heartbeat import read_heartbeat
+from tests.helpers.serving import Receiver
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
@@ -126,6 +128,20 @@ def test_experiments_go_to_machines_and_come_home_whole(data_dir: DataDir) -> No
         claims = [run.read_claim() for run in run_dirs(data_dir, key).values()]
         assert all(one is not None and one.node and one.is_from_this_host for one in claims)
     assert all(job.is_ended for job in engine.jobs.values())
+
+
+def test_a_driver_tells_of_runs_that_failed_and_of_experiments_that_ended(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = Receiver()
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    monkeypatch.setenv("BREAKEVEN_NOTIFY", receiver.address)
+    monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
+    key = submit(data_dir, experiment("crash", steps=20))
+    driving(data_dir, LocalEngine("one"))()
+    receiver.shutdown()
+    titles = [one["title"].partition(": ")[2] for one in receiver.told]
+    assert titles == [f"{key}.crash: failed", f"experiment {key} ended: partly failed"]
 
 
 def test_a_driver_that_works_is_not_told_to_hang(data_dir: DataDir) -> None:
