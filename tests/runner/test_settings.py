@@ -1,5 +1,6 @@
 """`breakeven.toml` of a data folder, and the variables that override it."""
 
+import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +20,8 @@ from breakeven.runner.settings import (
     read_settings,
 )  # fmt: skip
 
-DOCUMENT = Path(__file__).parents[2] / "docs/settings.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs/settings.md"
 
 
 @pytest.fixture
@@ -99,3 +101,23 @@ def test_a_machine_is_found_under_the_address_of_its_name(
     assert own_address(DataDir(file.parent)) == "node1"
     file.write_text("[addresses]\nnode1 = '10.0.0.1'")
     assert own_address(DataDir(file.parent)) == "10.0.0.1"
+
+
+def test_environment_variables_are_few_and_those_for_people_are_documented() -> None:
+    sources = [
+        file for part in ("runner", "storage", "views") for file in (ROOT / part).rglob("*.py")
+    ]
+    constants = r'^\w+(?:, \w+)* = ((?:"BREAKEVEN_\w+"(?:, )?)+)$'
+    found = {
+        name
+        for file in [*sources, ROOT / "serve.py"]
+        for line in re.findall(constants, file.read_text(), re.MULTILINE)
+        for name in re.findall(r"BREAKEVEN_\w+", line)
+    }
+    assert 8 < len(found) <= 12
+    documented = set(re.findall(r"`(BREAKEVEN_\w+)`", DOCUMENT.read_text()))
+    assert documented < found
+    assert found - documented == {
+        "BREAKEVEN_RUN_FOLDER", "BREAKEVEN_TURN_PIPES", "BREAKEVEN_DEVICES", "BREAKEVEN_WITHHELD",
+        "BREAKEVEN_HUB_UNREACHABLE",
+    }, "which a process hands to those that it starts"  # fmt: skip
