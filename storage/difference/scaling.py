@@ -9,8 +9,7 @@ from typing import Literal
 
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.rounds import load_compared
-from breakeven.storage.difference.settings import settings_of
-from breakeven.storage.difference.sides import Side, comparable
+from breakeven.storage.difference.sides import Side, comparable, settings_of
 from breakeven.storage.difference.speedups import ratio_of_speedups
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import typical

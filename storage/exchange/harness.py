@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.exchange.rows import (
-    Row,
+    HarnessRow,
     cell_tag,
     harness_name,
     is_suite_run,
@@ -80,14 +80,14 @@ def _status(spec: ExperimentSpec, tag: str, status: str | None) -> dict[str, str
     }
 
 
-def _performance(row: Row) -> dict[str, str]:
+def _performance(row: HarnessRow) -> dict[str, str]:
     if row.has_finished:
         return _cells(row, PERFORMANCE_COLUMNS)
     failed = {"speedup": "0.0", "abs_latency": "0.0"} if row.has_failed else {}
     return {**_cells(row, IDENTITY), **failed}
 
 
-def _cells(row: Row, columns: Sequence[str]) -> dict[str, str]:
+def _cells(row: HarnessRow, columns: Sequence[str]) -> dict[str, str]:
     """By column; columns that nothing here measures are left out."""
     return {column: _written(getattr(row, column, None)) for column in columns}
 

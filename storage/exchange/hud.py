@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from breakeven.storage.exchange.rows import GIGABYTES, Row, rows_of
+from breakeven.storage.exchange.rows import GIGABYTES, HarnessRow, rows_of
 from breakeven.storage.index.store import Store
 
 SCHEMA_VERSION = "v3"
@@ -26,7 +26,7 @@ def records_json(store: Store, id: str) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def records(row: Row) -> Iterator[dict[str, Any]]:
+def records(row: HarnessRow) -> Iterator[dict[str, Any]]:
     """Its records; a run that did not finish has no numbers, only a status if any."""
     common = _common(row)
     measured = {name: getattr(row, name) for name in METRICS if row.has_finished}
@@ -40,7 +40,7 @@ def records(row: Row) -> Iterator[dict[str, Any]]:
                                     "extra_info": status}}  # fmt: skip
 
 
-def _common(row: Row) -> dict[str, Any]:
+def _common(row: HarnessRow) -> dict[str, Any]:
     record = {
         "timestamp": row.ended,
         "schema_version": SCHEMA_VERSION,
@@ -60,7 +60,7 @@ def _common(row: Row) -> dict[str, Any]:
     return _known(record)
 
 
-def _runner(row: Row) -> dict[str, Any]:
+def _runner(row: HarnessRow) -> dict[str, Any]:
     machine = row.environment
     memory = machine.get("gpu_memory_bytes")
     on_gpu = row.dev != "cpu"
@@ -76,7 +76,7 @@ def _runner(row: Row) -> dict[str, Any]:
     )
 
 
-def _dependencies(row: Row) -> dict[str, Any]:
+def _dependencies(row: HarnessRow) -> dict[str, Any]:
     versions = row.environment.get("versions") or {}
     return {package: {"version": version} for package, version in versions.items()}
 

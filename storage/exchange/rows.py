@@ -43,7 +43,7 @@ EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class HarnessRow:
     """One backend's run. Names and units are those of the harness's columns."""
 
     dev: str
@@ -112,7 +112,7 @@ def is_suite_run(store: Store, id: str) -> bool:
     return id in set(queries.list_suite_runs(store)["suite_run"])
 
 
-def rows_of(store: Store, id: str) -> list[Row]:
+def rows_of(store: Store, id: str) -> list[HarnessRow]:
     """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` for
     one that times no steps."""
     if not is_suite_run(store, id):
@@ -123,12 +123,12 @@ def rows_of(store: Store, id: str) -> list[Row]:
     return found
 
 
-def suite_rows(store: Store, suite_run: str) -> list[Row]:
+def suite_rows(store: Store, suite_run: str) -> list[HarnessRow]:
     """The rows of all cells that were timed, with the statuses of their accuracy checks."""
     return [row for one in outcomes(store, suite_run) for row in _cell_rows(store, one)]
 
 
-def _cell_rows(store: Store, outcome: Outcome) -> Iterator[Row]:
+def _cell_rows(store: Store, outcome: Outcome) -> Iterator[HarnessRow]:
     for experiment_id in cell_experiments(outcome, TIMED):
         for row in rows(store, experiment_id):
             if row.tag == outcome.cell.label:
@@ -144,7 +144,7 @@ def cell_experiments(outcome: Outcome, scenarios: tuple[str, ...]) -> list[str]:
     return [key for scenario, key in outcome.experiments.items() if scenario in scenarios]
 
 
-def rows(store: Store, experiment_id: str) -> list[Row]:
+def rows(store: Store, experiment_id: str) -> list[HarnessRow]:
     """The rows of an experiment's backends, in its order.
 
     Raises `NotInStore`, and `NotExportable` for an experiment that times no steps.
@@ -164,7 +164,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
     ]
 
 
-def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
+def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> HarnessRow:
     spec = comparison.spec
     baseline = of_role(comparison.results, "baseline")
     process = spec.repeats_by_label[result.label][0]
@@ -174,7 +174,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
     breaks = (
         run.graph_breaks["reason"].nunique() if result.measured.graph_breaks is not None else None
     )
-    return Row(
+    return HarnessRow(
         dev=spec.device.partition(":")[0],
         name=harness_name(spec.model),
         origin=spec.model.from_suite and spec.model.from_suite.suite,

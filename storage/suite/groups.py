@@ -215,7 +215,7 @@ class Outcome:
         return self.is_over and (self.status is not None or "accuracy" not in self.experiments)
 
 
-class Row(NamedTuple):
+class SuiteRow(NamedTuple):
     """What is averaged together: all models under one backend in one precision and part."""
 
     backend: str
@@ -227,7 +227,7 @@ class Row(NamedTuple):
 class Group:
     """A row of the summary."""
 
-    row: Row
+    row: SuiteRow
     outcomes: tuple[Outcome, ...]
     mean: MeanSpeedup | None
     """Of the speedups that count; None if none does."""
@@ -314,7 +314,7 @@ class Group:
 
 def groups(found: Sequence[Outcome]) -> list[Group]:
     """One for each backend, precision and part, in the order of the outcomes."""
-    rows: dict[Row, list[Outcome]] = {}
+    rows: dict[SuiteRow, list[Outcome]] = {}
     for one in found:
         rows.setdefault(row_of(one.cell), []).append(one)
     speedups = [
@@ -332,5 +332,5 @@ def groups(found: Sequence[Outcome]) -> list[Group]:
     ]
 
 
-def row_of(cell: Cell) -> Row:
-    return Row(cell.backend, cell.precision, cell.part)
+def row_of(cell: Cell) -> SuiteRow:
+    return SuiteRow(cell.backend, cell.precision, cell.part)

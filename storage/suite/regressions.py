@@ -15,7 +15,7 @@ from breakeven.storage.suite.groups import (
     Cell,
     MeanSpeedup,
     Outcome,
-    Row,
+    SuiteRow,
     change,
     judge_means,
     row_of,
@@ -56,7 +56,7 @@ class Against:
     only_now: tuple[Cell, ...]
     unclear: tuple[Cell, ...]
     """Cells with a speed in both that is known too badly in one to tell a large change."""
-    means: dict[Row, MeanSpeedup]
+    means: dict[SuiteRow, MeanSpeedup]
     """Of each row with a cell that counts in both, the mean over models of the later speedup over
     the earlier one."""
 
@@ -80,9 +80,9 @@ def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
     )
 
 
-def _mean_changes(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[Row, MeanSpeedup]:
-    rows: dict[Row, dict[str, Ratio]] = {}
-    controls: dict[Row, dict[str, Ratio]] = {}
+def _mean_changes(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[SuiteRow, MeanSpeedup]:
+    rows: dict[SuiteRow, dict[str, Ratio]] = {}
+    controls: dict[SuiteRow, dict[str, Ratio]] = {}
     for now, before in pairs:
         row, model = row_of(now.cell), now.cell.model
         if now.counted_speedup is not None and before.counted_speedup is not None:

@@ -12,8 +12,14 @@ from breakeven.storage.difference.scaling import (
     alone_and_together,
     devices_of,
 )
-from breakeven.storage.difference.settings import differing
-from breakeven.storage.difference.sides import Comparable, Obstacle, Side, comparable, labels
+from breakeven.storage.difference.sides import (
+    Comparable,
+    Obstacle,
+    Side,
+    comparable,
+    differing,
+    labels,
+)
 from breakeven.storage.difference.speedups import Difference, differences
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_ratio, format_share
 from breakeven.storage.numbers.metrics import METRICS

@@ -2,8 +2,7 @@
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.difference.earlier_replays import Reason
-from breakeven.storage.difference.replays import Replay, ReplayedNumber
+from breakeven.storage.difference.replays import Reason, Replay, ReplayedNumber
 from breakeven.storage.numbers.formats import DASH, aligned_table
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill

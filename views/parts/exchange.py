@@ -9,7 +9,7 @@ import streamlit as st
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.imports import imported
-from breakeven.storage.exchange.rows import MILLISECONDS, Row, rows
+from breakeven.storage.exchange.rows import MILLISECONDS, HarnessRow, rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.views.access import permissions
@@ -41,7 +41,9 @@ def buttons(store: Store, key: str) -> None:
                      help=NOTES.get(name))  # fmt: skip
 
 
-def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
+def show_imported(
+    store: Store, key: str, read: Callable[[Store, str], list[HarnessRow]] = rows
+) -> None:
     """Imported rows of the Dynamo harness, if there are any, after the rows of this experiment, or
     of the suite run that `read` reads."""
     try:
@@ -74,7 +76,7 @@ def table(own: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _own(found: Iterable[Row]) -> pd.DataFrame:
+def _own(found: Iterable[HarnessRow]) -> pd.DataFrame:
     measured = [
         {
             **{name: getattr(row, name) for name in SHARED if name != "outcome"},

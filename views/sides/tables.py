@@ -6,8 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.difference.settings import Differing
-from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.difference.sides import Differing, Side, labels
 from breakeven.storage.difference.speedups import Difference
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS

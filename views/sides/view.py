@@ -7,8 +7,14 @@ import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.difference.scaling import scalings
-from breakeven.storage.difference.settings import differing
-from breakeven.storage.difference.sides import MAX_SIDES, Side, comparable, labels, load_sides
+from breakeven.storage.difference.sides import (
+    MAX_SIDES,
+    Side,
+    comparable,
+    differing,
+    labels,
+    load_sides,
+)
 from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS

@@ -11,8 +11,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.storage.__main__ import main
-from breakeven.storage.difference.settings import differing
-from breakeven.storage.difference.sides import comparable, load_sides
+from breakeven.storage.difference.sides import comparable, differing, load_sides
 from breakeven.storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
