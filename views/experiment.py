@@ -17,7 +17,7 @@ from breakeven.views.parts.actions import (
     stop_button,
 )
 from breakeven.views.parts.damaged import show_damaged
-from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.downloads import expect_parts
 from breakeven.views.parts.exports import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared.resources import get_store

@@ -16,7 +16,7 @@ from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.parts import device_now
+from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
@@ -174,7 +174,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
 
 def show_busy(store: Store) -> None:
     """That others use this machine; work of its own waits for its turn, so it does not disturb."""
-    said = device_now.before_launch(cpu_allowance(), device_now.load_average())
+    said = progress.before_launch(cpu_allowance(), progress.load_average())
     if said and not (queries.list_experiments(store)["state"] == ExperimentState.RUNNING).any():
         st.caption(f":material/memory: {said}")
 

@@ -12,8 +12,7 @@ from breakeven.views.library import devices
 from breakeven.views.parts import wall
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.queue import show_queue
-from breakeven.views.shared.pace import among_readers, keeping_up
-from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.resources import among_readers, get_store, keeping_up
 from breakeven.views.upkeep import health
 from breakeven.views.upkeep.health import show_history
 

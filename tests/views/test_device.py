@@ -9,7 +9,7 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.views.charts.trend import device_series
-from breakeven.views.parts.device_now import before_launch
+from breakeven.views.parts.progress import before_launch
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, table, text, without_links

@@ -306,7 +306,7 @@ HARMLESS = {
     ("state.py", "problems"),  # takes in what journals gained, as every page does
     ("watching.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
-    ("drawing.py", "draw"),  # a picture, in a thread of its own
+    ("pictures.py", "draw"),  # a picture, in a thread of its own
 }
 
 

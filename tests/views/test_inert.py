@@ -111,7 +111,7 @@ def test_a_chart_that_moves_is_written_once_and_without_foreign_html() -> None:
     assert json.loads(written)["layout"]["uirevision"] == "group loss "
     assert card.written("", "group") is written
     assert json.loads(card.written("", "other"))["layout"]["uirevision"] == "other loss "
-    assert len(drawn) == 1
+    assert len(drawn) == 2
 
 
 def test_nothing_foreign_reaches_a_page_but_by_the_one_function() -> None:

@@ -8,7 +8,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.storage.compiling.expected_phases import PhaseTimes
-from breakeven.views.parts import compiling
+from breakeven.views.parts import progress
 from breakeven.views.parts.wall import Going, Last, Tile, html
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.machine import WITH_GPU, keep
@@ -92,11 +92,11 @@ def test_experiments_that_share_the_cpus_have_a_tile_each(folder: DataDir):
 def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_last_time():
     last = {"Dynamo": 2.0, "AOTAutograd": 8.0}
     since = NOW - pd.Timedelta(seconds=4)
-    told = compiling.html([PhaseTimes(label="inductor", since=since, now={}, last=last),
+    told = progress.compiling_html([PhaseTimes(label="inductor", since=since, now={}, last=last),
                            PhaseTimes(label="eager", since=None, now={"Dynamo": 5.0}, last={})],
                           NOW)  # fmt: skip
     assert "then in AOTAutograd last time" in told
     assert 'title="Dynamo: 2.0 s" style="width: 20.00%' in told
     assert 'title="going on: 4.0 s" style="width: 40.00%"' in told
     assert 'title="Dynamo: 5.0 s" style="width: 50.00%' in told
-    assert compiling.html([], NOW) == ""
+    assert progress.compiling_html([], NOW) == ""

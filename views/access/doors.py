@@ -33,8 +33,7 @@ from breakeven.runner.settings import Settings, read_settings
 from breakeven.views.access import team
 from breakeven.views.access.accounts import is_anothers
 from breakeven.views.access.team import Person
-from breakeven.views.shared.pace import one_more_reader
-from breakeven.views.shared.resources import data_dir
+from breakeven.views.shared.resources import data_dir, one_more_reader
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")

@@ -25,8 +25,7 @@ from breakeven.storage.statistics.speedups import BreakEven, Ratio, ratio_text
 from breakeven.storage.terminal.break_even_words import break_even_in_full
 from breakeven.views.charts import compiling as cache_charts
 from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import show_card
-from breakeven.views.parts.tables import show_table
+from breakeven.views.parts.downloads import show_card, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked

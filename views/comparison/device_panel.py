@@ -17,8 +17,7 @@ from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series
 from breakeven.views.comparison import ranks
 from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import show_card
-from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.parts.downloads import of_run, show_card, show_table
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import sentence
 

@@ -18,7 +18,7 @@ from breakeven.views.parts.notice import offer_notice
 from breakeven.views.parts.progress import progress
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.pace import among_readers
+from breakeven.views.shared.resources import among_readers
 
 STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
 """How often the state of an active experiment is read, and with many readers at least so often."""

@@ -13,7 +13,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import PredictionsUnreadable
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
-from breakeven.views.parts.tables import show_table
+from breakeven.views.parts.downloads import show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked

@@ -5,7 +5,7 @@ import pandas as pd
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.ranks import Ranks, ranks_of
-from breakeven.views.parts.tables import show_table
+from breakeven.views.parts.downloads import show_table
 
 NOT_PROFILED = "Nothing was profiled yet."
 

@@ -13,7 +13,7 @@ from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
-from breakeven.views.parts import compiling, device_now, run_rows
+from breakeven.views.parts import progress
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.parts.exports import experiment_origin, files_of
@@ -22,7 +22,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked
-from breakeven.views.shared.pace import among_readers, keeping_up
+from breakeven.views.shared.resources import among_readers, keeping_up
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
 """How often the runs of an active experiment are read, and with many readers at least so often."""
@@ -68,7 +68,7 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
     usual = usual_compile_seconds(store, experiment_id, runs)
     with st.container(border=True):
-        st.html(run_rows.html(runs, usual, pd.Timestamp.now(tz="UTC")))
+        st.html(progress.runs_html(runs, usual, pd.Timestamp.now(tz="UTC")))
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
@@ -77,13 +77,13 @@ def show_compiling(store: Store, experiment_id: str) -> None:
     found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
     if found:
         with st.container(border=True):
-            st.html(compiling.html(found, pd.Timestamp.now(tz="UTC")))
+            st.html(progress.compiling_html(found, pd.Timestamp.now(tz="UTC")))
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
     """How the device is and who else uses it, while there is time to do something about it."""
-    said = device_now.while_running(
-        queries.latest_device_samples(store, experiment_id, device_now.LATEST),
+    said = progress.while_running(
+        queries.latest_device_samples(store, experiment_id, progress.LATEST),
         on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
     )
     if active and said:

@@ -17,9 +17,8 @@ from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditi
 from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.parts import exchange
-from breakeven.views.parts.downloads import chart_card, table_downloads
+from breakeven.views.parts.downloads import chart_card, show_table, table_downloads
 from breakeven.views.parts.exports import files_of, suite_origin
-from breakeven.views.parts.tables import show_table
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert

@@ -1,4 +1,4 @@
-"""A chart with its title and its way out, as a picture, as a page of its own and as its data.
+"""Charts and tables with their ways out: as a picture, as a page of its own and as data.
 
 CSV, PNG and HTML are a click away; behind "More" are all other formats of `storage.exchange` for
 tables and of `views.parts.pictures` for pictures, in the size and the colours of where they go.
@@ -8,15 +8,27 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import unescape
 
+import pandas as pd
 import streamlit as st
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
-from breakeven.views.charts.moving import moving_chart
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.charts.moving import expect_charts, moving_chart
 from breakeven.views.parts.cards import Card, Data, Draw
-from breakeven.views.parts.drawing import find_browser
 from breakeven.views.parts.exports import Origin, files_of, origin, to_html
-from breakeven.views.parts.pictures import FORMATS, SIZES, THEMES, USUAL, Style, to_image
+from breakeven.views.parts.pictures import (
+    FORMATS,
+    SIZES,
+    THEMES,
+    USUAL,
+    Style,
+    find_browser,
+    to_image,
+)
 from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import explained
 from breakeven.views.shared.selection import remembered
 
 NO_BROWSER = (
@@ -193,3 +205,77 @@ def download(
         label, data, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
         type="tertiary", disabled=unavailable is not None, help=unavailable or help,
     )  # fmt: skip
+
+
+MAX_WRITTEN_CELLS = 100_000
+ALWAYS_KNOWN = ["run_id", "label", "role"]
+"""Columns that say which run it is."""
+
+
+def of_run(frame: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
+    """The rows of one run in a frame of `storage.queries`."""
+    return frame[frame["run_id"] == run["run_id"]]
+
+
+def show_table(
+    title: Markdown,
+    frame: pd.DataFrame,
+    name: str,
+    empty: Markdown,
+    numbers: Mapping[str, str] | None = None,
+    download: pd.DataFrame | None = None,
+) -> None:
+    """A table under its title, or what `empty` says; `name` is unique on the page.
+
+    Columns are titled and explained as the numbers of their names (`storage.numbers.recorded`),
+    those in `numbers` as the number given there; others hold words. Files hold `download`, if
+    given, and else the table itself.
+    """
+    shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
+    meant = {column: (numbers or {}).get(column, column) for column in shown.columns}
+    meant = {column: number for column, number in meant.items() if number in NUMBERS}
+    help = explained(meant.values()) if meant and not frame.empty else None
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{title}**", help=help, width="stretch")
+            if not frame.empty:
+                table_downloads(frame if download is None else download, name)
+        if frame.empty:
+            st.caption(empty)
+            return
+        # Written as everywhere else, and still sorted as numbers; of a large table that takes long.
+        written = {column: NUMBERS[number].format for column, number in meant.items()
+                   if shown.size <= MAX_WRITTEN_CELLS and is_number(shown[column])}  # fmt: skip
+        titles = {column: _title(column, shown[column], column in written) for column in shown}
+        config = {titles[column]: st.column_config.Column(help=NUMBERS[number].definition)
+                  for column, number in meant.items()}  # fmt: skip
+        renamed = shown.rename(columns=titles)
+        formats = {titles[column]: write for column, write in written.items()}
+        st.dataframe(renamed.style.format(formats) if formats else renamed, hide_index=True,
+                     key=f"table-{name}", placeholder=DASH, column_config=config)  # fmt: skip
+
+
+def is_number(values: pd.Series) -> bool:
+    return is_numeric_dtype(values) and not is_bool_dtype(values)
+
+
+def _title(column: str, values: pd.Series, is_written: bool) -> str:
+    """A number's own title, with its unit unless that is written beside each value.
+
+    Of other columns `failed_here` becomes `Failed here`; what is written with a capital stays.
+    """
+    if column in NUMBERS:
+        number = NUMBERS[column]
+        has_unit = is_written and not number.format(1.5)[-1].isdigit()
+        return number.axis_title if is_number(values) and not has_unit else number.title
+    words = column.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def expect_parts() -> None:
+    """Nobody sees or reaches them: `style.css` has them take no part in the page."""
+    expect_charts()
+    with st.container(key="expected"):
+        st.segmented_control("Expected", ["One"], key="expected-choice", disabled=True)
+        st.link_button("Expected", "definitions", disabled=True)
+        download("Expected", bytes, "expected", "text/plain", unavailable="Out of sight")

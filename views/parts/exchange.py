@@ -13,8 +13,7 @@ from breakeven.storage.exchange.rows import MILLISECONDS, HarnessRow, rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.views.access import permissions
-from breakeven.views.parts.downloads import download
-from breakeven.views.parts.tables import show_table
+from breakeven.views.parts.downloads import download, show_table
 from breakeven.views.shared.inert import inert
 
 TITLES = {

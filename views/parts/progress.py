@@ -1,18 +1,31 @@
-"""How far an experiment is, and how long it still takes."""
+"""An active experiment: how far it is and how long it still takes, what each run does, what each
+phase of compiling takes, and who else uses the device."""
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pandas as pd
 
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.storage import queries
+from breakeven.storage.comparison.device_doubts import SHARED_CPU
+from breakeven.storage.compiling.expected_phases import PhaseTimes
+from breakeven.storage.compiling.timeline import PHASES
 from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import always, memo
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
+from breakeven.views.charts.palette import COLORS, run_looks, run_mark
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import anchor_html, linked
 
 _shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
 """By experiment: when it began, and the largest share of its time that was told as done."""
@@ -111,3 +124,180 @@ def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
     return {
         str(run.label): max(0.0, now - run.phase_started.timestamp()) for run in busy.itertuples()
     }
+
+
+PHASE_COLORS = dict(zip(PHASES, COLORS, strict=False))
+
+
+def compiling_html(found: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
+    """A pair of bars for each run, all on one scale, under the phases' names; nothing without a
+    run that compiles."""
+    if not found:
+        return ""
+    looks = run_looks(one.label for one in found)
+    longest = max([1e-9, *(max(_so_far(one, now), sum(one.last.values())) for one in found)])
+    names = "".join(f'<span><i style="background: {color}"></i>{inert(phase)}</span>'
+                    for phase, color in PHASE_COLORS.items())  # fmt: skip
+    rows = "".join(
+        f'<div class="phases" role="listitem"><span>{run_mark(one.label, looks[one.label])}</span>'
+        f"<div>{_now(one, now, longest)}{_last(one, longest)}</div></div>"
+        for one in found
+    )
+    title = anchor_html("compile_phases", "Compiling by phase")
+    return (f'<div class="phase-head"><b>{title}</b>{names}</div>'
+            f'<div role="list">{rows}</div>')  # fmt: skip
+
+
+def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
+    going = 0.0 if one.since is None else max(0.0, (now - one.since).total_seconds())
+    return sum(one.now.values()) + going
+
+
+def _now(one: PhaseTimes, now: pd.Timestamp, longest: float) -> Html:
+    """What is reported in its colours, and what goes on, of which nothing is told yet, in grey."""
+    going = _so_far(one, now) - sum(one.now.values())
+    said = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
+    if one.since is not None:
+        after = one.phase_after(going) if not one.now else None
+        hint = f", then in {inert(after)} last time" if after else ""
+        said = f"compiling, {said}{hint}"
+    return _bar("now", one.now, going, longest, said)
+
+
+def _last(one: PhaseTimes, longest: float) -> Html:
+    if not one.last:
+        return ""
+    took = anchor_html("compile_phases", words.duration(sum(one.last.values())))
+    return _bar("last time", one.last, 0.0, longest, took)
+
+
+def _bar(name: str, phases: Mapping[str, float], going: float, longest: float, said: Html) -> Html:
+    parts = [_part(phase, seconds, PHASE_COLORS[phase], longest)
+             for phase, seconds in phases.items() if seconds > 0]  # fmt: skip
+    if going > 0:
+        parts.append(_part("going on", going, "", longest))
+    return (f'<div class="phase-bar"><small>{inert(name)}</small><span class="track">'
+            f"{''.join(parts)}</span><small>{said}</small></div>")  # fmt: skip
+
+
+def _part(phase: str, seconds: float, color: str, longest: float) -> Html:
+    told = inert(f"{phase}: {words.duration(seconds)}")
+    fill = inert(f"; background: {color}" if color else "")
+    width = inert(f"{100 * seconds / longest:.2f}")
+    return (f'<i role="img" aria-label="{told}" title="{told}" '
+            f'style="width: {width}%{fill}"></i>')  # fmt: skip
+
+
+TURN = '<span title="It has its turn">\N{BLACK RIGHT-POINTING TRIANGLE}</span> '
+
+
+def runs_html(
+    runs: pd.DataFrame, usual_compile_seconds: Mapping[str, float], now: pd.Timestamp
+) -> Html:
+    """What each run does, how far it is, its loss and speed.
+
+    `runs`: rows of `storage.queries.list_runs`; `usual_compile_seconds`: what compiling took an
+    earlier run, by label.
+    """
+    looks = run_looks(runs["label"])
+    rows = [
+        f'<div class="run-row" role="listitem"><span>{run_mark(run.label, looks[run.label])}</span>'
+        f"<span>{_doing(run, usual_compile_seconds.get(run.label), now)}</span>"
+        f"{_progress(run)}<span>{_numbers(run)}</span></div>"
+        for run in runs.itertuples()
+    ]
+    return f'<div class="run-rows" role="list">{"".join(rows)}</div>'
+
+
+def _doing(run: Any, usual_compile_seconds: float | None, now: pd.Timestamp) -> Html:
+    """One run at a time has the device; the others wait for it."""
+    turn = TURN if words.has_turn(run) else ""
+    return turn + words.activity(run, now, usual_compile_seconds)
+
+
+def _progress(run: Any) -> Html:
+    """A run that ended by rules of its own is through, however many steps it did."""
+    through = run.state == RunState.FINISHED
+    known = max(run.num_steps, 1)  # 0 of a script that has not said how many
+    share = 1.0 if through else min(1.0, run.steps_done / known) if run.num_steps else 0.0
+    of_all = f" / {run.num_steps:,}" if run.num_steps else ""
+    done = anchor_html("num_steps", f"{run.steps_done:,}{of_all} steps")
+    percent = f"{100 * share:.1f}"
+    return (
+        f'<div>{done}<div class="bar" role="progressbar" aria-label="Steps done" '
+        f'aria-valuenow="{percent}"><div style="width: {percent}%"></div></div></div>'
+    )
+
+
+def _numbers(run: Any) -> Html:
+    step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
+    told = [anchor_html("step_seconds", f"{step_time} / step")]
+    if run.last_loss is not None:
+        told.insert(0, anchor_html("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
+    return " · ".join(told)
+
+
+BUSY_LOAD = 0.5
+"""Load average over usable CPUs from which on somebody else is probably at work."""
+LATEST = 5
+"""Samples that tell how it is now; one may be too short for the kernel's counting."""
+STATES = ("sm_clock_mhz", "temperature_celsius", "power_watts")
+
+
+def before_launch(allowance: CpuAllowance, load: float) -> Markdown:
+    """What else the machine is doing, if it does much; `load`: its load average."""
+    if load < BUSY_LOAD * allowance.usable:
+        return ""
+    shown = linked("load_average", f"load average {load:.1f}")
+    return (
+        f"This machine is busy: {shown} on {allowance.usable:,} CPUs over the last minute. What "
+        "else runs here makes the runs slower and their times less certain."
+    )
+
+
+def load_average() -> float:
+    """0 where the system does not tell."""
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):
+        return 0.0
+
+
+def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
+    """How the device is, and who else uses it, by the latest of `storage.queries.device_samples`.
+    `on_cpu`: whether the runs compute there, so that others are those that take its time.
+
+    `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
+    """
+    blocks = samples[samples["round"].notna()].sort_values("time")
+    latest = blocks.tail(LATEST)
+    if latest.empty:
+        return ""
+    last = latest.iloc[-1]
+    told = [name for name in STATES if pd.notna(last[name])]
+    state = ", ".join(
+        linked(name, f"{NUMBERS[name].format(last[name])} {NUMBERS[name].unit}") for name in told
+    )
+    held_back = sorted({name for names in latest["throttled_by"] for name in names or []})
+    parts = [state] if state else []
+    if held_back:
+        parts.append(f"{linked('held_back', 'held back')}: {inert(', '.join(held_back))}")
+    # On CUDA not every block has a look at other processes.
+    looks = blocks[blocks["processes"].notna()].tail(LATEST)
+    if others := _others(looks, on_cpu=on_cpu):
+        parts.append(others)
+    return "; ".join(parts)
+
+
+def _others(looks: pd.DataFrame, *, on_cpu: bool) -> Markdown:
+    seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
+    names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in seen.items())
+    if not on_cpu:
+        return f"other processes on the device: {names}" if names else ""
+    capacity = (looks["wall_seconds"] * looks["cpus"]).sum()
+    taken = (looks["busy_cpu_seconds"] - looks["own_cpu_seconds"]).sum(min_count=1)
+    share = float(taken / capacity) if capacity and pd.notna(taken) else 0.0
+    if share <= SHARED_CPU:
+        return ""
+    shown = linked("others_cpu_share", NUMBERS["others_cpu_share"].format(share))
+    return f"other processes take {shown} of the CPU time{f': {names}' if names else ''}"

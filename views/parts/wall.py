@@ -19,8 +19,7 @@ from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.parts.progress import progress
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert
-from breakeven.views.shared.pace import keeping_up
-from breakeven.views.shared.resources import capabilities
+from breakeven.views.shared.resources import capabilities, keeping_up
 
 POINTS = 60
 """Of the losses of a run, as many as so small a chart shows."""

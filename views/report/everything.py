@@ -12,9 +12,8 @@ from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange import FORMATS
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
-from breakeven.views.parts.drawing import draw
 from breakeven.views.parts.exports import slug
-from breakeven.views.parts.pictures import USUAL, Style, drawing
+from breakeven.views.parts.pictures import USUAL, Style, draw, drawing
 from breakeven.views.report.content import Content
 
 ENDINGS = {"hud-json": "json", "cachebench-json": "json"}

@@ -6,9 +6,8 @@ import streamlit as st
 
 from breakeven.storage.index.store import Store
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
-from breakeven.views.parts.drawing import find_browser
 from breakeven.views.parts.exports import Origin, files_of
-from breakeven.views.parts.pictures import FORMATS, Style
+from breakeven.views.parts.pictures import FORMATS, Style, find_browser
 from breakeven.views.report.content import content
 from breakeven.views.report.everything import everything
 from breakeven.views.report.files import MAX_EXPERIMENTS, report_of

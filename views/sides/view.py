@@ -21,8 +21,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.difference import WHY, obstacles
 from breakeven.views.charts import sides as side_charts
 from breakeven.views.charts.palette import run_mark
-from breakeven.views.parts.downloads import chart_card
-from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.downloads import chart_card, expect_parts
 from breakeven.views.parts.exports import Origin, files_of, slug
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound

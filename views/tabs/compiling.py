@@ -20,8 +20,7 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiling import same_text
 from breakeven.views.charts import compiling as timeline_charts
 from breakeven.views.comparison.leaderboard import scrolled
-from breakeven.views.parts.downloads import chart_card, csv_button
-from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.parts.downloads import chart_card, csv_button, of_run, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Html, inert

@@ -13,8 +13,7 @@ from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.finding_words import profile_words
-from breakeven.views.parts.downloads import download
-from breakeven.views.parts.tables import show_table
+from breakeven.views.parts.downloads import download, show_table
 from breakeven.views.shared.links import sentence
 
 NUMBERS = {"time": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}

@@ -10,7 +10,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.views.access import permissions
 from breakeven.views.charts.scores import score_metric
-from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.parts.downloads import of_run, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import code
 from breakeven.views.shared.links import explained

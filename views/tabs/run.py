@@ -12,8 +12,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
 from breakeven.views.comparison import device_panel, measured_again
+from breakeven.views.parts.downloads import of_run
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
-from breakeven.views.parts.tables import of_run
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert

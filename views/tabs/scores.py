@@ -15,8 +15,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.views.access import permissions
 from breakeven.views.charts import scores as score_charts
-from breakeven.views.parts.downloads import chart_card
-from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.parts.downloads import chart_card, of_run, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked

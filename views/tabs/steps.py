@@ -13,8 +13,7 @@ from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.parts.cards import Draw
-from breakeven.views.parts.downloads import chart_card
-from breakeven.views.parts.tables import of_run
+from breakeven.views.parts.downloads import chart_card, of_run
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import axis
 

@@ -22,7 +22,7 @@ from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.views.shared import reproduce
+from breakeven.views.shared import own_code
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
@@ -52,14 +52,14 @@ def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
 @pytest.mark.parametrize("path", CHANGED)
 def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) -> None:
     spec = with_changes(path)
-    command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
+    command = shlex.split(own_code.command(spec).replace("\\\n", " "))
     assert command[:2] == ["breakeven", "compare"]
     assert read(*command[2:]) == spec != ExperimentSpec(name="one")
 
 
 def test_the_command_that_reproduces_an_experiment_says_all_fields_together() -> None:
     spec = with_changes(*TOGETHER)
-    command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
+    command = shlex.split(own_code.command(spec).replace("\\\n", " "))
     assert read(*command[2:]) == spec
 
 

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 import breakeven.views
 
-PAGE = "from breakeven.views.parts.expected import expect_parts; expect_parts()"
+PAGE = "from breakeven.views.parts.downloads import expect_parts; expect_parts()"
 STYLE = Path(breakeven.views.__file__).parent / "shared" / "style.css"
 NEEDED_BY_CHARTS = ("button_group", "link_button", "download_button", "bidi_component")
 

@@ -10,9 +10,8 @@ import plotly.graph_objects as go
 import pytest
 
 from breakeven.views.charts import layers as charts
-from breakeven.views.parts.drawing import NotDrawn, draw
 from breakeven.views.parts.exports import Origin
-from breakeven.views.parts.pictures import SIZES, THEMES, Style, picture
+from breakeven.views.parts.pictures import SIZES, THEMES, NotDrawn, Style, draw, picture
 from tests.helpers.comparisons import series
 
 ABOUT = Origin(name="mine", facts=("Mine · 7f3a", "bert on reviews · cpu"))

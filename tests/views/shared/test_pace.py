@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index.store import Store
-from breakeven.views.shared import pace
+from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
 from tests.helpers.journals import Recording
 
@@ -30,7 +30,7 @@ def looked(store: Store, clock: dict[str, float], *, after: float, at_once: bool
     number = sum(1 for _ in store.data_dir.run_dirs())
     Recording(store.data_dir.runs, "baseline", experiment_id=f"20261122-000000-000000-{number:04}")
     before = store.generation
-    with pace.keeping_up(store, at_once=at_once):
+    with resources.keeping_up(store, at_once=at_once):
         clock["thread_time"] += 0.12
     return store.generation > before
 
