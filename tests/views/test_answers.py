@@ -17,7 +17,7 @@ from breakeven.storage.suite.regressions import against
 from breakeven.views.comparison import accuracy as compare_accuracy
 from breakeven.views.comparison import cache as compare_cache
 from breakeven.views.comparison.answers import headline
-from breakeven.views.suite_parts import words as suite_words
+from breakeven.views.report import suite as suite_tables
 from tests.helpers.comparisons import comparison, pays, result
 from tests.helpers.pages import without_links
 
@@ -186,7 +186,7 @@ FAST, SLOW, SAME, UNSURE = (
 
 
 def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
-    return without_links(suite_words.headline(suite(*rows)))
+    return without_links(suite_tables.headline(suite(*rows)))
 
 
 def test_a_suite_whose_mean_is_unsure_claims_nothing() -> None:
@@ -217,7 +217,7 @@ def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None
     cell = Cell("M", "bf16", "training", "eager")
     wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
     one = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
-    text = without_links(suite_words.headline(groups([one]), against([one], [one]), "before"))
+    text = without_links(suite_tables.headline(groups([one]), against([one], [one]), "before"))
     assert text.endswith("Nothing got clearly worse since before. Of 1 cell it cannot be told.")
 
 

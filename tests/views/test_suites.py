@@ -10,8 +10,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome, groups
 from breakeven.views.charts import matrix as suite_charts
-from breakeven.views.suite_parts import table as suite_table
-from breakeven.views.suite_parts import words as suite_words
+from breakeven.views.report import suite as suite_tables
 from tests.helpers.pages import launched, opened, text, without_links
 from tests.helpers.suites import SuiteRecorder
 
@@ -117,12 +116,12 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
     outcome = Outcome(cell=cell, experiments={"cache": "x"}, is_over=True, cold_seconds=8.0,
                       warm_seconds=2.0)  # fmt: skip
     rows = groups([outcome])
-    said = without_links(suite_words.headline(rows))
+    said = without_links(suite_tables.headline(rows))
     assert said == (
         "Filled caches saved 75.0 % of the compile time of **inductor** in training "
         "(bf16, 1 model)."
     )
-    assert list(suite_words.summary(rows)) == [
+    assert list(suite_tables.summary(rows)) == [
         "backend", "precision", "part", "models", "compile_time_saved", "failed"
     ]  # fmt: skip
 
@@ -139,10 +138,10 @@ def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir)
     record.speed("Model", 0.1)
     record.accuracy("Model", "pass")
     (outcome,) = read(folder)
-    html = suite_table.html([outcome])
+    html = suite_tables.cells_html([outcome])
     for experiment in outcome.experiments.values():
         assert f'href="./experiment?experiment={experiment}"' in html
-    frame = suite_table.frame([outcome])
+    frame = suite_tables.cells_frame([outcome])
     assert frame["speedup"].tolist() == [pytest.approx(2.0)]
     assert set(outcome.experiments) == {"speed", "accuracy"}
 

@@ -166,8 +166,9 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
     """What the experiment is called, where it runs, and how its runs take turns."""
     what, where, turns = st.columns(3)
     with what:
-        named = usual_name(*(fields.given_or_start(f"{one}.source") for one in ("model", "data")))
-        is_own = fields.start_of("name") in UNNAMED
+        model, data = (fields.given_or_start(f"{one}.source") for one in ("model", "data"))
+        named = usual_name(model, data)
+        is_own = bool(model and fields.start_of("name") in UNNAMED)
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "settings")
     with where:

@@ -20,12 +20,11 @@ from breakeven.views.parts import exchange
 from breakeven.views.parts.downloads import chart_card, show_table, table_downloads
 from breakeven.views.parts.exports import files_of, suite_origin
 from breakeven.views.report import menu as report_menu
+from breakeven.views.report import suite as suite_tables
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.selection import choose_earlier, choose_suite_run
-from breakeven.views.suite_parts import table as suite_table
-from breakeven.views.suite_parts import words as suite_words
 
 EMPTY = """\
 #### No suite was run here yet
@@ -70,7 +69,7 @@ def show_answer(
             "follows is what is known so far.",
             icon=":material/hourglass_top:",
         )
-    st.markdown(f"### {suite_words.headline(groups(found), compared, earlier)}")
+    st.markdown(f"### {suite_tables.headline(groups(found), compared, earlier)}")
     parts = [run["device_name"], words.day(run["submitted"])]
     parts += [f"torch {run['torch_version']}"] if run["torch_version"] else []
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -83,10 +82,10 @@ def show_answer(
 def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:
     """A row for each backend, precision and part, and the files in the harness's formats."""
     rows = groups(found)
-    show_table("All models together", suite_words.summary(rows), "suite-summary", "",
+    show_table("All models together", suite_tables.summary(rows), "suite-summary", "",
                dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"),
-               download=suite_words.numbers(rows))  # fmt: skip
-    rested = suite_words.rested(rows)
+               download=suite_tables.numbers(rows))  # fmt: skip
+    rested = suite_tables.rested(rows)
     if rested:
         st.caption("  \n".join([f"{linked('left_out', 'What the means rest on')}:", *rested]))
     named = {f"{model} ({', '.join(row.row)}): {reason}": None
@@ -159,5 +158,5 @@ def show_cells(found: Sequence[Outcome]) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**Every cell**", width="stretch")
-            table_downloads(suite_table.frame(found), "suite-cells")
-        st.html(suite_table.html(found))
+            table_downloads(suite_tables.cells_frame(found), "suite-cells")
+        st.html(suite_tables.cells_html(found))

@@ -18,11 +18,10 @@ from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.palette import run_looks
 from breakeven.views.parts.cards import Card
 from breakeven.views.report import elements
+from breakeven.views.report import suite as suite_tables
 from breakeven.views.report.content import Content, Table, advice
 from breakeven.views.report.markup import html, inert_lines
 from breakeven.views.shared.inert import Html, inert
-from breakeven.views.suite_parts import table as suite_table
-from breakeven.views.suite_parts import words as suite_words
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to an experiment on Compare."""
@@ -56,13 +55,13 @@ def of_suite(store: Store, suite_run: str) -> Article:
         for title, part in frame.groupby("conditions", sort=False)
     }
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
-    summary = Table(title="All models together", name="suite-summary",
-                    shown=suite_words.summary(rows), numbers=suite_words.numbers(rows))  # fmt: skip
-    cells = COMPARED.sub(r'href="#e-\1"', elements.linked_here(suite_table.html(found)))
-    rested = suite_words.rested(rows)
+    shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
+    summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
+    cells = COMPARED.sub(r'href="#e-\1"', elements.linked_here(suite_tables.cells_html(found)))
+    rested = suite_tables.rested(rows)
     made: Html = "".join([
         f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
-        f'<p class="answer">{html(suite_words.headline(rows))}</p></section>',
+        f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
         elements.table(summary),
         *(f'<p class="quiet">{html(said)}</p>' for said in rested),
         elements.charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
