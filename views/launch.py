@@ -16,6 +16,7 @@ from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.library import suite_start as suite_form
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
@@ -24,7 +25,6 @@ from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
-from breakeven.views.suite_parts import start as suite_form
 
 EXPERIMENT, SUITE = "experiment", "suite"
 
