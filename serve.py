@@ -52,9 +52,6 @@ layers = [
     Middleware(Reports),
     Middleware(Imported),
 ]
-SWITCH_SECONDS = 0.0005
-"""For which a thread that computes keeps others from their turn. Who serves a page's files needs
-dozens of turns, and Python's own 5 ms for each would make them a second."""
 MAX_WAITING = 64
 """Threads for what pages ask for beside being drawn; on two processors Python's own would be 6."""
 LEFT_SECONDS = 30
@@ -68,7 +65,6 @@ GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
 
 def main() -> None:
     share_arenas()
-    sys.setswitchinterval(SWITCH_SECONDS)
     folder = DataDir(default_data_folder())
     if gone := [name for name in GONE if os.environ.get(name)]:
         sys.exit(f"{gone[0]} is no variable any more: docs/serving.md says what to set instead.")

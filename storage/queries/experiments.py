@@ -43,7 +43,8 @@ def list_experiments(store: Store) -> pd.DataFrame:
             min(claimed) AS claimed, max(ended) AS ended, list(DISTINCT state) AS state,
             count(*) AS num_runs, max(progress.revision) AS revision,
             count(*) FILTER (list_contains($1, state)) AS num_ended,
-            list(folder) AS folders, any_value(content) FILTER (position = 0) AS labels
+            list(folder ORDER BY position) AS folders,
+            any_value(content) FILTER (position = 0) AS labels
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
             LEFT JOIN machine USING (run_id)
         GROUP BY experiment_id""",
