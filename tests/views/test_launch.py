@@ -26,7 +26,8 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
-from breakeven.views.form import data_preview, script
+from breakeven.views.form import script
+from breakeven.views.form import workload as workload_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.journals import experiment_spec, record_experiment
@@ -502,13 +503,13 @@ def test_of_a_file_as_much_is_taken_as_a_training_needs_that_learns(
 ):
     start = PRESETS["own"].spec
     head = Head(columns=(), rows=(), num_read=2, num_rows=num_rows)
-    assert data_preview.fitting_sizes(start.data, head) == sizes
-    assert data_preview.fitting_batch(start, head) == batch
+    assert workload_form.fitting_sizes(start.data, head) == sizes
+    assert workload_form.fitting_batch(start, head) == batch
 
 
 def test_what_is_left_out_of_a_file_is_said():
     head = Head(columns=(), rows=(), num_read=100, num_rows=20_000)
-    said = data_preview.taken(PRESETS["own"].spec, head).replace("**", "")
+    said = workload_form.taken(PRESETS["own"].spec, head).replace("**", "")
     assert said == (
         "Taken: 7,680 rows to train on, 400 to evaluate on, drawn at random; 11,920 rows left out. "
         "`bert-tiny` makes 240 steps of 32: each row to train on is seen once."

@@ -10,8 +10,8 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.views.form import data_preview, settings
 from breakeven.views.form import script as script_form
+from breakeven.views.form import settings
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
 
@@ -36,7 +36,7 @@ class OwnWorkload(NamedTuple):
     """Task and data of a preset for one's own data."""
 
     task: workload_form.ChosenTask
-    data: data_preview.ChosenData
+    data: workload_form.ChosenData
 
 
 def spec_form(
@@ -62,7 +62,7 @@ def spec_form(
     if start.data.is_file:  # what this preset is about, so in plain view
         with st.container(horizontal=True):
             own = _ask_workload(fields, start, machine)
-        data_preview.show(own.data)
+        workload_form.show_data(own.data)
         told = st.empty()
     with st.container(gap="xsmall"):
         if start.is_script:
@@ -81,7 +81,7 @@ def spec_form(
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
         return None
     if own and own.data.head is not None:
-        told.markdown(data_preview.taken(spec, own.data.head))
+        told.markdown(workload_form.taken(spec, own.data.head))
     if changes := fields.changes(spec):
         st.caption(f"**Changed:** {' · '.join(changes)}")
     return spec
@@ -104,9 +104,9 @@ def _ask_folded(
         with right:
             num_test = workload_form.ask_samples(fields, start.data, data)
         if not own:
-            data_preview.show(data)
+            workload_form.show_data(data)
     with fields.subject("Batches, steps and precision", "view_module"):
-        settings.ask_batches(fields, data_preview.fitting_batch(start, data.head))
+        settings.ask_batches(fields, workload_form.fitting_batch(start, data.head))
     with fields.subject("Optimizer and schedule", "trending_down"):
         settings.ask_optimizer(fields, machine)
     with fields.subject("Losses and gradients", "functions"):

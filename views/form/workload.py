@@ -1,14 +1,19 @@
-"""The part of the form that says what learns what: task, model, data."""
+"""What learns what, on the form: task, model, data; of a file its first rows, and what follows."""
 
 from typing import NamedTuple
 
+import pandas as pd
+import streamlit as st
+
+from breakeven.runner.checks.data import Head, locate, read_head
+from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
 from breakeven.runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES, SCRIPT_TASK, Task
-from breakeven.views.form import data_preview
-from breakeven.views.form.data_preview import ChosenData
+from breakeven.views.access import files
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import TO_BE_NAMED
+from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.own_code import show_permission
 
@@ -19,6 +24,15 @@ OWN_MODEL = (
 OWN_DATA = (
     "A function of your own, `path.py:function`: called without arguments, it returns the samples."
 )
+
+
+class ChosenData(NamedTuple):
+    """The data on the form."""
+
+    source: str
+    """Empty as long as nothing was named."""
+    head: Head | None
+    """The first rows of a file that can be read."""
 
 
 class ChosenTask(NamedTuple):
@@ -56,7 +70,7 @@ def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
         fields, "data.source", "Data", task, task.fits.data, OWN_DATA,
         f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
     )  # fmt: skip
-    data = ChosenData(source, data_preview.look_into(source, task.fits))
+    data = ChosenData(source, look_into(source, task.fits))
     is_path = source.startswith(("/", ".", "~"))
     is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
     has_columns = source and not source.startswith(BUILTIN) and not is_folder
@@ -73,7 +87,7 @@ def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
     asked = {"text_column": "Image column" if task.samples == "images" else "Text column"}
     if task.labels == "sample":
         asked["label_column"] = "Label column"
-    likely = data_preview.likely_columns(head, task) if head else {}
+    likely = likely_columns(head, task) if head else {}
     for name, label in asked.items():
         first = getattr(DataSpec, name) if not is_known else fields.start_of(f"data.{name}")
         start = first if is_known else likely.get(name, first)
@@ -91,7 +105,7 @@ def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
 
     A file with fewer rows than the preset takes is divided. Gives the number of test samples.
     """
-    num_train, num_eval = data_preview.fitting_sizes(start, data.head)
+    num_train, num_eval = fitting_sizes(start, data.head)
     fields.ask("data.num_train_samples", value=num_train)
     fields.ask("data.num_eval_samples", value=num_eval)
     num_test: int = fields.ask("data.num_test_samples")
@@ -123,3 +137,91 @@ def _ask_source(
         offer = Offer(fitting, typed=True, empty="Path of a file, or hub name")
         answer = fields.ask(path, other, value=value, name=name, offer=offer)
     return str(answer)
+
+
+HELD_OUT_SHARE = 0.2
+"""Of a small file, that is kept to evaluate on."""
+
+
+def look_into(source: str, task: Task) -> Head | None:
+    """The first rows of a file; None for other data, and for a file that cannot be read, which the
+    check of the whole form says."""
+    if not source or task.samples not in ("texts", "images"):
+        return None
+    try:
+        data = DataSpec(source=source)
+        files.check_path(data, "data.source")
+        if not data.is_file or locate(source, may_be_folder=True).is_dir():
+            return None
+        with st.spinner("Reading the first rows …"):
+            return read_head(source)
+    except (UnusableData, InvalidSpec):
+        return None
+
+
+def show_data(data: ChosenData) -> None:
+    """The first rows of a file, and how many there are; where nothing was named, what to do."""
+    if not data.source:
+        st.info(
+            "**Name your data** above: a CSV, JSONL or Parquet file of this machine by its path, "
+            "or a data set of the hub. Of a file, the first rows and the columns then appear.",
+            icon=":material/dataset:",
+        )
+    head = data.head
+    if head is None:
+        return
+    many = f"{head.num_rows:,}" if head.num_rows is not None else f"More than {head.num_read:,}"
+    rows = words.plural(len(head.rows), "row")
+    st.caption(f"{many} rows in this file; the first {rows}:")
+    frame = pd.DataFrame(list(head.rows), columns=list(head.names), dtype=str)
+    st.dataframe(frame, hide_index=True, height="content")
+
+
+def likely_columns(head: Head, task: Task) -> dict[str, str]:
+    """By field of the specification: columns of its default name, or else the one with the longest
+    texts (the first with images) and the one with the fewest labels, but more than one."""
+    wanted = ("image", "text") if task.samples == "images" else ("text",)
+    samples = [column for kind in wanted for column in head.columns if column.kind == kind]
+    if task.samples == "texts":
+        samples = sorted(samples, key=lambda column: -column.mean_length)
+    text = head.column(DataSpec.text_column) or next(iter(samples or head.columns))
+    labels = [one for one in head.columns if one is not text and one.num_distinct > 1]
+    fewest = sorted(labels, key=lambda column: column.num_distinct)
+    label = head.column(DataSpec.label_column) or next(iter(fewest or head.columns))
+    return {"text_column": text.name, "label_column": label.name}
+
+
+def fitting_sizes(start: DataSpec, head: Head | None) -> tuple[int, int]:
+    """Train and evaluation samples: those of the preset, or all rows of a smaller file."""
+    train, held_out = start.num_train_samples, start.num_eval_samples
+    if head is None or head.num_rows is None or head.num_rows < 2:
+        return train, held_out
+    fitting = max(1, min(held_out, int(head.num_rows * HELD_OUT_SHARE)))
+    return min(train, head.num_rows - fitting), fitting
+
+
+def fitting_batch(start: ExperimentSpec, head: Head | None) -> int:
+    """The preset's batch size, halved until a small file has four of them."""
+    batch = start.training.batch_size
+    train, _ = fitting_sizes(start.data, head)
+    while batch > 1 and 4 * batch > train and head is not None:
+        batch //= 2
+    return batch
+
+
+def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
+    """What of a file is taken, for how long, and what is left out."""
+    data = spec.data
+    held_out = {"to evaluate on": data.num_eval_samples, "to test on": data.num_test_samples}
+    parts = [f"{data.num_train_samples:,} rows to train on"]
+    parts += [f"{count:,} {what}" for what, count in held_out.items() if count]
+    said = f"{', '.join(parts)}, drawn at random"
+    if head is not None and head.num_rows is not None:
+        left = head.num_rows - data.num_train_samples - sum(held_out.values())
+        said += f"; {words.plural(left, 'row')} left out" if left > 0 else ", all there are"
+    model = code(spec.model.source.removeprefix(BUILTIN))
+    passes = f"{spec.num_steps / spec.steps_per_epoch:.2g}"
+    times = "once" if passes == "1" else f"{passes} times"
+    length = f"{spec.num_steps:,} steps of {spec.training.batch_size:,}"
+    seen = f"each row to train on is seen {times}"
+    return f"**Taken:** {inert(said)}. {model} makes {inert(length)}: {inert(seen)}."
