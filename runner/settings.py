@@ -129,7 +129,7 @@ def _read(file: Path) -> dict[str, Any]:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             content = tomllib.loads(opened.read(MAX_BYTES).decode())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsUnusable(f"{file} cannot be read: {error}") from None

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 from breakeven.runner.doctor.findings import Finding, ok, wrong
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.files import FileLock, is_locked
-from breakeven.runner.folders.data_dir import DataDir, run_names
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import holders, kill_members, members
-from breakeven.runner.folders.queue_order import read_order, waiting
+from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.supervision.exits import ExitRecords
@@ -45,7 +45,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
                     f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
                     "does not move on")  # fmt: skip
         return wrong(subject, evidence, kill)
-    queued = _startable(data_dir)
+    queued = [one.experiment_id for one in startable(data_dir)]
     counted = f"{len(queued)} experiment{'' if len(queued) == 1 else 's'} waiting"
     if heartbeat.is_alive:
         return ok(subject, f"at work; {counted}")
@@ -73,7 +73,7 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
     subject = "Orphaned runs"
     if is_locked(data_dir.supervisor_lock):
         return ok(subject, "the supervisor at work closed those it found")
-    lost = [run for run in _unrecorded(data_dir) if run.claim_file.exists()
+    lost = [run for run in data_dir.unrecorded_runs() if run.claim_file.exists()
             and run.state is RunState.LOST]  # fmt: skip
     if not lost:
         return ok(subject, "none")
@@ -122,22 +122,6 @@ def _is_abandoned(run: RunDir) -> bool:
     # Between the start of a process and its claim there is a moment without one. A run by hand is
     # its own supervisor.
     return claim is not None and not claim.supervisor.is_alive
-
-
-def _unrecorded(data_dir: DataDir) -> list[RunDir]:
-    """Of runs that are over no file is opened."""
-    runs = map(data_dir.run_dir, run_names(data_dir.runs))
-    return [run for run in runs if not run.is_recorded]
-
-
-def _startable(data_dir: DataDir) -> list[str]:
-    """Ids of the experiments that a supervisor would begin."""
-    order = read_order(data_dir)
-    open_ones = {run.run_id.partition(".")[0] for run in _unrecorded(data_dir)}
-    if order.paused or not open_ones:
-        return []
-    found = (one.experiment_id for one in waiting(data_dir, open_ones))
-    return [one for one in found if one not in order.held]
 
 
 def _some(names: Iterable[str], most: int = 3) -> str:

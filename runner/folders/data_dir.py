@@ -54,6 +54,15 @@ class DataDir:
         """All folders that may be run folders, oldest experiment first, whatever they hold."""
         return run_dirs(self.runs)
 
+    def unrecorded_runs(self) -> list[RunDir]:
+        """Runs whose end nobody has recorded, whatever their folders hold; no file is opened."""
+        runs = map(self.run_dir, run_names(self.runs))
+        return [run for run in runs if not run.is_recorded]
+
+    def open_experiments(self) -> set[str]:
+        """The ids of the experiments of such runs."""
+        return {run.run_id.partition(".")[0] for run in self.unrecorded_runs()}
+
 
 def run_dirs(parent: Path) -> Iterator[RunDir]:
     """All folders in `parent` that may be run folders, by name, whatever they hold."""

@@ -5,7 +5,7 @@ supervisor reads the file whenever it looks for the next experiment, so that its
 nothing.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
@@ -49,17 +49,21 @@ def read_order(data_dir: DataDir) -> QueueOrder:
 
 
 def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
-    """Every experiment of which a run waits to be started, in the order of the queue; `among` as in
-    `experiments`."""
-    found = [one for one in experiments(data_dir, among)
+    """Every experiment of which a run waits to be started, in the order of the queue. `among`: ids
+    of those that it may be, for whoever knows them from the index."""
+    found = [one for one in _open(data_dir, among)
              if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
     return read_order(data_dir).sorted(found)
 
 
 def at_work(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
-    """Every experiment of which a run is alive here, oldest first; `among` as in `experiments`."""
-    return [one for one in experiments(data_dir, among)
+    """Every experiment of which a run is alive here, oldest first; `among` as in `waiting`."""
+    return [one for one in _open(data_dir, among)
             if any(run.state is RunState.RUNNING for run in one.runs)]  # fmt: skip
+
+
+def _open(data_dir: DataDir, among: Container[str] | None) -> Iterator[Experiment]:
+    return experiments(data_dir, data_dir.open_experiments() if among is None else among)
 
 
 def startable(data_dir: DataDir) -> list[Experiment]:

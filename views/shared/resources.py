@@ -8,7 +8,6 @@ by the first.
 """
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 import streamlit as st
 
 from breakeven.runner.errors import NotWritable, ProbeFailed
-from breakeven.runner.folders.data_dir import DataDir, default_data_folder, run_names
+from breakeven.runner.folders.data_dir import DataDir, default_data_folder
 from breakeven.runner.folders.queue import ensure_supervisor, experiments
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import (
@@ -121,8 +120,7 @@ def take_in(ingest: Callable[[], int]) -> None:
 
 def has_open_work(folder: DataDir) -> bool:
     """Whether a run is queued, or claimed on this machine and not closed."""
-    unclosed = {name.partition(".")[0] for name in run_names(folder.runs)
-                if not os.path.exists(f"{folder.runs}/{name}/exit.json")}  # fmt: skip
+    unclosed = folder.open_experiments()
     return bool(unclosed) and any(
         (run.state.is_active or run.state is RunState.LOST) and not run.exit_file.exists()
         for experiment in experiments(folder, unclosed)

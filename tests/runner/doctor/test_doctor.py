@@ -150,7 +150,7 @@ def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
         subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
         (full,) = [one for one in data_folder.check_disk(DataDir(folder)) if one.subject == "Disk"]
         assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
-        assert "retain --budget" in full.remedy
+        assert "clean --budget" in full.remedy
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
         sealed = data_folder.check_writable(DataDir(folder))
         assert sealed.health is Health.WRONG and "Read-only file system" in sealed.evidence
