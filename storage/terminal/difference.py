@@ -189,7 +189,7 @@ def scaling_notes(
         return []
     kinds = {one.letter: one.kind for one in found}
     notes = [
-        f"{side.letter} on {devices_of(side)} devices and {alone.letter} on one, "
+        f"{side.letter} on {devices_of(side)} devices against {alone.letter} on one, "
         f"{SCALING_KINDS[kinds[side.letter]]}."
         for side in together if side.letter in kinds
     ]  # fmt: skip

@@ -194,5 +194,5 @@ def test_the_command_prints_the_table_and_what_kind_it_is(
         "%)",
         "1.60x",
     ]
-    assert "B on 2 devices beside A on one, strong scaling: all devices share the batch" in said
+    assert "B on 2 devices against A on one, strong scaling: all devices share the batch" in said
     assert "C is not held against one device (A): steps of 12 samples are neither" in said

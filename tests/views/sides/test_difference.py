@@ -80,7 +80,7 @@ def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
         record_experiment(folder.runs, spec, experiment_id, environment=environment)
     said = text(opened("experiments", view="Side by side", side=IDS[:3]))
     assert "Scaling over devices" in said and "50.0 %" in said
-    assert "B on 2 devices beside A on one, strong scaling" in said
+    assert "B on 2 devices against A on one, strong scaling" in said
     assert "C is not held against one device (A): the devices are of different models." in said
     assert "Scaling over devices" not in text(
         opened("experiments", view="Side by side", side=[IDS[1], IDS[2]])
