@@ -6,6 +6,9 @@ of Arrow keeps its own, which nobody else can use. So Arrow takes its memory fro
 glibc is told now and then to give back what is free, as is DuckDB, which has memory of its own.
 (Having glibc give back each large piece at once, `M_MMAP_THRESHOLD`, makes comparing take half as
 long again.)
+
+Why it stays: without it, 32 pages of 16 experiments left a process at 360 MB, with it at 339; a
+server that was read for 25 minutes came to 506 of the 500 MB that it may have, with it.
 """
 
 import ctypes
