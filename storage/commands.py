@@ -33,7 +33,7 @@ from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
-from breakeven.storage.team import address
+from breakeven.storage.team import opening
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import replay as replay_report
@@ -253,7 +253,7 @@ def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
     it or it cannot be written; or the team's store, where the settings name one."""
     try:
-        store = address.open_store(data_dir, EXAMPLES)
+        store = opening.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:
         raise
     except StoreError:

@@ -8,7 +8,6 @@ import streamlit as st
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from breakeven.runner.commands.options import write_script, write_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.views.shared import own_code
 from breakeven.views.shared.inert import code
 
 
@@ -28,7 +27,7 @@ def show_permission() -> bool:
 
 def show_command(spec: ExperimentSpec) -> None:
     """The command that runs an experiment without the browser, and what it takes to be allowed."""
-    st.code(own_code.command(spec), language="bash", wrap_lines=True)
+    st.code(command(spec), language="bash", wrap_lines=True)
     if spec.user_code:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")
 
