@@ -180,9 +180,9 @@ def test_a_viewer_looks_and_is_offered_nothing_that_acts(
     page.get_by_text("vic").first.wait_for()
     page.get_by_text("inductor").first.wait_for()
     assert page.get_by_role("button", name="Stop").count() == 0
-    page.goto(f"{server.address}/machine?tab=Health")
+    page.goto(f"{server.address}/machine?tab=Audit+log")
     page.get_by_text("You are signed in as a viewer").wait_for()
-    assert page.get_by_text("Who did what").count() == 0
+    assert page.get_by_label("Of whom, what, or about what").count() == 0
     page.close()
 
 
@@ -218,8 +218,8 @@ def test_an_operator_reads_who_did_what(
     server: Proxied, signed_in: dict[str, BrowserContext]
 ) -> None:
     page = signed_in["ada"].new_page()
-    page.goto(f"{server.address}/machine?tab=Health")
-    page.get_by_text("Who did what").wait_for()
+    page.goto(f"{server.address}/machine?tab=Audit+log")
+    page.get_by_label("Of whom, what, or about what").wait_for()
     page.get_by_text("ada@example.org").first.wait_for()
     page.close()
 
