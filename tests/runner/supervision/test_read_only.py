@@ -89,7 +89,9 @@ def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceba
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
     app = AppTest.from_file(PROJECT_ROOT / "dashboard.py", default_timeout=120).run()
-    app.switch_page("views/live.py").run()
+    (waiting,) = {run.run_id.partition(".")[0] for run in disk.run_dirs()} - {EXPERIMENT_ID}
+    app.query_params["experiment"] = waiting
+    app.switch_page("views/experiment.py").run()
     freeze(disk)  # while the page is open
     next(button for button in app.button if button.label == "Stop it").click().run()
     assert not app.exception and "Read-only file system" in app.error[0].value
