@@ -22,7 +22,7 @@ REPORT_HELP = (
 )
 REPORT_LINK_HELP = "All of it on one page that can be sent as a link."
 PRESENT_HELP = (
-    "One idea a screen, by arrow keys, from the question to what to do; runs are played back."
+    "One idea a screen, by arrow keys, from the answer to what to do; runs are played back."
 )
 TOO_MANY = f"A report has at most {MAX_EXPERIMENTS:,} experiments."
 ALL_HELP = (
