@@ -108,7 +108,7 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
         ("max_ratio_to_band", 0.123, "0.12"),
         ("max_ratio_to_band", math.inf, "infinite"),
         ("first_step_outside", 0, "0"),
-        ("parity", "holds", "holds"),
+        ("parity", "holds", "matches"),
     ],
 )
 def test_values_are_written_for_people(name: str, value: object, written: str) -> None:

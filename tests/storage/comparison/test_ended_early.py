@@ -82,7 +82,7 @@ def test_a_script_that_raises_has_failed_and_nothing_else(data_dir: DataDir) -> 
         f"baseline failed at step 20: {WHY}. Nothing can be compared with it."
     )
     told = report(comparison) + "\n".join(unfinished(comparison))
-    for untrue in ("20 of 20", "of 0 steps", "rain for more steps", "train longer", "holds"):
+    for untrue in ("20 of 20", "of 0 steps", "rain for more steps", "train longer", "matches"):
         assert untrue not in told
 
 
