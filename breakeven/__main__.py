@@ -10,7 +10,8 @@ from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quie
 
 NEEDS_DUCKDB = (
     "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
-    "folders into `runs/` of a data folder on a machine that has it"
+    "folders into `runs/` of a data folder on a machine that has it; `breakeven list --runs` does "
+    "without"
 )
 BAD_INPUT = 2
 
