@@ -135,12 +135,12 @@ def write_spec(spec: ExperimentSpec) -> list[str]:
 def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
     """The arguments that set a field to a value. `flag`: the field has this option here."""
     if field.prompt.rare and flag is None:
-        texts = value if field.prompt.several and not field.prompt.words else [field.write(value)]
+        texts = value if field.prompt.several and not field.prompt.words else [field.written(value)]
         return [f"{SET}={field.path}={text}" for text in texts]
     flag = flag or field.flag
     if field.kind is bool:
         return [flag if value else flag.replace("--", "--no-", 1)]
-    texts = value if field.prompt.several else [field.write(value)]
+    texts = value if field.prompt.several else [field.written(value)]
     return [f"{flag}={text}" for text in texts]
 
 
@@ -196,7 +196,7 @@ def list_fields() -> str:
     lines = []
     for field in FIELDS.values():
         option = "" if field.prompt.rare else f"  ({field.flag})"
-        default = f"; default: {field.write(field.default)}" if _has_default(field) else ""
+        default = f"; default: {field.written(field.default)}" if _has_default(field) else ""
         lines.append(f"{field.path}{option}")
         for text in (field.allowed + default, field.text):
             lines.append(textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ",
@@ -246,7 +246,7 @@ def _help(field: Field) -> str:
     if field.prompt.several:
         text += " Can be given several times."
     if _has_default(field):
-        text += f" (default: {field.write(field.default)})"
+        text += f" (default: {field.written(field.default)})"
     return text.replace("%", "%%")
 
 

@@ -164,7 +164,7 @@ class Field:
             return parse_options(text)
         return READERS[self.kind](text) if self.kind in READERS else text
 
-    def write(self, value: Any) -> str:
+    def written(self, value: Any) -> str:
         """The text that `read` reads, of a list that takes several options that of one entry."""
         if value is None:
             return "none"

@@ -84,7 +84,8 @@ def compare(store: Store, experiment_id: str) -> Comparison:
 
 def _band_of(store: "ref[Store]", experiment_id: str) -> pd.DataFrame:
     opened = store()
-    return no_band() if opened is None else _band(opened, experiment_id)
+    assert opened is not None, "the band is read while the store of the comparison is open"
+    return _band(opened, experiment_id)
 
 
 @memo(revision)

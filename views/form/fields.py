@@ -124,11 +124,11 @@ class Fields:
     def ask_listed(self, path: str, choices: Sequence[str]) -> None:
         """A list of which one entry is mostly wanted; several are typed with commas between."""
         field = self._fields[path]
-        start = field.write(field.value_in(self._start))
+        start = field.written(field.value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
         chosen = st.selectbox(
-            field.label, options, options.index(start), help=field.text, key=self._key(field),
-            bind="query-params", accept_new_options=True,
+            inert(field.label), options, options.index(start), help=field.text,
+            key=self._key(field), bind="query-params", accept_new_options=True,
         )  # fmt: skip
         self.put(path, field.read(chosen or start), field.label)
 
@@ -173,7 +173,7 @@ class Fields:
             value = field.value_in(spec)
             start = field.value_in(self._start)
             if value not in (start, self._derived.get(path, start)):
-                text = field.write(value)
+                text = field.written(value)
                 told.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
         return told
 
@@ -209,7 +209,7 @@ class Fields:
         """Numbers, keyword arguments and words are typed as text: what the browser's own fields for
         numbers cannot hold, they change without a word (1e20 becomes 1) or keep to themselves (-5).
         """
-        written = "" if start is None or follows else field.write(start)
+        written = "" if start is None or follows else field.written(start)
         empty = "name=value, name=value" if field.is_options else field.prompt.empty
         text = (st.text_input(value=written, placeholder=empty or None, **shared) or "").strip()
         is_number = field.kind in (int, float)

@@ -169,7 +169,7 @@ def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(
 ) -> None:
     field = FIELDS[path]
     values = CHANGED[path] if field.prompt.several and not field.prompt.words else [CHANGED[path]]
-    texts = [text if field.prompt.several and not field.prompt.words else field.write(text)
+    texts = [text if field.prompt.several and not field.prompt.words else field.written(text)
              for text in values]  # fmt: skip
     needed = [argument for argument in write_spec(with_changes(path)) if path not in argument]
     found = read(*needed, *(f"--set={path}={text}" for text in texts))
@@ -190,7 +190,7 @@ def test_a_rare_field_keeps_its_former_option_with_a_hint(
     given = [f"{field.flag}={text}" for text in (value if field.prompt.several else ())]
     if not given:
         flag = field.flag if value else f"--no-{field.flag.removeprefix('--')}"
-        given = [flag] if field.kind is bool else [f"{field.flag}={field.write(value)}"]
+        given = [flag] if field.kind is bool else [f"{field.flag}={field.written(value)}"]
     options = parser().parse_args(["submit", *given])
     assert former_options(options) == [
         f"{field.flag} is now --set {path}=VALUE; the next release no longer takes it"

@@ -13,6 +13,7 @@ from breakeven.runner.folders.inside import MAX_DEPTH, remove_tree, require_plai
 from breakeven.storage.exchange.run_folders import pack
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
+pytestmark = pytest.mark.heavy
 DEPTH = 1_100
 """More than Python's own walk and removal come through by recursion, before 3.12 and 3.13."""
 

@@ -20,8 +20,8 @@ def refusal(backend: str, machine: Capabilities = MACHINE) -> str:
 def test_of_an_unknown_backend_the_nearest_is_named_and_those_listed_that_train() -> None:
     machine = replace(MACHINE, debug_backends=("aot_eager", "eager", "error_TESTING_ONLY", "ts"))
     has = "this machine has cudagraphs, inductor, eager, aot_eager"
-    assert refusal("indcutor", machine) == f"is not there; did you mean 'inductor'? {has}"
-    assert refusal("aot-eager", machine) == f"is not there; did you mean 'aot_eager'? {has}"
+    assert refusal("indcutor", machine) == f"is not there; {has}; did you mean 'inductor'?"
+    assert refusal("aot-eager", machine) == f"is not there; {has}; did you mean 'aot_eager'?"
     assert refusal("zzz", machine) == f"is not there; {has}"
     machine.check(ExperimentSpec(name="trial", backends=("ts", "error_TESTING_ONLY")))
 

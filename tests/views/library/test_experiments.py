@@ -153,7 +153,9 @@ def test_a_view_is_saved_under_a_name_and_removed(listed: DataDir):
     app = page(q="second", sort="name")
     app.text_input(key="view-name").set_value("Mine & yours")
     next(one for one in app.button if one.label == "Save this view").click().run()
-    assert saved.saved(listed) == {"Mine & yours": [("q", "second"), ("sort", "name")]}
+    assert saved.saved(listed) == {
+        "Mine & yours": [("view", "Table"), ("q", "second"), ("sort", "name")]
+    }
     click(app, "remove-view-Mine & yours")
     assert saved.saved(listed) == {}
     listed.views_file.write_text('{"a": 7, "b": "q=x", "c": "' + "x" * 5000 + '"}')

@@ -13,6 +13,8 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.training import EvaluationPoint
 from breakeven.runner.worker.training.blocks import plan_blocks
 
+pytestmark = pytest.mark.heavy
+
 
 def plan(
     block_steps: int = 4,
