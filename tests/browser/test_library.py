@@ -122,12 +122,12 @@ def test_one_of_many_is_found_and_opened_by_keyboard_alone(listed: Page):
             break
     listed.keyboard.press("ArrowDown")
     listed.keyboard.press("Shift+Space")
-    link = listed.locator(".st-key-picked").get_by_role("link", name="Compare")
+    link = listed.locator(".st-key-picked").get_by_role("link", name="Open")
     expect(link).to_be_visible()
     link.focus()
     listed.keyboard.press("Enter")
     listed.wait_for_url(f"**experiment={TARGET}*")
-    expect(listed.locator(".leaderboard").first).to_be_visible()
+    expect(listed.locator(".backend-cards")).to_be_visible()
 
 
 def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):
@@ -185,7 +185,7 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
     search(listed, "apart", f"2 experiments of {ALL}")
     tick(listed, 0)
     tick(listed, 1)
-    listed.get_by_role("link", name="2 experiments side by side").click()
+    listed.get_by_role("button", name="2 experiments side by side").click()
     listed.wait_for_url("**/?view=Side+by+side&side=*&side=*")
     expect(listed.get_by_text("By how much")).to_be_visible()
     expect(listed.locator(".leaderboard").first).to_contain_text("lower")

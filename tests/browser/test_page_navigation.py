@@ -65,6 +65,7 @@ def to(page: Page, title: str) -> None:
 
 
 def chosen_experiment(page: Page) -> str:
+    page.locator(".st-key-chosen_experiment input").wait_for()
     return page.locator(".st-key-chosen_experiment input").input_value()
 
 
@@ -81,7 +82,7 @@ def choose(page: Page, name: str) -> None:
 
 def test_the_experiment_chosen_last_is_shown_again_on_the_way_back(page: Page, address: str):
     page.goto(f"{address}/experiment")
-    page.locator(".backend-cards").wait_for()
+    assert chosen_experiment(page).startswith("at work"), "what runs comes first"
     choose(page, "older")
     page.wait_for_url(re.compile(OLDER))
     to(page, "Machine")

@@ -21,8 +21,6 @@ MAX_ROWS = 1_000
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """In the session's state: the ids of the rows that are picked."""
-OPENS = "name"
-"""The column whose cells open the experiment of their row."""
 Config = Callable[..., Any]
 
 
@@ -118,8 +116,7 @@ def ask_columns() -> list[str]:
 
 
 def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Draws the rows of a catalog; the ids of those that are picked. A click on a name opens the
-    experiment."""
+    """Draws the rows of a catalog; the ids of those that are picked."""
     shown = frame.head(MAX_ROWS)
     ids = [str(one or "") for one in shown["experiment_id"]]
     # Rows are picked by their places, so other rows are another table.
@@ -128,7 +125,7 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     places = [place for place, one in enumerate(ids) if one and one in before]
     picked = st.dataframe(
         written(shown, columns), key=key, hide_index=True, on_select="rerun",
-        selection_mode=["multi-row", "single-cell"],
+        selection_mode="multi-row",
         selection_default={"selection": {"rows": places}},
         column_config={name: _config(name) for name in columns}, placeholder="",
         height=_height(len(shown)),
@@ -136,9 +133,6 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     rows = [row for row in picked["selection"]["rows"] if row < len(ids)]
     found = [ids[row] for row in rows if ids[row]]
     st.session_state[PICKED] = found
-    for row, column in picked["selection"].get("cells", ()):
-        if column == OPENS and row < len(ids) and ids[row]:
-            st.switch_page("views/experiment.py", query_params={"experiment": ids[row]})
     return found
 
 
