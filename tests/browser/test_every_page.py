@@ -106,10 +106,10 @@ class Walk:
 
     def open(self, path: str) -> None:
         """By its address; a tab of a page that is open, as a reader goes there."""
-        page, _, tab = path.rpartition("&tab=")
-        if page and self.page.url.partition("&tab=")[0] == f"{self.address}/{page}":
-            self.page.get_by_role("tab", name=tab, exact=True).click()
-            self.page.wait_for_url(f"**&tab={tab}")
+        page, _, tab = path.rpartition("&part=")
+        if page and self.page.url.partition("&part=")[0] == f"{self.address}/{page}":
+            self.page.get_by_role("tab", name=tab, exact=True).last.click()
+            self.page.wait_for_url(f"**&part={tab}")
         else:
             self.page.goto(f"{self.address}/{path}")
         ended = "[data-testid=stApp][data-test-script-state=notRunning]"

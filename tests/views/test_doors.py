@@ -220,8 +220,8 @@ def provoked(url: str) -> tuple[list[str], list[str]]:
     """What a page shows, as alerts and in tracebacks, after a message that no page of ours sends:
     a selector that was pressed."""
     with Page(url, {}) as page:
-        kinds = {one.WhichOneof("type"): one for one in page.ask("")}
-        shown = page.ask("", pressed=kinds["selectbox"].selectbox.id)
+        kinds = {one.WhichOneof("type"): one for one in page.ask("experiment")}
+        shown = page.ask("experiment", pressed=kinds["selectbox"].selectbox.id)
         assert not any(one.WhichOneof("type") == "exception" for one in shown)
         return [one.alert.body for one in shown], [one.code.code_text for one in shown]
 
@@ -304,7 +304,7 @@ HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
     ("state.py", "problems"),  # takes in what journals gained, as every page does
-    ("watching.py", "wrong"),  # looks at disk and processes, in a thread of its own
+    ("strip.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
     ("pictures.py", "draw"),  # a picture, in a thread of its own
 }
