@@ -194,10 +194,11 @@ def _caution(kind: Kind, found: Sequence[tuple[Evidence, dict[str, Any]]]) -> Ca
 
 def _others(runs: Iterable[Evidence]) -> tuple[dict[str, Any], ...]:
     """name, pid and memory_bytes of every process that was seen beside these runs, the largest
-    first."""
-    sizes: dict[tuple[str | None, int], int] = {}
-    for one in (one for run in runs for listed in run.device["processes"] for one in listed or []):
-        key = (one["name"], one["pid"])
+    first. A journal from elsewhere may hold a process without a pid, which is left out."""
+    sizes: dict[tuple[str, int], int] = {}
+    listed = [one for run in runs for listed in run.device["processes"] for one in listed or []]
+    for one in (one for one in listed if one["pid"] is not None):
+        key = (one["name"] or "?", one["pid"])
         sizes[key] = max(sizes.get(key, 0), one["memory_bytes"] or 0)
     ordered = sorted(sizes.items(), key=lambda item: -item[1])
     return tuple({"name": name, "pid": pid, "memory_bytes": size} for (name, pid), size in ordered)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
     monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
     monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
+    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: Future())  # no answer yet
     yield data_dir
     close_store(data_dir)
 

@@ -32,8 +32,8 @@ def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recor
     assert said.count("not as expected") == 2 and ">as expected" in said
     app = opened(experiment=EXPERIMENT_ID)
     assert "Measured again 1 time:" in text(app)
-    links = [(one.proto.label, one.proto.query_string) for one in app.get("page_link")]
-    assert ("inductor, 22 Nov 2026, 09:30", f"experiment={AGAIN}") in links
+    (opens,) = [one for one in app.button if one.label == "inductor, 22 Nov 2026, 09:30"]
+    assert opens.click().run().query_params["experiment"] == AGAIN
 
 
 def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded: DataDir):

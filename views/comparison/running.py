@@ -10,6 +10,7 @@ from breakeven.storage.compiling.expected_phases import phase_times
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.sentences import fill
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
@@ -21,7 +22,7 @@ from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import inert
-from breakeven.views.shared.links import linked
+from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
@@ -118,7 +119,9 @@ def show_stops(store: Store, experiment_id: str) -> None:
     for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
         who = inert(", ".join(group["label"]))
         steps = linked("num_steps", words.plural(step, "step"))
-        st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {inert(reason)}")
+        told = reason if isinstance(reason, str) else "no reason was recorded"
+        why = sentence(fill("{reason:recorded}", reason=told))
+        st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {why}")
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:

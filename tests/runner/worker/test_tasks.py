@@ -94,12 +94,12 @@ def load(experiment):
 USE_NEW_TASK = """
 import json
 from dataclasses import asdict
-from breakeven.runner.commands.options import CHOICES
+from breakeven.runner.specs.workload import TASKS
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.probe import tasks
 from breakeven.runner.worker.model.workload import load_workload
 
-assert "better" in CHOICES["task"]
+assert "better" in TASKS
 load_workload(ExperimentSpec(name="x", task="better"))
 print(json.dumps(asdict(tasks()["better"])))
 """

@@ -10,7 +10,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts.profile import breakdown, waterfall
-from breakeven.views.comparison import why
 from breakeven.views.form.again import changed
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import opened, text
@@ -94,7 +93,6 @@ def test_the_bars_of_all_runs_are_as_long_as_their_steps(data_dir: DataDir) -> N
     lengths = {label: sum(trace.x[i] for trace in figure.data)
                for i, label in enumerate(figure.data[0].y)}  # fmt: skip
     assert lengths == pytest.approx({"baseline": 100, "control": 100, "inductor": 80})
-    assert why.card(found) is why.card(found)
 
 
 def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
