@@ -20,6 +20,7 @@ from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.downloads import expect_parts
 from breakeven.views.parts.exports import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
+from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import choose_experiment, to_begin_with
 from breakeven.views.tabs.experiment import TABS
@@ -46,7 +47,7 @@ def main() -> None:
         head.show(store, experiment)
         comparison = compare(store, experiment_id)
         shown = TABS[comparison.spec.kind.compares]
-        opened = st.tabs(list(shown), key="tab", on_change="rerun", bind="query-params")
+        opened = tabs("tab", list(shown))
         for tab, show in zip(opened, shown.values(), strict=True):
             if tab.open:
                 with tab:

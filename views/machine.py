@@ -12,6 +12,7 @@ from breakeven.views.library import devices
 from breakeven.views.parts import wall
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.queue import show_queue
+from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import among_readers, get_store, keeping_up
 from breakeven.views.upkeep import health
 from breakeven.views.upkeep.health import show_history
@@ -29,8 +30,8 @@ def main() -> None:
     st.page_link("views/machine.py", label="Wall", icon=":material/desktop_windows:",
                  query_params={wall.PARAMETER: "1"},
                  help="All devices, large, for a screen that others watch.")  # fmt: skip
-    tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
-    for tab, show in zip(tabs, TABS.values(), strict=True):
+    opened = tabs("tab", list(TABS))
+    for tab, show in zip(opened, TABS.values(), strict=True):
         if tab.open:
             with tab:
                 show(store)

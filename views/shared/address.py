@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import streamlit as st
+from streamlit.elements.lib.mutable_tab_container import TabContainer
 
 ECHO_SECONDS = 3.0
 """For so long after a choice an address without it is an old one: a part of the page that runs by
@@ -60,6 +61,17 @@ def bound(
         st.session_state[f"{PREFIX}{name} known"] = known_now
 
     return {"key": key, "on_change": changed, **_first(known.start, options)}
+
+
+def tabs(name: str, labels: Sequence[str]) -> Sequence[TabContainer]:
+    """Tabs of which the address names the open one; only that one needs to be filled.
+
+    Streamlit's own binding adds entries to the browser's history when the reader leaves the page,
+    so that Back does not lead back.
+    """
+    about = bound(name, labels[0], labels)
+    first = labels[about.pop("index")]
+    return st.tabs(labels, default=first, **about)
 
 
 class _Known(NamedTuple):

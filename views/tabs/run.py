@@ -15,7 +15,7 @@ from breakeven.views.comparison import device_panel, measured_again
 from breakeven.views.parts.downloads import of_run
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import bound, tabs
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.tabs import compiling as run_compiling
@@ -68,7 +68,7 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
     show_summary(store, run, record)
     if ExperimentState(experiment["state"]).is_final:
         measured_again.button(store, str(experiment["experiment_id"]), str(run["label"]))
-    parts = st.tabs(list(PARTS), key="part", on_change="rerun", bind="query-params")
+    parts = tabs("part", list(PARTS))
     about = of_one_run(experiment_origin(store, experiment), str(run["label"]))
     for part, show_part in zip(parts, PARTS.values(), strict=True):
         if part.open:
