@@ -200,6 +200,7 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     assert 400 <= fields["memory_clock_mhz"] <= 20_000
     assert 10 <= fields["temperature_celsius"] <= 100
     assert 20 <= fields["power_watts"] <= 1.2 * device.limits["power_limit_watts"]
+    assert 0 < fields["energy_joules"] < 60 * device.limits["power_limit_watts"]
     assert set(fields["throttle_reasons"]) <= set(cuda.THROTTLE_REASONS.values())
     assert "power cap" in fields["throttled_seconds"]
     assert all(0 <= seconds < 60 for seconds in fields["throttled_seconds"].values())

@@ -9,7 +9,7 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.evidence import Evidence, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,8 @@ class RunNumbers:
     real_tokens_per_second: float | None
     flops_per_second: float | None
     peak_share: float | None
+    energy_per_step: float | None
+    """None where no counter of energy could be read, and on several devices."""
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
@@ -55,6 +57,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
         peak_share=_peak_share(run, flops_per_second, _precision(spec, run)),
+        energy_per_step=None if spec.num_places > 1 else _energy_per_step(run),
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(compiled, on_cpu=run.computes_on_cpu),
@@ -68,6 +71,12 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         distinct_graph_breaks=None if breaks is None else _num_distinct(breaks),
         guards=_whole_number(frames["guards"].sum(min_count=1)),
     )
+
+
+def _energy_per_step(run: Evidence) -> float | None:
+    """Joules of the steady blocks that were watched over their steps."""
+    known = run.steady_device.dropna(subset=["energy_joules", "num_steps"])
+    return number(known["energy_joules"].sum() / known["num_steps"].sum()) if len(known) else None
 
 
 def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:

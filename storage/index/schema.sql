@@ -171,7 +171,8 @@ CREATE TABLE device_samples (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
-    temperature_celsius DOUBLE, power_watts DOUBLE, utilization DOUBLE, throttle_reasons VARCHAR[],
+    temperature_celsius DOUBLE, power_watts DOUBLE, energy_joules DOUBLE, utilization DOUBLE,
+    throttle_reasons VARCHAR[],
     throttled_seconds MAP(VARCHAR, DOUBLE), device_memory_used_bytes BIGINT,
     processes STRUCT(pid BIGINT, name VARCHAR, memory_bytes BIGINT)[],
     wall_seconds DOUBLE, cpus BIGINT, own_cpu_seconds DOUBLE, busy_cpu_seconds DOUBLE,
@@ -367,7 +368,7 @@ LEFT JOIN judged_blocks(mine) b
 -- Throttled is a block at whose end a reason to do so holds, or held for a tenth of its time. Of
 -- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
 CREATE MACRO judged_device_samples(mine) AS TABLE
-SELECT d.*, coalesce(b.steady, false) AS steady,
+SELECT d.*, coalesce(b.steady, false) AS steady, b.num_steps,
     CASE WHEN throttle_reasons IS NOT NULL OR throttled_seconds IS NOT NULL THEN
         list_sort(list_distinct(coalesce(throttle_reasons, []) || coalesce(list_filter(
             map_keys(throttled_seconds),

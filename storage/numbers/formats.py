@@ -78,6 +78,11 @@ FLOPS: tuple[Unit, ...] = (
     (1e9, 1000, _three, "GFLOP/s"),
     (1e12, math.inf, _three, "TFLOP/s"),
 )
+JOULES: tuple[Unit, ...] = (
+    (1e-3, 1000, _three, "mJ"),
+    (1, 1000, _three, "J"),
+    (1e3, math.inf, _three, "kJ"),
+)
 
 
 @_defined
@@ -121,6 +126,12 @@ def format_rate(rate: Any) -> str:
 def format_flops(rate: Any) -> str:
     """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
     return in_units(rate, FLOPS)
+
+
+@_defined
+def format_energy(joules: Any) -> str:
+    """820 mJ, 12.3 J, 1.23 kJ, 1,020 kJ."""
+    return in_units(joules, JOULES)
 
 
 @_defined

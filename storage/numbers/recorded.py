@@ -12,6 +12,7 @@ from breakeven.runner.project import PACKAGE
 from breakeven.storage.numbers.formats import (
     format_bytes,
     format_count,
+    format_energy,
     format_number,
     format_ratio,
     format_seconds,
@@ -179,6 +180,8 @@ _RECORDED = (
     measured("temperature_celsius", "Temperature", "Of the device at that time.", format_count,
               "\N{DEGREE SIGN}C"),
     measured("power_watts", "Power", "What the device draws at that time.", format_count, "W"),
+    measured("energy_joules", "Energy", "What the device used in a block, by its own counter.",
+              format_energy, "J"),
     measured("utilization", "Utilization", "Share of the last moments in which a kernel ran.",
               format_share),
     measured("held_back", "Held back", "Why clocks, or the CPU time of a container, were limited.",

@@ -84,12 +84,15 @@ COLUMNS: dict[str, Cell] = {
     "compile": _metric("compile_seconds"),
     "break-even": lambda result: _steps(result),
     "memory": _metric("peak_memory_bytes"),
+    "energy/step": _metric("energy_per_step"),
     "final loss": _metric("final_loss"),
     "accuracy": _metric("accuracy"),
     "parity": lambda result: parity_text(result.parity),
 }
 NUM_TEXT_COLUMNS = 2
 """The first columns are words, aligned left; the others to the right."""
+OFTEN_EMPTY = ("energy/step",)
+"""Columns that stay away where no run has a number for them."""
 OF_TRAINING = ("speedup (95 %)", "speed", "break-even", "final loss", "accuracy", "parity")
 """Columns that stay away where another scenario has nothing to show in them."""
 
@@ -129,9 +132,9 @@ def _imported_table(imported: Sequence[ImportedRow]) -> str:
 def _table(comparison: Comparison) -> list[str]:
     results = comparison.results
     columns = {title: [cell(result) for result in results] for title, cell in COLUMNS.items()}
-    if not comparison.spec.kind.trains_fully:
-        empty = [title for title in OF_TRAINING if set(columns[title]) == {DASH}]
-        columns = {title: cells for title, cells in columns.items() if title not in empty}
+    optional = OFTEN_EMPTY if comparison.spec.kind.trains_fully else (*OFTEN_EMPTY, *OF_TRAINING)
+    empty = [title for title in optional if set(columns[title]) == {DASH}]
+    columns = {title: cells for title, cells in columns.items() if title not in empty}
     rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
     return aligned_table(rows, NUM_TEXT_COLUMNS)
 

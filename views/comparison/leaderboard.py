@@ -75,8 +75,11 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     throughput = throughput_metric(results)
     score = task_scores(results)[0]
     names = ("speed_verdict", "speedup", "step_seconds", throughput, "compile_seconds",
-             "peak_memory_bytes", score, "parity", "break_even_steps")  # fmt: skip
+             "peak_memory_bytes", "energy_per_step", score, "parity",
+             "break_even_steps")  # fmt: skip
     columns = {name: cell(name) for name in names}
+    if all(result.measured.energy_per_step is None for result in results):
+        del columns["energy_per_step"]
     if not scenario.trains_fully:  # which evaluates nothing, and of forward passes judges no parity
         for name in (score, "parity"):
             if {columns[name](result) for result in results} == {DASH}:

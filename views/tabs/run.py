@@ -28,8 +28,8 @@ PARAMETER = "run"
 ALL_RUNS = "All runs"
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (
-    "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "peak_memory_bytes",
-    "compile_peak_memory_bytes", "allocated_memory_bytes", "graph_breaks",
+    "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "energy_per_step",
+    "peak_memory_bytes", "compile_peak_memory_bytes", "allocated_memory_bytes", "graph_breaks",
     "distinct_graph_breaks", "recompiles", "guards",
     "inference_gap",
 )  # fmt: skip

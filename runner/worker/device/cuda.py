@@ -73,6 +73,7 @@ class NvidiaDriver:
             raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
         self._family = family
         self._counted: dict[str, float] = {}
+        self._energy: int | None = None
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -84,12 +85,14 @@ class NvidiaDriver:
 
     def begin(self) -> None:
         self._counted = self._throttle_counters()
+        self._energy = self._millijoules()
 
     def end(self) -> dict[str, Any]:
-        """The fields of a `device` event: how the device is now, and for how long it throttled
-        since `begin`. Clocks first: they fall soon after the work is over."""
+        """The fields of a `device` event: how the device is now, for how long it throttled since
+        `begin`, and the energy since then. Clocks first: they fall soon after the work is over."""
         sm_clock = self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
         reasons = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        energy = self._millijoules()
         counted = self._throttle_counters()
         memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         utilization = self._ask(pynvml.nvmlDeviceGetUtilizationRates)
@@ -100,6 +103,9 @@ class NvidiaDriver:
                 pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU
             ),
             "power_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetPowerUsage)),
+            "energy_joules": None
+            if energy is None or self._energy is None
+            else (energy - self._energy) / 1000,
             "utilization": None if utilization is None else utilization.gpu / 100,
             "throttle_reasons": None if reasons is None else named_reasons(reasons),
             "throttled_seconds": {
@@ -129,6 +135,11 @@ class NvidiaDriver:
             for process in listed
             if not self._family.includes(process.pid)
         ]
+
+    def _millijoules(self) -> int | None:
+        """Energy that the device has used since the driver was loaded, by NVML's counter."""
+        answer: int | None = self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        return answer
 
     def _throttle_counters(self) -> dict[str, float]:
         """Seconds for which each policy has held clocks back so far."""

@@ -91,6 +91,17 @@ def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
         assert all(doubts_of(result) == () for result in comparison.results)
 
 
+def test_energy_is_that_of_the_steady_blocks_over_their_steps(tmp_path: Path) -> None:
+    """The first block counts for nothing: 10 blocks of 10 steps at 30 J and one at 900."""
+    samples = {
+        "baseline": lambda block: CALM_GPU | {"energy_joules": 900.0 if block == 0 else 30.0},
+        "inductor": always(**CALM_GPU),
+    }
+    comparison = compared(record(tmp_path, CUDA, samples))
+    assert comparison.result_of("baseline").value("energy_per_step") == pytest.approx(3.0)
+    assert comparison.result_of("inductor").value("energy_per_step") is None
+
+
 @pytest.mark.parametrize(
     ("environment", "is_about_the_cpus"),
     [
