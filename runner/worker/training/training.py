@@ -103,7 +103,7 @@ class Trainer:
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment, together.part)
         self._check: RandomNumbersCheck | None = None
-        compares = variant.role == "backend" and experiment.kind.compares_runs
+        compares = variant.role == "backend" and experiment.kind.trains_fully
         if compares and not together.is_sharded:
             self._check = RandomNumbersCheck(context, together, self._objective, self._inference)
         elif compares and experiment.has_dropout:

@@ -221,3 +221,10 @@ def test_on_a_gpu_a_loss_that_is_not_finite_is_broken_at_once(data_dir: DataDir)
 def test_on_a_gpu_no_random_numbers_are_to_blame_without_dropout(data_dir: DataDir) -> None:
     without = experiment_spec(80, model=ModelSpec(dropout="off"))
     assert unasked(data_dir, "cuda", 0.2, without).verdict == "broken"
+
+
+def test_where_random_numbers_are_not_asked_for_they_leave_losses_open_on_the_cpu_too(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment_spec(80, model=ModelSpec(dropout="keep"), scenario="speed")
+    assert unasked(data_dir, "cpu", 0.2, spec).verdict == "unknown"

@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
-from breakeven.runner.specs.experiment import ModelSpec
+from breakeven.runner.specs.experiment import ModelSpec, SpeedSpec
 from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
 from breakeven.runner.worker.correctness.redraws import TensorState
 from breakeven.runner.worker.device.devices import CpuDevice
@@ -178,3 +178,14 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
     state.restore()
     assert torch.equal(step(), first)
     assert [parameter.data_ptr() for parameter in model.parameters()] == places
+
+
+def test_where_only_times_are_compared_random_numbers_are_not_asked_for(tmp_path: Path) -> None:
+    spec = experiment(
+        backends=("own_numbers",),
+        model=ModelSpec(dropout="keep"),
+        scenario="speed",
+        speed=SpeedSpec(batches=2, min_rounds=6, max_rounds=6),
+    )
+    found = run(spec, tmp_path / "journal", "own_numbers")
+    assert of_kind(found, "step") and not any(of_kind(found, kind) for kind in ASKED)
