@@ -1,6 +1,6 @@
 """How long a training of a given number of steps takes under each run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from breakeven.storage.comparison.evidence import of_role
@@ -37,6 +37,16 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
 
 
 @dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What takes the least time from a length of training on."""
+
+    from_steps: float
+    """Where its line crosses that of the choice before; 0 of the first."""
+    label: str | None
+    """The backend; None for no compiler."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to train with, for a training of so many steps."""
 
@@ -46,6 +56,8 @@ class Plan:
     best: Result | None
     """The backend that is surely faster and takes the least time; None for no compiler."""
     baseline_seconds: float | None
+    choices: tuple[Choice, ...] = ()
+    """By length of training, the shortest first; empty without a baseline."""
 
     @property
     def saved_seconds(self) -> float | None:
@@ -59,16 +71,40 @@ def plan(comparison: Comparison, num_steps: int) -> Plan:
     """The best is a backend that is faster beyond noise and does not break parity; below its
     break-even no compiler is."""
     baseline = of_role(comparison.results, "baseline")
-    totals = _totals(comparison.results, baseline, num_steps)
+    found = {one.label: estimate_time(one, baseline) for one in comparison.results}
+    estimates = {label: one for label, one in found.items() if one}
+    totals = {label: one.total_seconds(num_steps) for label, one in estimates.items()}
     base = None if baseline is None else totals.get(baseline.label)
     faster = [one for one in standings(comparison).counted
               if one.speed_verdict == "faster" and one.label in totals]  # fmt: skip
     best = min(faster, key=lambda one: totals[one.label], default=None)
     if best is not None and (base is None or totals[best.label] >= base):
         best = None
-    return Plan(num_steps=num_steps, totals=totals, best=best, baseline_seconds=base)
+    lines: dict[str | None, TimeEstimate] = {one.label: estimates[one.label] for one in faster}
+    if baseline is not None and baseline.label in estimates:
+        lines[None] = estimates[baseline.label]
+    return Plan(
+        num_steps=num_steps,
+        totals=totals,
+        best=best,
+        baseline_seconds=base,
+        choices=tuple(_choices(lines)) if None in lines else (),
+    )
 
 
-def _totals(results: Sequence[Result], baseline: Result | None, num_steps: int) -> dict[str, float]:
-    estimates = {one.label: estimate_time(one, baseline) for one in results}
-    return {label: one.total_seconds(num_steps) for label, one in estimates.items() if one}
+def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
+    """The lower envelope of the lines: what is the lowest from where on."""
+    at = 0.0
+    now = min(lines, key=lambda one: (lines[one].compile_seconds, lines[one].step_seconds))
+    while True:
+        yield Choice(from_steps=at, label=now)
+        crossings = {
+            (other.compile_seconds - lines[now].compile_seconds)
+            / (lines[now].step_seconds - other.step_seconds): label
+            for label, other in lines.items()
+            if other.step_seconds < lines[now].step_seconds
+        }
+        if not crossings:
+            return
+        at = min(crossings)
+        now = crossings[at]

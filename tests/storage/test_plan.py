@@ -43,6 +43,26 @@ def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_
     assert found.saved_seconds == (None if expected is None else pytest.approx(expected))
 
 
+def test_the_plan_knows_from_which_length_on_which_choice_takes_the_least_time(
+    data_dir: DataDir,
+) -> None:
+    """3 s of compiling for 0.1 s a step pay after 30 steps, 18 s for 0.15 s after 120; against each
+    other after 300: 18 + 0.05 n = 3 + 0.1 n."""
+    spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
+    compiling = {"baseline": 0.0, "control": 0.0, "inductor": 3.0, "cudagraphs": 18.0}
+    for label, step in {
+        "baseline": 0.2,
+        "control": 0.2,
+        "inductor": 0.1,
+        "cudagraphs": 0.05,
+    }.items():
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([step] * 8, falling_losses(80), compiling[label]).evaluation(0.8).end()
+    chosen = [(one.label, one.from_steps) for one in planned(data_dir, 50).choices]
+    expected = [(None, 0.0), ("inductor", pytest.approx(30)), ("cudagraphs", pytest.approx(300))]
+    assert chosen == expected
+
+
 @pytest.mark.parametrize("seconds", [0.199, 0.4])
 def test_neither_a_slower_backend_nor_one_within_the_noise_is_ever_taken(
     data_dir: DataDir, seconds: float

@@ -22,8 +22,8 @@ from breakeven.views.charts.layers import by_run, line_style, over_steps
 from breakeven.views.charts.palette import NEUTRAL, Look
 from breakeven.views.shared import links
 
-MAX_EXTRAPOLATION = 10
-"""Lines are extended to at most this many times the measured steps."""
+MAX_EXTRAPOLATION = 30
+"""Lines are extended to a break-even within this many times the measured or planned steps."""
 NUM_POINTS = 60
 """Of an estimated line, over which a pointer finds its values."""
 MEASURED = {"width": 1.5, "dash": "2px,4px"}
@@ -53,21 +53,22 @@ class Curve:
         return 0.0 if self.estimate is None else self.estimate.total_seconds(step)
 
 
-def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
+def cumulative(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) -> go.Figure:
     """Time since the first step, compiling included, with each backend's break-even marked.
 
-    `frame`: run_id, label, role, step, seconds (running sum).
+    `frame`: run_id, label, role, step, seconds (running sum). `num_steps`: of the plan; lines
+    reach that far at least.
     """
     curves = _curves(frame, results)
-    figure = _draw(curves, of_role(curves, "baseline"), is_saved=False)
+    figure = _draw(curves, of_role(curves, "baseline"), num_steps, is_saved=False)
     return over_steps(figure, links.axis("cumulative_seconds"))
 
 
-def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
+def saved(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) -> go.Figure:
     """Time saved against the baseline after so many steps: below zero until it pays off."""
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
-    figure = go.Figure() if baseline is None else _draw(curves, baseline, is_saved=True)
+    figure = go.Figure() if baseline is None else _draw(curves, baseline, num_steps, is_saved=True)
     return over_steps(figure, links.axis("time_saved"))
 
 
@@ -109,7 +110,9 @@ def _curve(
     )
 
 
-def _draw(curves: Sequence[Curve], baseline: Curve | None, *, is_saved: bool) -> go.Figure:
+def _draw(
+    curves: Sequence[Curve], baseline: Curve | None, num_steps: int, *, is_saved: bool
+) -> go.Figure:
     """The estimated lines, thin dotted ones of what was measured, and a ring where each meets the
     baseline; `is_saved`: what they are below the baseline instead of how high they are."""
     figure = go.Figure()
@@ -117,9 +120,10 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None, *, is_saved: bool) ->
     near = {
         curve.label: curve.pays_off
         for curve in curves
-        if curve.pays_off is not None and curve.pays_off <= MAX_EXTRAPOLATION * measured
+        if curve.pays_off is not None
+        and curve.pays_off <= MAX_EXTRAPOLATION * max(measured, num_steps)
     }
-    horizon = max(measured, max(near.values(), default=0.0) * 1.15)
+    horizon = max(measured, num_steps, max(near.values(), default=0.0) * 1.15)
     steps = np.linspace(0.0, horizon, NUM_POINTS)
     zero = baseline if is_saved else None
     for curve in curves:

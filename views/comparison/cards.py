@@ -33,12 +33,14 @@ THROUGHPUT = {
 """What is counted per second, and how a choice calls it."""
 
 
-def verdict_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
-    """Which backend pays off, and when."""
+def verdict_cards(
+    store: Store, comparison: Comparison, results: Sequence[Result], num_steps: int = 0
+) -> list[Card]:
+    """Which backend pays off, and when; `num_steps`: as far as lines are drawn at least."""
     if not _has_steps(results):
         return []
     found = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
-    return [*found, _break_even(store, comparison.experiment_id, results)]
+    return [*found, _break_even(store, comparison.experiment_id, results, num_steps)]
 
 
 def learning_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
@@ -97,15 +99,17 @@ def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -
     return [Card("Speedup", draw, ratios, "speedup", ["speedup", "noise_floor"], help)]
 
 
-def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> Card:
+def _break_even(
+    store: Store, experiment_id: str, results: Sequence[Result], num_steps: int
+) -> Card:
     times = _of(queries.cumulative_times(store, experiment_id), results)
 
     def every_step() -> pd.DataFrame:
         return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
 
     draw = {
-        "Time spent": partial(break_even.cumulative, times, results),
-        "Time saved": partial(break_even.saved, times, results),
+        "Time spent": partial(break_even.cumulative, times, results, num_steps),
+        "Time saved": partial(break_even.saved, times, results, num_steps),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
     help = "Lines: the estimate that the table has. Thin and dotted: what was measured."

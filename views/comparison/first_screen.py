@@ -28,7 +28,7 @@ def show(store: Store, comparison: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         planned = plan(comparison, ask_steps(comparison))
         st.markdown(plan_text(planned), width="stretch")
-    found = verdict_cards(store, comparison, comparison.results)
+    found = verdict_cards(store, comparison, comparison.results, planned.num_steps)
     if not found:
         st.html(cards_html(comparison, planned))
         return
@@ -63,15 +63,33 @@ def plan_text(planned: Plan) -> Markdown:
         return ""
     if planned.best is None:
         time = linked("planned_seconds", words.duration(base))
-        return f"**Do not compile**: training takes {time}, and no backend surely takes less."
+        later = choices_text(planned) or "No backend surely takes less."
+        return f"**Do not compile**: training takes {time}. {later}"
     total, uncompiled = (
         linked("planned_seconds", words.duration(seconds))
         for seconds in (planned.totals[planned.best.label], base)
     )
     return (
         f"**Take {inert(planned.best.label)}**: {total} instead of {uncompiled}, "
-        "compiling included."
+        f"compiling included. {choices_text(planned)}"
     )
+
+
+def choices_text(planned: Plan) -> Markdown:
+    """What other lengths of training call for; empty where one choice is best for all lengths."""
+    steps = METRICS["break_even_steps"].format
+    chosen = None if planned.best is None else planned.best.label
+    told = []
+    for choice, following in zip(planned.choices, (*planned.choices[1:], None), strict=True):
+        takes = "do not compile" if choice.label is None else f"take {inert(choice.label)}"
+        if choice.label == chosen:
+            continue
+        if following is not None and planned.num_steps > choice.from_steps:
+            told.append(f"below {steps(following.from_steps)} steps {takes}")
+        elif planned.num_steps <= choice.from_steps:
+            told.append(f"from {steps(choice.from_steps)} steps on {takes}")
+    text = ", ".join(told)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:
