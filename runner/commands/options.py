@@ -99,7 +99,11 @@ def read_spec(given: argparse.Namespace) -> ExperimentSpec:
         spec = replace(spec, backends=with_ladder(named, spec.device))
     if "name" in values:
         return spec
-    return replace(spec, name=usual_name(spec.model.source, spec.data.source))
+    name = usual_name(
+        spec.model.source, spec.data.source, precision=spec.training.precision,
+        batch_size=spec.training.batch_size, backends=spec.backends, device=spec.place,
+    )  # fmt: skip
+    return replace(spec, name=name)
 
 
 def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:

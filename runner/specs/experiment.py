@@ -63,7 +63,7 @@ class ExperimentSpec(PlaceSpec):
     name: str
     """What the experiment is called everywhere."""
     scenario: ScenarioName = "train"
-    """What the experiment is called everywhere."""
+    """What is measured: a whole training, or its speed, accuracy or compile caches alone."""
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)

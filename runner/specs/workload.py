@@ -1,6 +1,7 @@
 """Which model is trained, on which samples, for which task; or which script."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, NamedTuple
@@ -247,7 +248,28 @@ COMMON_SCRIPTS = ("main", "run", "script", "train", "training")
 LONGEST_NAME = 120
 
 
-def usual_name(model: str, data: str) -> str:
+def usual_name(
+    model: str,
+    data: str,
+    *,
+    precision: str = "float32",
+    batch_size: int | None = None,
+    backends: Iterable[str] = (),
+    device: str = "cpu",
+) -> str:
+    """What tells the experiment from others: `bert-base on reviews, bf16, batch 8, inductor`.
+
+    A script (`nanogpt/train.py, inductor`) chooses precision and batch size itself.
+    """
+    details = [*backends, *([device] if device != "cpu" else [])]
+    if not model.startswith(SCRIPT_PREFIX) and batch_size is not None:
+        details.insert(0, f"batch {batch_size}")
+        if precision != "float32":
+            details.insert(0, precision)
+    return ", ".join([_workload_name(model, data), *details])[:LONGEST_NAME]
+
+
+def _workload_name(model: str, data: str) -> str:
     """By the sources of model and data: `bert-tiny on reviews`, `nanogpt/train.py`."""
     if model.startswith(SCRIPT_PREFIX):
         script = PurePath(model.removeprefix(SCRIPT_PREFIX))

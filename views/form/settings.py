@@ -167,7 +167,12 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
     what, where, turns = st.columns(3)
     with what:
         model, data = (fields.given_or_start(f"{one}.source") for one in ("model", "data"))
-        named = usual_name(model, data)
+        precision, batch_size, backends = (
+            fields.given_or_start(one)
+            for one in ("training.precision", "training.batch_size", "backends")
+        )
+        named = usual_name(model, data, precision=precision, batch_size=batch_size,
+                           backends=backends)  # fmt: skip
         is_own = bool(model and fields.start_of("name") in UNNAMED)
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "settings")

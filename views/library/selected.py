@@ -48,7 +48,7 @@ def show(store: Store, rows: pd.DataFrame) -> None:
     with line:
         if rows.empty:
             more = ", run again, label, archive or delete" if permissions.may_act() else ""
-            st.caption(f"Tick rows to open{',' if more else ' or'} compare{more} them.")
+            st.caption(f"Click a name to open it. Tick rows to compare{more} them.")
             return
         _show_links(rows)
         if permissions.may_act():

@@ -65,14 +65,15 @@ def _whose(row: dict[str, Any]) -> str | None:
 
 
 COLUMNS = {
-    "name": Column("Name", _text("name"), settings=(("pinned", True), ("width", 150))),
+    "name": Column("Name", _text("name"), config=st.column_config.ButtonColumn, settings=(
+        ("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left"))),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
     "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
                        (("width", 140),)),
     "verdict": Column("Speed", lambda row: _whose(row) if row["known"] else PENDING,
-                      "speed_verdict", settings=(("width", 130),)),
+                      "speed_verdict", settings=(("width", 180),)),
     "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
@@ -116,20 +117,23 @@ def ask_columns() -> list[str]:
 
 
 def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Draws the rows of a catalog; the ids of those that are picked."""
+    """Draws the rows of a catalog; the ids of those that are picked. A click on a name opens it."""
     shown = frame.head(MAX_ROWS)
     ids = [str(one or "") for one in shown["experiment_id"]]
     # Rows are picked by their places, so other rows are another table.
     key = "experiments-" + hashlib.sha256("\n".join([*ids, *columns]).encode()).hexdigest()[:12]
     before = set(st.session_state.get(PICKED, ()))
+    opening = f"{key}-open"
     places = [place for place, one in enumerate(ids) if one and one in before]
     picked = st.dataframe(
         written(shown, columns), key=key, hide_index=True, on_select="rerun",
         selection_mode="multi-row",
         selection_default={"selection": {"rows": places}},
-        column_config={name: _config(name) for name in columns}, placeholder="",
+        column_config={name: _config(name, opening) for name in columns}, placeholder="",
         height=_height(len(shown)),
     )  # fmt: skip
+    if (click := st.session_state.get(opening)) and ids[click["row"]]:
+        st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})
     rows = [row for row in picked["selection"]["rows"] if row < len(ids)]
     found = [ids[row] for row in rows if ids[row]]
     st.session_state[PICKED] = found
@@ -160,12 +164,15 @@ def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return whole
 
 
-def _config(name: str) -> Any:
+def _config(name: str, opening: str) -> Any:
+    """`opening`: where the session's state finds the name that was clicked."""
     column = COLUMNS[name]
     help = NUMBERS[column.number].definition if column.number else None
     if name == "interval":
         help = "The speedup's 95 % interval; the dashed line is 1, as fast as without a compiler."
     settings = dict(column.settings)
+    if name == "name":
+        settings["key"] = opening
     if name == "when":
         settings["timezone"] = words.timezone()
     return column.config(column.title, help=help, **settings)

@@ -22,6 +22,15 @@ def test_what_has_no_name_is_called_after_what_it_trains(model: str, data: str, 
     assert known_as("Mine", model, data) == "Mine"
 
 
+def test_an_unnamed_experiment_says_what_tells_it_from_others() -> None:
+    named = usual_name("builtin:bert-base", "builtin:reviews", precision="bf16", batch_size=32,
+                       backends=("inductor", "cudagraphs"), device="cuda:0")  # fmt: skip
+    assert named == "bert-base on reviews, bf16, batch 32, inductor, cudagraphs, cuda:0"
+    script = usual_name("script:finetune.py", "script", precision="bf16", batch_size=32,
+                        backends=("inductor",))  # fmt: skip
+    assert script == "finetune.py, inductor"
+
+
 def test_an_experiment_of_before_that_was_called_my_script_is_read_with_its_scripts_name() -> None:
     written = {"name": "My script", "task": "script", "data": {"source": "script"},
                "model": {"source": "script:/home/me/nanogpt/train.py"}}  # fmt: skip
