@@ -206,3 +206,18 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_tu
     assert download.value.suggested_filename == "at-work-20261123-aaa2-race.csv"
     download.value.save_as(tmp_path / "race.csv")
     assert len((tmp_path / "race.csv").read_text().splitlines()) == 1 + 3 * 20
+
+
+def test_control_k_opens_an_experiment_by_a_part_of_its_name(page: Page, address: str):
+    page.goto(f"{address}/machine")
+    page.get_by_role("tab", name="Devices").wait_for()
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("dialog").locator("input")
+    expect(field).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(field).to_have_count(0)
+    page.keyboard.press("Control+k")
+    expect(field).to_be_focused()
+    page.keyboard.type("older")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(OLDER))

@@ -69,7 +69,10 @@ def test_what_has_its_default_is_not_said() -> None:
 
 def test_an_experiment_is_called_after_its_model_and_data_unless_it_has_a_name() -> None:
     assert read().name == "bert-tiny on reviews, batch 8, inductor"
-    assert read("--model=hub/some-bert", "--data=/a/b.csv").name == "some-bert on b.csv, batch 8, inductor"
+    assert (
+        read("--model=hub/some-bert", "--data=/a/b.csv").name
+        == "some-bert on b.csv, batch 8, inductor"
+    )
     assert read("--name=mine").name == "mine"
 
 
