@@ -159,6 +159,18 @@ def test_an_address_of_an_experiment_that_is_not_there_says_so(folder: DataDir):
     assert "There is no experiment `gone`" in text(opened(experiment="gone"))
 
 
+def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir):
+    spec = experiment_spec(name="half failed")
+    for label in ("baseline", "control"):
+        Recording(folder.runs, label, spec).claim().start().block([0.1] * 10, [1.0] * 10)
+    failed = Recording(folder.runs, "inductor", spec).claim().start()
+    failed.end(RunState.FAILED, "exit status 1: boom")
+    app = opened("experiment", experiment=EXPERIMENT_ID)
+    app.button(key=f"happened-{failed.run_id}").click().run()
+    assert (app.query_params["tab"], app.query_params["run"]) == ("Runs", "inductor")
+    assert "boom" in text(app)
+
+
 def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
     spec = experiment_spec()
     record_experiment(folder.runs, spec)

@@ -109,8 +109,7 @@ def show_failures(store: Store, experiment_id: str) -> None:
 
 
 def _open_run(run_id: str) -> None:
-    st.session_state["tab"] = "Runs"
-    write_address(run=run_id)
+    write_address(run=run_id, tab="Runs")
 
 
 def show_stops(store: Store, experiment_id: str) -> None:
