@@ -71,7 +71,7 @@ from breakeven.storage.queries.series import (
     step_settings,
     step_times,
 )
-from breakeven.storage.queries.timeline import costs
+from breakeven.storage.queries.timeline import activities, costs
 
 __all__ = [
     "MAX_POINTS",
@@ -79,6 +79,7 @@ __all__ = [
     "RunRecord",
     "accuracy_statuses",
     "accuracy_tensors",
+    "activities",
     "answers",
     "blocks",
     "checkpoints",

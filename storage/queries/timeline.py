@@ -33,6 +33,50 @@ def timeline(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, 'kind, start, "end", first_step, num_steps', "start")
 
 
+NUM_STRETCHES = 300
+"""Stretches of an experiment, within each of which `activities` merges what a run repeats."""
+
+
+@memo(revision)
+def activities(store: Store, experiment_id: str) -> pd.DataFrame:
+    """run_id, label, role, kind, start, end, in seconds since the first run was claimed.
+
+    kind: loading, compiling, training (its blocks), evaluating, profiling. What is under way ends
+    with the latest line of the experiment's journals. Turns that follow each other closely are one
+    row, so that a long experiment has a few hundred rows a run.
+    """
+    table = f"""(
+        WITH mine AS (SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id)
+            WHERE experiment = $1),
+        begun AS (
+            SELECT run_id, phase, time AS start, lead(time) OVER (
+                PARTITION BY run_id ORDER BY time, seq) AS "end" FROM phases WHERE experiment = $1),
+        done AS (
+            SELECT run_id, 'training' AS kind, time - seconds AS start, time AS "end" FROM blocks
+            WHERE experiment = $1 AND isfinite(seconds)
+            UNION ALL SELECT run_id, 'compiling', time - seconds, time FROM compile_ends
+            WHERE experiment = $1 AND isfinite(seconds)
+            UNION ALL SELECT run_id, 'evaluating', time - seconds, time FROM evaluations
+            WHERE experiment = $1 AND isfinite(seconds)),
+        zero AS (SELECT min(claimed) AS time, greatest(max(claimed), max(ended),
+            (SELECT max("end") FROM done), (SELECT max(start) FROM begun)) AS latest FROM mine),
+        spans AS (
+            FROM done
+            UNION ALL SELECT run_id, 'profiling', start, coalesce("end", latest) FROM begun, zero
+            WHERE phase = 'profiling'
+            UNION ALL SELECT run_id, 'loading', claimed, coalesce(loaded, ended, latest)
+            FROM mine CROSS JOIN zero LEFT JOIN (
+                SELECT run_id, min("end") AS loaded FROM begun WHERE phase = 'preparing'
+                GROUP BY run_id) USING (run_id)
+            WHERE claimed IS NOT NULL),
+        placed AS (SELECT run_id, kind, start - zero.time AS start, "end" - zero.time AS "end",
+            floor((start - zero.time) / (latest - zero.time + 1e-9) * {NUM_STRETCHES}) AS stretch
+            FROM spans, zero)
+        SELECT run_id, kind, min(start) AS start, max("end") AS "end" FROM placed
+        GROUP BY run_id, kind, stretch)"""
+    return rows(store, experiment_id, table, 'kind, start, "end"', "start")
+
+
 @memo(revision)
 def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float | None]:
     """Seconds of wall time by what the experiment did, as `ELAPSED` names it, in its order, and the

@@ -71,6 +71,24 @@ def test_what_a_run_has_compiled_is_told_of_all_its_graphs(data_dir: DataDir) ->
     assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
 
 
+def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> None:
+    """The axis begins with the first claim; the other run loads from its own on, 2 to 13 s."""
+    record(data_dir.runs)
+    with Store.in_memory(data_dir) as store:
+        found = queries.activities(store, EXPERIMENT_ID)
+    spans = {
+        (row.label, row.kind): (round(row.start, 6), round(row.end, 6))
+        for row in found.itertuples() if row.kind != "compiling"
+    }  # fmt: skip
+    assert spans == {
+        ("baseline", "loading"): (0, 10),
+        ("inductor", "loading"): (2, 13),
+        ("inductor", "profiling"): (84, 88),
+    }
+    compiling = found[found["kind"] == "compiling"]
+    assert [*compiling["start"].round(6)] == [22, 25, 62]
+
+
 def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline", experiment_spec(controls=0))
     with Store.in_memory(data_dir) as store:

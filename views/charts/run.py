@@ -8,11 +8,22 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
-from breakeven.views.charts.palette import NEUTRAL, run_looks
+from breakeven.views.charts.layers import (
+    HEIGHT,
+    by_run,
+    layers_of,
+    layout,
+    line_style,
+    over_steps,
+    thinned,
+)
+from breakeven.views.charts.palette import COLORS, FAINT, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
 SMALL_HEIGHT = 220
+ACTIVITIES = ("training", "evaluating", "loading", "compiling", "profiling")
+"""What runs do, in the order of drawing: a turn that compiles is drawn below the compilation."""
+ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
 """How Plotly joins the points: a learning rate holds for a whole step."""
 LOG_FROM_RATIO = 30
@@ -50,6 +61,29 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
     if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
+
+
+def activities(frame: pd.DataFrame) -> go.Figure:
+    """What each run did when: a bar for each stretch of one kind, on one axis of time.
+
+    `frame`: label, kind, start, end, in seconds since the experiment began.
+    """
+    figure = go.Figure()
+    for kind, color in ACTIVITY_COLORS.items():
+        mine = frame[frame["kind"] == kind]
+        if len(mine):
+            figure.add_bar(
+                base=mine["start"], x=mine["end"] - mine["start"], y=mine["label"],
+                orientation="h", name=kind, marker={"color": color, "line": {"width": 0}},
+                customdata=[f"{kind}, {METRICS['cumulative_seconds'].format(one)}"
+                            for one in mine["end"] - mine["start"]],
+                hovertemplate="%{y}: %{customdata}<extra></extra>",
+            )  # fmt: skip
+    labels = list(dict.fromkeys(frame["label"]))
+    figure.update_layout(layout() | {"barmode": "overlay", "height": 120 + 26 * len(labels),
+                                     "bargap": 0.35})  # fmt: skip
+    figure.update_xaxes(title_text=links.axis("elapsed_seconds"), gridcolor=FAINT)
+    return figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
 
 
 def setting(frame: pd.DataFrame, name: str) -> go.Figure:

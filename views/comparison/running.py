@@ -63,6 +63,7 @@ def show_rest(store: Store, experiment_id: str) -> None:
         show_stops(store, experiment_id)
         with files_of(experiment_origin(store, experiment)):
             show_race(store, experiment_id, is_active)
+            show_card(time_axis(store, experiment_id))
 
 
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
@@ -130,6 +131,16 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         show_card(card)
     elif active:
         st.caption("The losses appear here as soon as the first block of steps is done.")
+
+
+@memo(queries.revision)
+def time_axis(store: Store, experiment_id: str) -> Card:
+    """What each run did when, on one axis of time."""
+    found = queries.activities(store, experiment_id)
+    return Card(
+        "What each run does when", lambda: run_charts.activities(found), found, "activities",
+        ["elapsed_seconds"],
+    )  # fmt: skip
 
 
 @memo(queries.revision)
