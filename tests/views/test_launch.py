@@ -1,5 +1,6 @@
 """Launch's form: optional settings, options as text, variants of backends, and what is said."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
@@ -30,6 +31,7 @@ from breakeven.views.form import script
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
+from tests.helpers.in_process import files_read_here, torch_asked_here
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 from tests.helpers.pages import close_store, launched, opened, set_field, text
@@ -85,6 +87,12 @@ def typing_into_selectboxes(monkeypatch: pytest.MonkeyPatch) -> None:
         return WidgetState(id=box.id, string_value=box.value)
 
     monkeypatch.setattr(Selectbox, "_widget_state", property(state))
+
+
+@pytest.fixture(autouse=True)
+def asked_in_this_process() -> Iterator[None]:
+    with files_read_here(), torch_asked_here():
+        yield
 
 
 OF_HUB_TEXTS = {

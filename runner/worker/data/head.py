@@ -41,20 +41,23 @@ SEPARATORS = re.compile(r"[\s,]*")
 def main() -> None:
     with contextlib.suppress(ValueError, OSError):  # not every system can
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    path = Path(sys.argv[1])
+    sys.stdout.write(json.dumps(beginning(Path(sys.argv[1]))) + "\n")
+
+
+def beginning(path: Path) -> dict[str, Any]:
+    """As `describe` has it; under `error` why a file cannot be read."""
     try:
         frame, num_rows = _read(path)
         if not len(frame):
             raise UnusableData("holds no rows")
-        found = describe(frame, num_rows)
+        return describe(frame, num_rows)
     except MemoryError:
-        found = {"error": "takes too much memory to read"}
+        return {"error": "takes too much memory to read"}
     except UnusableData as error:
-        found = {"error": str(error)}
+        return {"error": str(error)}
     except Exception as error:  # whatever a broken file provokes in a parser
         kind = path.suffixes[0][1:] if path.suffixes else "data"
-        found = {"error": f"cannot be read as {kind}: {str(error)[:CELL_CHARACTERS]}"}
-    sys.stdout.write(json.dumps(found) + "\n")
+        return {"error": f"cannot be read as {kind}: {str(error)[:CELL_CHARACTERS]}"}
 
 
 def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:

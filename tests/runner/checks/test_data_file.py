@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from breakeven.runner.errors import InvalidSpec, UnusableData, WorkloadError
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.worker.data.samples import choose_images, choose_texts
 from breakeven.runner.worker.probe import tasks
+from tests.helpers.in_process import files_read_here
 from tests.helpers.waiting import PATIENCE_SECONDS
 from tests.helpers.workloads import spec
 
@@ -29,6 +31,13 @@ LETTERS = "abcdefghij"
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+
+
+@pytest.fixture
+def here() -> Iterator[None]:
+    """Files are read in this process."""
+    with files_read_here():
+        yield
 
 
 def table(path: Path, texts: Any = LETTERS, labels: Any = "xy" * 5, **more: Any) -> Path:
@@ -50,6 +59,7 @@ def check(path: Path | str, task: str = "text_classification", **changes: Any) -
 # Names are taken literally
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     "name", ["a[1].csv", "a*.csv", "a?.csv", "[!x].csv", "**.csv", "~a.csv", "a {1,2}%20'.csv"]
 )
@@ -63,6 +73,7 @@ def test_a_name_that_is_a_pattern_is_the_file_of_that_name(tmp_path: Path, name:
     assert {*samples["train"].samples, *samples["validation"].samples} == set(LETTERS)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_folder_of_images_whose_name_is_a_pattern_is_that_folder(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for folder, labels in (("photos[1]", "ab"), ("photos1", "wrong")):
@@ -120,6 +131,7 @@ def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> 
     assert "is no regular file" in json.loads(answer.stdout)["error"]
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -156,6 +168,7 @@ def test_a_process_that_takes_too_long_is_given_up(
 # The first rows
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_columns_rows_and_their_number_are_told_for_every_kind_of_file(
     tmp_path: Path, suffix: str
@@ -171,6 +184,7 @@ def test_columns_rows_and_their_number_are_told_for_every_kind_of_file(
     assert label is not None and label.multiplicities == ((5, 2),)  # two labels, five times each
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["a.csv.gz", "disguised.csv"])
 def test_a_packed_file_is_unpacked(tmp_path: Path, name: str) -> None:
     plain = table(tmp_path / "plain.csv").read_bytes()
@@ -194,6 +208,7 @@ def test_of_a_huge_file_only_the_beginning_is_read(tmp_path: Path) -> None:
     check(path, num_train_samples=1_000_000, num_eval_samples=2)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_bomb_of_zeros_is_read_no_further_than_any_file(tmp_path: Path) -> None:
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -214,11 +229,16 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     table(path, LETTERS + "k", "xy" * 5 + "x")
     with pytest.raises(UnusableData, match="exit status 1"):
         read_head(str(path))
+    monkeypatch.undo()
+    path.write_text("")
+    with pytest.raises(UnusableData, match="cannot be read as csv"):
+        read_head(str(path))
 
 
 # Columns, labels and sizes
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
@@ -244,6 +264,7 @@ def test_what_the_file_cannot_give_is_refused_by_its_field(
     assert caught.value.field == field and said in str(caught.value)
 
 
+@pytest.mark.usefixtures("here")
 def test_lists_and_images_are_no_texts(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", lists=[[1, 2]] * 10, picture=[b"\x89PNG"] * 10)
     for column, said in (("lists", "holds lists or objects"), ("picture", "holds images")):
@@ -254,6 +275,7 @@ def test_lists_and_images_are_no_texts(tmp_path: Path) -> None:
         check(path, "image_classification", text_column="lists")
 
 
+@pytest.mark.usefixtures("here")
 def test_language_models_need_no_labels_but_texts_with_words(tmp_path: Path) -> None:
     path = table(tmp_path / "a.csv", [*"abcdef", "", " ", "", ""])
     check(path, "causal_lm", label_column="nothing")
@@ -261,6 +283,7 @@ def test_language_models_need_no_labels_but_texts_with_words(tmp_path: Path) -> 
         check(path, "causal_lm", num_train_samples=5)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_few_missing_labels_and_many_rare_ones_are_let_through_where_chance_decides(
     tmp_path: Path,
 ) -> None:

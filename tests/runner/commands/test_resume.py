@@ -25,6 +25,7 @@ from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
+    ModelSpec,
     TrainingSpec,
 )
 from tests.helpers.loop import of_kind
@@ -32,7 +33,8 @@ from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
-NUM_STEPS = 120
+FAULTS = Path(__file__).parents[2] / "faults"
+NUM_STEPS = 60
 KILLER = """
 import os, signal
 from pathlib import Path
@@ -58,16 +60,41 @@ class Killer:
     def batch_end(self, state): self.strike(state, "batch_end")
 """
 
+WAITING = """
+import time
+from pathlib import Path
+
+class Waiting:
+    '''Stays in a step until it may go on.'''
+
+    def batch_end(self, state):
+        while state.step == 30 and not Path(__file__).with_name("go on").exists():
+            time.sleep(0.02)
+"""
+
 
 def experiment(**changes: Any) -> ExperimentSpec:
+    """A network with dropout, which is there sooner than a BERT."""
     return ExperimentSpec(
         **{
             "name": "trial",
             "backends": (),
             "controls": 0,
-            "data": DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
+            "task": "custom",
+            "model": ModelSpec(source=f"{FAULTS / 'relu_net.py'}:ReluNet"),
+            "data": DataSpec(
+                source=f"{FAULTS / 'relu_net.py'}:samples",
+                num_train_samples=104,
+                num_eval_samples=8,
+            ),
             "training": TrainingSpec(
-                batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, scheduler="cosine", seed=3
+                batch_size=4,
+                max_steps=NUM_STEPS,
+                epochs=3,
+                learning_rate=1e-3,
+                scheduler="cosine",
+                seed=3,
+                losses=("CrossEntropyLoss",),
             ),
             "evaluation": EvaluationSpec(when="end"),
             "checkpoints": CheckpointSpec(every=7, unit="steps"),
@@ -86,7 +113,7 @@ def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
 
 def work(run: RunDir, code: Path) -> int:
     """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
-    environment = {**os.environ, CODE_VARIABLE: str(code)}
+    environment = {**os.environ, CODE_VARIABLE: os.pathsep.join((str(code), str(FAULTS)))}
     command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     return subprocess.run(
         command, cwd=PROJECT_ROOT, env=environment, timeout=PATIENCE_SECONDS
@@ -137,8 +164,14 @@ def killed_at(steps: list[int], data_dir: DataDir, folder: Path) -> RunDir:
     return run
 
 
-def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(data_dir: DataDir) -> None:
-    run = only_run(data_dir, experiment(checkpoints=CheckpointSpec(every=5, unit="steps")))
+def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join((str(tmp_path), str(FAULTS))))
+    hook = f"{tmp_path / 'waiting.py'}:Waiting"
+    every = CheckpointSpec(every=5, unit="steps")
+    run = only_run(data_dir, experiment(checkpoints=every, callbacks=(hook,)))
     supervisor = ensure_supervisor(data_dir)
     assert supervisor is not None
     wait_until(lambda: run.has_checkpoint)
@@ -148,6 +181,7 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(data_dir: DataDir) 
     os.kill(claim.process.pid, signal.SIGKILL)
     supervisor.wait()
     wait_until(lambda: run.state is RunState.LOST)
+    (tmp_path / "go on").touch()
     ensure_supervisor(data_dir)
     wait_until(lambda: run.state is RunState.FINISHED)
     events, _ = read_events(run.events_file)

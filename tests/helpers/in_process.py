@@ -1,0 +1,41 @@
+"""Questions that the product puts to processes of their own, answered in the process of a test:
+starting one for each takes seconds. A few tests of those processes put them as the product does."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from breakeven.runner.checks import data, settings
+from breakeven.runner.errors import UnusableData
+from breakeven.runner.specs.experiment import ExperimentSpec
+
+
+@contextmanager
+def files_read_here() -> Iterator[None]:
+    """The beginnings of data files."""
+    from breakeven.runner.worker.data import head
+
+    def read(path: Path, *_version: int) -> data.Head:
+        content = json.loads(json.dumps(head.beginning(path)))
+        if "error" in content:
+            raise UnusableData(content["error"])
+        return data.Head.from_dict(content)
+
+    with mock.patch.object(data, "_read_head", read):
+        yield
+
+
+@contextmanager
+def torch_asked_here() -> Iterator[None]:
+    """Whether torch takes settings."""
+
+    def first_refused(asked: str) -> dict[str, Any]:
+        from breakeven.runner.worker import settings_check  # imports torch
+
+        return settings_check.first_refused(ExperimentSpec.from_json(asked))
+
+    with mock.patch.object(settings, "_first_refused", first_refused):
+        yield
