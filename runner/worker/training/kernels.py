@@ -1,5 +1,5 @@
-"""What a trace says of where steps spent their time: by kernel on a device that works by itself, by
-operator where the CPUs are the device; and what ranks sent each other meanwhile.
+"""Where steps spent their time according to a trace: by kernel on a device that works by itself, by
+operator where the CPUs are the device; and how long ranks communicated meanwhile.
 """
 
 from bisect import bisect
@@ -32,6 +32,8 @@ GRAPHS = (COMPILED_CODE, "CompiledFunction")
 BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
                "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
 """Calls, by the beginning of their names, that compute nothing themselves."""
+COLLECTIVES = ("c10d::", "_c10d_functional::")
+"""Calls, by the beginning of their names, that communicate with other ranks."""
 MAX_NAME = 1000
 """Characters; names of templates can be longer than that."""
 MAX_KERNELS = 1000
@@ -79,14 +81,11 @@ def cpu_costs(trace: Trace) -> Costs:
     share, so that the sum is the time in which any did."""
     costs: Costs = defaultdict(Cost)
     work: list[tuple[Span, Kernel]] = []
-    for call in trace.calls:
-        computes = call.category == "cpu_op" and "::" in call.name
+    for call in filter(_computes, trace.calls):
         if call.name.startswith(COMPILED_CODE):
             kernel = Kernel(_short(call.name), None, _phase(call), None)
-        elif computes and not call.name.startswith(BOOKKEEPING):
-            kernel = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
         else:
-            continue
+            kernel = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
         costs[kernel].add(0.0)
         work += [(span, kernel) for span in call.own]
     shares = shared_seconds([span for span, _ in work])
@@ -148,8 +147,15 @@ def shared_seconds(work: Sequence[Span]) -> list[float]:
 
 
 def _shared(work: Sequence[DeviceWork]) -> Iterable[tuple[DeviceWork, float]]:
-    spans = [Span(one.start, one.start + one.seconds) for one in work]
-    return zip(work, shared_seconds(spans), strict=True)
+    return zip(work, shared_seconds([one.span for one in work]), strict=True)
+
+
+def _computes(call: HostCall) -> bool:
+    """Whether a call is an operator, or code that Inductor generated."""
+    is_operator = call.category == "cpu_op" and "::" in call.name
+    return call.name.startswith(COMPILED_CODE) or (
+        is_operator and not call.name.startswith(BOOKKEEPING)
+    )
 
 
 def _kernel(name: str, launch: HostCall | None) -> Kernel:
@@ -196,14 +202,10 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
 def _frame_of(graph: HostCall) -> HostCall | None:
     """The outermost function that a graph is a part of; None within another graph or a backward
     pass."""
-    above = list(_above(graph))
+    above = list(graph.callers())[1:]
     if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):
         return None
     return next((one for one in reversed(above) if one.name.startswith(COMPILED_FRAME)), None)
-
-
-def _above(call: HostCall) -> Iterable[HostCall]:
-    return () if call.parent is None else call.parent.callers()
 
 
 def _short(name: str) -> str:
@@ -216,24 +218,16 @@ def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> 
     """Seconds a step of this rank: computing, communicating, and the part of that in which nothing
     was computed."""
     if device_works_by_itself:
-        computing = [
-            Span(one.start, one.start + one.seconds)
-            for one in trace.work
-            if "nccl" not in one.name.lower()
-        ]
+        computing = [one.span for one in trace.work if "nccl" not in one.name.lower()]
     else:
-        computing = [
-            call.span
-            for call in trace.calls
-            if (call.category == "cpu_op" and "::" in call.name and not _is_no_work(call.name))
-            or call.name.startswith(COMPILED_CODE)
-        ]
-    sent = merged(one.span for one in trace.collectives)
-    worked = merged(computing)
+        calls = filter(_computes, trace.calls)
+        computing = [call.span for call in calls if not call.name.startswith(COLLECTIVES)]
+    sent = [one.span for one in trace.collectives]
+    compute_seconds = length(merged(computing))
     return {
-        "compute_seconds": length(worked) / steps,
-        "communication_seconds": length(sent) / steps,
-        "exposed_seconds": (length(sent) - overlap(sent, worked)) / steps,
+        "compute_seconds": compute_seconds / steps,
+        "communication_seconds": length(merged(sent)) / steps,
+        "exposed_seconds": (length(merged([*sent, *computing])) - compute_seconds) / steps,
     }
 
 
@@ -252,20 +246,3 @@ def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
             "seconds": length(merged(one.span for one in calls)) / steps,
         })  # fmt: skip
     return rows
-
-
-def _is_no_work(name: str) -> bool:
-    return name.startswith((*BOOKKEEPING, "c10d::", "_c10d_functional::"))
-
-
-def overlap(some: list[Span], others: list[Span]) -> float:
-    """Seconds that lie in both; each are `merged`."""
-    total, first = 0.0, 0
-    for span in some:
-        while first < len(others) and others[first].end <= span.start:
-            first += 1
-        for other in others[first:]:
-            if other.start >= span.end:
-                break
-            total += min(span.end, other.end) - max(span.start, other.start)
-    return total

@@ -66,6 +66,10 @@ class DeviceWork:
     fills_device: bool
     """Whether it is a transfer, or has at least as many blocks as the device has processors."""
 
+    @property
+    def span(self) -> "Span":
+        return Span(self.start, self.start + self.seconds)
+
 
 class Span(NamedTuple):
     """From when to when, in seconds of the trace's own time."""
