@@ -6,6 +6,8 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +27,21 @@ def write_atomically(path: Path, text: str) -> None:
         os.replace(beside, path)
     except BaseException:
         os.unlink(beside)
+        raise
+
+
+@contextmanager
+def replacement(path: Path, suffix: str) -> Iterator[Path]:
+    """The path of a new file, `path` and a suffix, which replaces `path` once it is on the disk. An
+    error removes it."""
+    new = path.with_name(path.name + suffix)
+    try:
+        yield new
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
         raise
 
 

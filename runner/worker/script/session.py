@@ -23,7 +23,12 @@ from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.random_state import random_state
 from breakeven.runner.worker.script.blocks import ScriptBlocks
-from breakeven.runner.worker.script.checkpoints import Earlier, Resuming, Saved, ScriptCheckpoints
+from breakeven.runner.worker.script.checkpoints import (
+    EarlierAttempts,
+    Resuming,
+    SavedCheckpoint,
+    ScriptCheckpoints,
+)
 from breakeven.runner.worker.script.compiling import ScriptCompiler
 from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
 from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
@@ -41,6 +46,11 @@ NOTHING_COMPILED = (
     "`model = breakeven.compile(model)` before the first step, or hand it the function that makes "
     "one, and call what it returns"
 )
+NO_STEP = (
+    "the script ended without a step: nothing called breakeven.step(loss). Call it at the end of "
+    "each step, behind optimizer.step(); a script that trains with transformers.Trainer, "
+    "accelerate or lightning needs no change, if it is that what trains"
+)
 
 
 class EndOfScript(BaseException):
@@ -53,8 +63,9 @@ class EndOfScript(BaseException):
 class ScriptSession:
     """What the functions of `breakeven` do while a script is measured."""
 
-    def __init__(self, context: RunContext, turns: TurnSource, earlier: Earlier | None) -> None:
-        """`earlier`: what attempts before this one have left."""
+    def __init__(
+        self, context: RunContext, turns: TurnSource, earlier: EarlierAttempts | None
+    ) -> None:
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
         self._turns = turns
@@ -88,8 +99,8 @@ class ScriptSession:
     def is_excused(self) -> bool:
         """Whether the script makes no step because it waits for its turn, compiles, evaluates, or
         has made its last one."""
-        is_at_work = self._is_evaluating or self.observer.is_compiling
-        return self._blocks.is_waiting or is_at_work or self._blocks.is_over
+        is_busy = self._is_evaluating or self.observer.is_compiling
+        return self._blocks.is_waiting or is_busy or self._blocks.is_over
 
     # What the script says.
 
@@ -148,19 +159,19 @@ class ScriptSession:
 
     def save(self, state: Any, file: Any) -> None:
         with self._at_checkpoint():
-            path = _whole(file)
+            path = _absolute(file)
             if self._blocks.is_begun:
-                where = random_state(self._device)
-                self._checkpoints.write(state, self.num_steps, path, where)
-            else:  # before the first step: there is nothing to go on from
+                random = random_state(self._device)
+                self._checkpoints.write(state, self.num_steps, path, random)
+            else:  # before the first step there is nothing to resume from
                 torch.save(state, path)
 
     def load(self, file: Any, arguments: dict[str, Any]) -> Any:
-        saved = self._checkpoints.latest(path=_whole(file))
+        saved = self._checkpoints.latest(path=_absolute(file))
         if saved is None:
             return None
         state = torch.load(saved.path, **arguments)
-        self.resuming.go_on_from(saved)
+        self.resuming.resume_from(saved)
         return state
 
     # What libraries say that train on its behalf.
@@ -199,8 +210,8 @@ class ScriptSession:
             since = time.perf_counter()
             yield
             if is_whole and step == self.num_steps > 0 and path.exists():
-                where = random_state(self._device)
-                saved = Saved(step=step, by=name, path=path, random=where)
+                random = random_state(self._device)
+                saved = SavedCheckpoint(step=step, by=name, path=path, random=random)
                 self._checkpoints.written(saved, time.perf_counter() - since)
 
     @contextmanager
@@ -288,8 +299,8 @@ class ScriptSession:
         """All is set up: the first step may begin as soon as it is this run's turn."""
         found = [model for function in self._functions for model in models_of(function)]
         models = list(dict.fromkeys([*self._modules, *found]))
-        self.workload.notes += self.resuming.tell()
-        earlier = self.resuming.went_on_after
+        self.workload.notes += self.resuming.log()
+        earlier = self.resuming.resumed_attempts
         if earlier is None:
             self.workload.begin(models, arguments)
         else:
@@ -316,9 +327,10 @@ class ScriptSession:
         if not self.num_steps:
             raise WorkloadError(NO_STEP)
         if not self._blocks.is_begun:  # an earlier attempt ended behind the last step
-            self.workload.notes += self.resuming.tell()
+            self.workload.notes += self.resuming.log()
         self.end_block()
-        self._evaluate_no_more()
+        self.observer.phase = "evaluating"
+        self.observer.report()
         if self._turns.stop_requested:
             return False
         if self.num_steps < self._experiment.script.steps:
@@ -335,18 +347,7 @@ class ScriptSession:
         self._flops.end()
         self._blocks.end()
 
-    def _evaluate_no_more(self) -> None:
-        self.observer.phase = "evaluating"
-        self.observer.report()
 
-
-NO_STEP = (
-    "the script ended without a step: nothing called breakeven.step(loss). Call it at the end of "
-    "each step, behind optimizer.step(); a script that trains with transformers.Trainer, "
-    "accelerate or lightning needs no change, if it is that what trains"
-)
-
-
-def _whole(file: Any) -> Path:
-    """A link stays one: what it leads to may be a person's own."""
+def _absolute(file: Any) -> Path:
+    """Does not resolve links, whose targets may belong to a person."""
     return Path(os.path.abspath(file))

@@ -104,7 +104,7 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
 
         def make_epochs_as_then() -> Any:
             # At once: it draws an order of samples before it says that training begins.
-            session.resuming.put_back_random_numbers()
+            session.resuming.restore_random_state()
             return make_epochs()
 
         @functools.wraps(fit)

@@ -5,7 +5,6 @@ optimizers, learning-rate schedule, gradient scaler, random states, callbacks, a
 steps done; the position in the data follows from that number, and the history is the journal.
 """
 
-import os
 import re
 import shutil
 import time
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.files import replacement
 from breakeven.runner.folders.run_dir import CHECKPOINT_ENDINGS, UNFINISHED, RunDir
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.context import RunContext
@@ -67,7 +67,10 @@ class Checkpointed:
             "random": random_states[0],
         }
         file = run.checkpoints / f"{_name(step)}{WHOLE}"
-        return file, _save(state, file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacement(file, UNFINISHED) as unfinished:
+            torch.save(state, unfinished)
+        return file, file.stat().st_size
 
     def load(self, file: Path) -> int:
         """Puts everything back as it was, also what another number of devices wrote; returns that
@@ -78,13 +81,9 @@ class Checkpointed:
             state = load_sharded(file, self.model, self.optimizers)
             _check_format(state, file)
             states = state["random_by_rank"]
-            # On more ranks than before the further ones go on from their seed.
-            kept = (
-                states[self.context.group.rank] if self.context.group.rank < len(states) else None
-            )
         else:
             state = self._load_whole(file)
-            kept = state["random"] if self.context.group.rank == 0 else None
+            states = [state["random"]]
         for optimizer in self.optimizers:
             for parameters in optimizer.param_groups:
                 if isinstance(parameters["lr"], torch.Tensor):
@@ -92,9 +91,10 @@ class Checkpointed:
         self.rate.load_state_dict(state["rate"])
         self.scaler.load_state_dict(state["scaler"])
         self.hooks.load_state_dict(state["callbacks"])
-        if kept is not None:
-            set_random_state(kept, self.context.device)
-        # Earlier versions did not say it.
+        # On more ranks than before, the additional ones start from their seed.
+        if self.context.group.rank < len(states):
+            set_random_state(states[self.context.group.rank], self.context.device)
+        # Earlier versions did not write `devices`.
         return int(state.get("devices", len(state.get("random_by_rank", [0]))))
 
     def _load_whole(self, file: Path) -> dict[str, Any]:
@@ -217,19 +217,3 @@ def _check_format(state: dict[str, Any], file: Path) -> None:
             f"{file} has format {state.get('format')!r}, but this version reads {FORMAT}; "
             "go on with the version that wrote it, or start the experiment anew"
         )
-
-
-def _save(state: dict[str, Any], file: Path) -> int:
-    """Writes a file so that it is there whole or not at all; returns its size in bytes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(UNFINISHED)
-    try:
-        with unfinished.open("wb") as stream:
-            torch.save(state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, file)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    return file.stat().st_size

@@ -1,6 +1,5 @@
 """Loss and metrics on a split, and the answers to all its samples as a Parquet file."""
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.files import replacement
 from breakeven.runner.folders.run_dir import UNFINISHED
 from breakeven.runner.specs.training import Precision, SplitName
 from breakeven.runner.worker.callbacks import Callback, TrainingState
@@ -175,9 +175,8 @@ def write_predictions(
     if group.rank > 0:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(UNFINISHED)
-    pyarrow.parquet.write_table(pa.table(columns), unfinished)
-    os.replace(unfinished, file)
+    with replacement(file, UNFINISHED) as unfinished:
+        pyarrow.parquet.write_table(pa.table(columns), unfinished)
 
 
 def _align(split: Split) -> Align:
