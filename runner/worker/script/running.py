@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -51,7 +51,7 @@ TOO_LONG = (
     "needs so long, give it a larger --patience-seconds. Where it was stands in the output"
 )
 Attach = Callable[[ModuleType, Any], None]
-"""Given a module and whom it shall tell."""
+"""Given a module and the session that it has to inform."""
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
     f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
@@ -95,7 +95,7 @@ class Watchdog:
 
 @contextmanager
 def after_import(modules: Mapping[str, Attach], listener: Any) -> Iterator[None]:
-    """Calls what stands for each module, at once if it is there, else right after its import."""
+    """Calls the function of each module, at once if it is loaded, else right after its import."""
     for name, attach in modules.items():
         if name in sys.modules:
             attach(sys.modules[name], listener)
@@ -119,24 +119,14 @@ class _Finder(MetaPathFinder):
         found = None if attach is None else importlib.util.find_spec(name)
         if attach is None or found is None or found.loader is None:
             return found
-        found.loader = _Loader(found.loader, lambda module: attach(module, self._listener))
+        execute = found.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            attach(module, self._listener)
+
+        found.loader.exec_module = exec_module  # type: ignore[method-assign]
         return found
-
-
-class _Loader(Loader):
-    def __init__(self, loader: Loader, loaded: Callable[[ModuleType], None]) -> None:
-        self._loader = loader
-        self._loaded = loaded
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._loaded(module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
 
 
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
