@@ -1,4 +1,5 @@
-"""Comparisons written by hand, for what shows them."""
+"""Comparisons written by hand for what shows them, and their warnings, notes and doubts as the
+terminal has them."""
 
 import math
 from dataclasses import fields
@@ -9,6 +10,7 @@ import pandas as pd
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
+from breakeven.storage.terminal.caution_words import caution_words, doubt_words
 from tests.helpers.journals import experiment_spec
 
 ROLES = {"baseline": "baseline", "control": "control"}
@@ -57,3 +59,15 @@ def comparison(*results: Result) -> Comparison:
     return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
                       find_band=pd.DataFrame)  # fmt: skip
+
+
+def warnings_of(comparison: Comparison) -> tuple[str, ...]:
+    return tuple(str(caution_words(caution)) for caution in comparison.warnings)
+
+
+def notes_of(comparison: Comparison) -> tuple[str, ...]:
+    return tuple(str(caution_words(caution)) for caution in comparison.notes)
+
+
+def doubts_of(result: Result) -> tuple[str, ...]:
+    return tuple(str(doubt_words(doubt)) for doubt in result.device_doubts)

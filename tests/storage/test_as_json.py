@@ -14,8 +14,8 @@ from breakeven.storage.comparison.results import VALUES
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.as_json import plain
 from tests.helpers import correctness_journals
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.told import warnings_of
 
 pytestmark = pytest.mark.heavy
 SPEC = experiment_spec(num_steps=100, backends=("inductor", "eager", "aot_eager"))

@@ -18,8 +18,8 @@ from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.commands import exit_status
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
-from tests.helpers.told import warnings_of
 
 pytestmark = pytest.mark.heavy
 

@@ -39,8 +39,8 @@ from breakeven.runner.worker.device.monitor import (
 from breakeven.runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
+from tests.helpers.comparisons import doubts_of, warnings_of
 from tests.helpers.loop import experiment, of_kind, run
-from tests.helpers.told import doubts_of, warnings_of
 from tests.helpers.waiting import wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")

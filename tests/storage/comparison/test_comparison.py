@@ -25,6 +25,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.break_even_words import break_even_reason, speed_reason
 from breakeven.storage.terminal.report import report
+from tests.helpers.comparisons import notes_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -33,7 +34,6 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.told import notes_of, warnings_of
 
 ROOT = Path(__file__).parents[3]
 SPEC = experiment_spec(num_steps=80, block_steps=10)

@@ -13,8 +13,8 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
+from tests.helpers.comparisons import doubts_of, notes_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.told import doubts_of, notes_of, warnings_of
 
 pytestmark = pytest.mark.heavy
 

@@ -17,8 +17,8 @@ from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import unfinished
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.told import warnings_of
 
 pytestmark = pytest.mark.heavy
 SPEC = experiment_spec(num_steps=100)

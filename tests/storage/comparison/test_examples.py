@@ -14,7 +14,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
-from tests.helpers.told import notes_of, warnings_of
+from tests.helpers.comparisons import notes_of, warnings_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 REVIEWS = "20261123-060240-248837-bb0e"

@@ -12,6 +12,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import peak_flops
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
+from tests.helpers.comparisons import notes_of, warnings_of
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -19,7 +20,6 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.told import notes_of, warnings_of
 
 SPEC = experiment_spec(num_steps=80)
 LOSSES = falling_losses(80)

@@ -12,8 +12,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
-from tests.helpers.told import warnings_of
 
 pytestmark = pytest.mark.heavy
 

@@ -20,6 +20,7 @@ from breakeven.storage.statistics.intervals import p_of_processes, typical
 from breakeven.storage.statistics.speedups import paired_ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import report
+from tests.helpers.comparisons import notes_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.speed_journals import (
     ENOUGH,
@@ -28,7 +29,6 @@ from tests.helpers.speed_journals import (
     record_speed,
     speed_spec,
 )
-from tests.helpers.told import notes_of, warnings_of
 
 pytestmark = pytest.mark.heavy
 

@@ -11,9 +11,9 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import device_difference
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 from tests.helpers.speed_journals import record_speed
-from tests.helpers.told import warnings_of
 
 FAST, SLOW = 0.2, 0.25
 """Seconds that a step of the baseline takes on the first and on the second device."""

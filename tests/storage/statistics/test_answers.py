@@ -9,8 +9,8 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.terminal.parity_words import parity_words
+from tests.helpers.comparisons import notes_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.told import notes_of
 
 SPEC = experiment_spec(num_steps=80)
 NONE_WRONG = {
