@@ -40,7 +40,7 @@ PREFIX = "breakeven."
 def sources(part: str) -> list[Path]:
     files = sorted((PROJECT_ROOT / part).rglob("*.py"))
     if part == "runner":
-        files = [file for file in files if "worker" not in file.parts]
+        files = [file for file in files if PROJECT_ROOT / "runner/worker" not in file.parents]
     return files
 
 
