@@ -7,7 +7,7 @@ import transformers
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
-from breakeven.runner.worker.compiler.kept import keep_outputs
+from breakeven.runner.worker.compiler.outputs import save_outputs
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
 from breakeven.runner.worker.description import describe_environment, describe_workload
@@ -47,7 +47,7 @@ def run_session(
     log.append("environment", **environment)
     if group.rank == 0:
         keep_sources(experiment, run, log)
-        keep_outputs(experiment, run, log)
+        save_outputs(experiment, run, log)
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))

@@ -1,4 +1,4 @@
-"""Watches what the compiler does, and writes it down as it happens."""
+"""Records what the compiler does, as it happens."""
 
 import sysconfig
 import time
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch._dynamo
@@ -40,8 +40,8 @@ Layers = dict[str, dict[str, int]]
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics are kept until they are reported."""
-OnCompiling = Callable[[Any, CallbackArgs], None]
-not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
+Function = TypeVar("Function", bound=Callable[..., None])
+not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
 """A backward that compiles calls its observers within compiled code. Dynamo would compile them as
 well, and wait for ever for the lock under which they are called."""
 
@@ -158,20 +158,18 @@ class CompileObserver:
             return
         self._num_reported = self._num_started
         for metrics in dynamo_utils.get_compilation_metrics():
-            now = {"step": self.step, "phase": self.phase}
-            when = self._begun.get(metrics.compile_id or "", now)
+            when = self._begun.get(metrics.compile_id or "", self._now)
             self._log.append("compile_metrics", **when, **_summary(metrics))
         dynamo_utils.clear_compilation_metrics()
-        self._report_spans()
+        for compile_id, spans in self._spans.take():
+            when = self._begun.get(compile_id, self._now)
+            self._log.append("compile_spans", **when, compile_id=compile_id, spans=spans)
         self._report_caches()
         self._report_breaks()
 
-    def _report_spans(self) -> None:
-        """Writes when each stage of the compilations since the last report began and ended."""
-        now = {"step": self.step, "phase": self.phase}
-        for compile_id, spans in self._spans.take():
-            when = self._begun.get(compile_id, now)
-            self._log.append("compile_spans", **when, compile_id=compile_id, spans=spans)
+    @property
+    def _now(self) -> dict[str, Any]:
+        return {"step": self.step, "phase": self.phase}
 
     def _report_breaks(self) -> None:
         """Writes the graph breaks since the last report, equal ones of a step as one."""
@@ -197,22 +195,22 @@ class CompileObserver:
             )
 
     def _date_breaks(self) -> None:
-        """Takes down the step of the graph breaks that have no step yet."""
+        """Notes the current step and phase for the graph breaks since the last call."""
         known = self._breaks_seen + len(self._breaks_when)
         fresh = len(dynamo_utils.graph_break_reasons) - known
         self._breaks_when += [(self.step, self.phase)] * fresh
 
     def _report_caches(self) -> None:
-        """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
+        """Writes the hits, misses and bypasses so far of each layer of the compile cache."""
         found = self._caches.counts()
         if found != self._caches_seen:
             self._caches_seen = found
-            self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)
+            self._log.append("compile_cache", **self._now, layers=found)
 
     @not_compiled
     def _on_start(self, args: CallbackArgs) -> None:
         self._num_started += 1
-        self._begun.setdefault(args.compile_id, {"step": self.step, "phase": self.phase})
+        self._begun.setdefault(args.compile_id, self._now)
         self._pending = args, time.perf_counter()
         self._log.append("compile_started", **self._stamp(args))
         # The dashboard shows the elapsed time of a compilation while it lasts.
@@ -231,8 +229,7 @@ class CompileObserver:
 
     def _stamp(self, args: CallbackArgs) -> dict[str, Any]:
         return {
-            "step": self.step,
-            "phase": self.phase,
+            **self._now,
             "trigger": args.callback_trigger.name,
             "compile_id": args.compile_id,
         }

@@ -31,7 +31,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.compiler.compiling import explained
-from breakeven.runner.worker.compiler.kept import keep_outputs
+from breakeven.runner.worker.compiler.outputs import save_outputs
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.description import describe_environment
 from breakeven.runner.worker.device.devices import open_device
@@ -141,7 +141,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
     keep_sources(experiment, run, log)
-    keep_outputs(experiment, run, log)
+    save_outputs(experiment, run, log)
     session = ScriptSession(RunContext(spec, run, device, log), AnnouncedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
