@@ -1,6 +1,7 @@
 """A split's samples through the model, batch by batch, in their order."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,26 +25,13 @@ class Answer(NamedTuple):
     num_targets: int
 
 
-class Question:
+class Question(NamedTuple):
     """A batch of a split, which the model may answer several times."""
 
-    def __init__(
-        self, inference: "Inference", split: Split, indices: Tensor, num_real: int
-    ) -> None:
-        self._inference = inference
-        self._split = split
-        self._indices = indices
-        self._num_real = num_real
-
-    @property
-    def samples(self) -> Tensor:
-        """Their places in the split, without fillers."""
-        return self._indices[: self._num_real]
-
-    @torch.no_grad()
-    def answer(self, *, compiled: bool) -> Answer:
-        """What the model says of the batch, under its compiler or without one."""
-        return self._inference.answer(self._split, self._indices, self._num_real, compiled)
+    samples: Tensor
+    """Their places in the split, without fillers."""
+    answer: Callable[..., Answer]
+    """The model's answer; `compiled`, a keyword: under its compiler or without one."""
 
 
 class Inference:
@@ -86,27 +74,24 @@ class Inference:
         self._model.eval()
         try:
             for indices, num_real in self._batches(split):
-                yield Question(self, split, indices, num_real)
+                answer = partial(self._answer, split, indices, num_real)
+                yield Question(indices[:num_real], answer)
         finally:
             self._model.train()
 
-    def answer(self, split: Split, indices: Tensor, num_real: int, compiled: bool) -> Answer:
-        """What the model says of the samples at `indices`, of which the first `num_real` count."""
+    @torch.no_grad()
+    def _answer(self, split: Split, indices: Tensor, num_real: int, *, compiled: bool) -> Answer:
+        """The model's answer to the samples at `indices`, of which the first `num_real` count."""
         batch = split.batch(indices, num_real)
-        output, logits = self._answer(batch, compiled)
-        logits, labels = logits[:num_real], batch["labels"]
+        output = self.forward(batch) if compiled else self.forward_uncompiled(batch)
+        logits, labels = logits_of(output), batch["labels"]
+        if compiled and self._replays_graphs:
+            logits = logits.clone()
+        logits = logits[:num_real]
         if not self._own_loss:
             output, labels = logits, labels[:num_real]
         targets = split.num_targets[indices[:num_real].cpu()]
         return Answer(output, labels, logits, int(targets.sum()))
-
-    def _answer(self, batch: dict[str, Tensor], compiled: bool) -> tuple[Any, Tensor]:
-        if not compiled:
-            output = self.forward_uncompiled(batch)
-            return output, logits_of(output)
-        output = self.forward(batch)
-        logits = logits_of(output)
-        return output, logits.clone() if self._replays_graphs else logits
 
     def forward_uncompiled(self, batch: dict[str, Tensor]) -> Any:
         """What the model says of a batch without a compiler, in the mode that it is in."""

@@ -103,16 +103,11 @@ class LearningRate:
                 for optimizer in optimizers
             ]
         )
-        self._by_step: lr_scheduler.LRScheduler | None = None
-        self._by_loss: lr_scheduler.ReduceLROnPlateau | None = None
+        self._schedule: lr_scheduler.LRScheduler | None = None
         if training.has_constant_rate:
             return
-        options: dict[str, Any] = dict(training.scheduler_options)
         try:
-            if training.scheduler == "plateau":
-                self._by_loss = lr_scheduler.ReduceLROnPlateau(self._shadow, **options)
-            else:
-                self._by_step = _make_schedule(self._shadow, training, num_steps)
+            self._schedule = _make_schedule(self._shadow, training, num_steps)
         except (TypeError, ValueError) as error:
             raise WorkloadError(
                 f"training.scheduler_options = {training.scheduler_options!r} do not fit "
@@ -127,16 +122,17 @@ class LearningRate:
 
     def step_done(self) -> None:
         """Moves on to the rate of the next step."""
-        if self._by_step is not None:
-            # Torch warns unless the optimizer it knows of has stepped before its schedule does.
+        schedule = self._schedule
+        if schedule is not None and not isinstance(schedule, lr_scheduler.ReduceLROnPlateau):
+            # Torch warns unless the schedule's optimizer has stepped before the schedule does.
             self._shadow.step()
-            self._by_step.step()
+            schedule.step()
             self._apply()
 
     def evaluated(self, loss: float) -> None:
-        """Tells a plateau schedule the loss on held-out samples."""
-        if self._by_loss is not None:
-            self._by_loss.step(loss)
+        """Gives a plateau schedule the loss on held-out samples."""
+        if isinstance(self._schedule, lr_scheduler.ReduceLROnPlateau):
+            self._schedule.step(loss)
             self._apply()
 
     def fill_full(self) -> None:
@@ -147,18 +143,13 @@ class LearningRate:
                     group["lr"].fill_(rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on from here."""
-        schedule = self._by_step or self._by_loss
-        return {
-            "shadow": self._shadow.state_dict(),
-            "schedule": None if schedule is None else schedule.state_dict(),
-        }
+        schedule = None if self._schedule is None else self._schedule.state_dict()
+        return {"shadow": self._shadow.state_dict(), "schedule": schedule}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._shadow.load_state_dict(state["shadow"])
-        schedule = self._by_step or self._by_loss
-        if schedule is not None:
-            schedule.load_state_dict(state["schedule"])
+        if self._schedule is not None:
+            self._schedule.load_state_dict(state["schedule"])
             self._apply()
 
     def _apply(self) -> None:
@@ -171,6 +162,8 @@ def _make_schedule(
     optimizer: torch.optim.Optimizer, training: TrainingSpec, num_steps: int
 ) -> lr_scheduler.LRScheduler:
     options: dict[str, Any] = dict(training.scheduler_options)
+    if training.scheduler == "plateau":
+        return lr_scheduler.ReduceLROnPlateau(optimizer, **options)
     if training.scheduler == "step":
         return lr_scheduler.StepLR(optimizer, **options)
     if training.scheduler == "multistep":
