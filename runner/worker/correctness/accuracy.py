@@ -10,13 +10,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 import torch
 
 from breakeven.runner.specs.scenarios import Part
+from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.sameness import (
@@ -25,7 +26,7 @@ from breakeven.runner.worker.correctness.sameness import (
     judge,
     own_scales,
 )
-from breakeven.runner.worker.correctness.trial import BASELINE, LayerOutputs, Name, Outcome, Trial
+from breakeven.runner.worker.correctness.trial import BASELINE, Name, Outcome, Trial
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.process import is_out_of_memory
 from breakeven.runner.worker.turn_source import TurnSource
@@ -47,46 +48,40 @@ VANISHED = (
 )
 
 
-class CannotRepeat(Exception):
-    """An operation that has to repeat itself says that it cannot."""
-
-
-def prepare() -> None:
-    """Gives matrix products the memory with which they repeat themselves: before the first of the
-    process, later it is not looked at."""
-    os.environ.setdefault(*CUBLAS)
+class NotDeterministic(Exception):
+    """The model needs an operation that is not deterministic."""
 
 
 @contextmanager
-def repeatable(*, strictly: bool) -> Iterator[None]:
-    """Has torch choose operations that repeat themselves. Strictly, what cannot is an error; else
-    it is let through, and so are attention's fused kernels as they are fastest."""
+def deterministic(*, strictly: bool) -> Iterator[None]:
+    """Has torch choose deterministic operations. Strictly, any other operation is an error; else it
+    is allowed, and so are the fastest fused kernels of attention."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=not strictly)
     try:
         with warnings.catch_warnings():
-            # What cannot repeat itself is seen in the baseline.
+            # Two runs of the baseline show which operations are not deterministic.
             warnings.filterwarnings("ignore", message=".*deterministic")
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
 
 
-def require_repeatable(error: Exception) -> None:
-    """Raises `CannotRepeat` for the error of an operation that strictly has to repeat itself, and
-    nothing for any other."""
+def reraise_not_deterministic(error: Exception) -> None:
+    """Raises `NotDeterministic` for the error of an operation that strictly has to be
+    deterministic, and nothing for any other."""
     is_strict = (
         torch.are_deterministic_algorithms_enabled()
         and not torch.is_deterministic_algorithms_warn_only_enabled()
     )
     if is_strict and "deterministic" in str(error):
         what, _, _ = str(error).partition(", but you set")
-        raise CannotRepeat(what) from error
+        raise NotDeterministic(what) from error
 
 
 class _Ended(Exception):
-    """A check came to an end before tensors could be compared with the backend's."""
+    """A check ended before its tensors could be compared with the backend's."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -104,8 +99,9 @@ class AccuracyCheck:
         self._observer = CompileObserver(self._log)
         self._ended: dict[Part, tuple[Status, list[str]]] = {}
         """How each part came out, with its notes."""
-        self._cannot_repeat: set[Part] = set()
-        prepare()
+        self._not_deterministic: set[Part] = set()
+        # Matrix products are deterministic with this memory, if they get it before the first one.
+        os.environ.setdefault(*CUBLAS)
 
     def check(self, turns: TurnSource) -> bool:
         """Checks every part of the specification; False if the run was stopped before that."""
@@ -118,9 +114,9 @@ class AccuracyCheck:
             self._log.enter(PHASES[part])
             self._check(part)
         for part in self._experiment.accuracy.parts:
-            if not turns.stop_requested and self._is_asked_for_layers(part):
-                with repeatable(strictly=part not in self._cannot_repeat):
-                    self._look_at_layers(part)
+            if not turns.stop_requested and self._compares_layers(part):
+                with deterministic(strictly=part not in self._not_deterministic):
+                    self._compare_layers(part)
         turns.done(finished=True)
         return True
 
@@ -128,7 +124,7 @@ class AccuracyCheck:
         status: Status
         message, notes = None, list[str]()
         try:
-            status = "pass" if self._compare_repeatably(part, notes) else "fail_accuracy"
+            status = "pass" if self._compare_deterministically(part, notes) else "fail_accuracy"
         except _Ended as end:
             status, message = end.status, str(end)[:MAX_REASON_CHARACTERS]
         self._observer.report()
@@ -148,89 +144,92 @@ class AccuracyCheck:
         self._log.flush(durable=True)
         self._ended[part] = (status, notes)
 
-    def _is_asked_for_layers(self, part: Part) -> bool:
+    def _compares_layers(self, part: Part) -> bool:
         status, _ = self._ended[part]
+        wanted = {"always": ("pass", "fail_accuracy"), "failed": ("fail_accuracy",)}
         layers = self._experiment.accuracy.layers
-        was_compared = status in ("pass", "fail_accuracy")
-        fits = layers == "always" or (layers == "failed" and status == "fail_accuracy")
-        return self._variant.backend is not None and was_compared and fits
+        return self._variant.backend is not None and status in wanted.get(layers, ())
 
-    def _look_at_layers(self, part: Part) -> None:
-        """Records what the rule finds of every layer's output, in runs of their own.
+    def _compare_layers(self, part: Part) -> None:
+        """Records the judgement of every layer's output, in additional runs.
 
-        The verdict stands already, and what the compiler does here counts as no compile latency: a
-        reset also dismisses the observer, and has hooks traced where other code was compiled."""
+        The verdict does not change, and what the compiler does here is no compile latency: a reset
+        also removes the observer, and makes Dynamo trace the hooks."""
         torch._dynamo.reset()
-        layers, notes = LayerOutputs(), list[str]()
+        notes = list[str]()
         try:
-            reference = self._reference(part, notes, layers)
-            baseline = self._trial.run(part, BASELINE, layers)
-            outcome = self._trial.run(part, self._variant, layers)
+            reference = self._reference(part, notes, layers=True)
+            baseline = self._trial.run(part, BASELINE, layers=True)
+            outcome = self._trial.run(part, self._variant, layers=True)
         except Exception as error:
             sys.stderr.write(traceback.format_exc())
-            notes = [f"The outputs of single layers could not be compared: {_said(error)}"]
+            notes = [f"The outputs of single layers could not be compared: {_describe(error)}"]
         else:
             found = {name: tensor for name, tensor in outcome.items()
                      if name.quantity == "activation" and name in baseline}  # fmt: skip
-            agree = self._judge(part, found, baseline, reference)
+            layers_pass = self._judge(part, found, baseline, reference)
             rest = {name: tensor for name, tensor in outcome.items() if name not in found}
-            notes = [] if self._shows(part, agree, rest, baseline, reference) else [VANISHED]
+            if layers_pass and self._ended[part][0] == "fail_accuracy":
+                judgements = self._judged(part, rest, baseline, reference)
+                notes = [VANISHED] if all(one.passed for _, one, _ in judgements) else []
+            else:
+                notes = []
         finally:
             torch._dynamo.reset()
         if notes:
             status, before = self._ended[part]
             self._record(part, status, None, [*before, *notes])
 
-    def _shows(
-        self, part: Part, agree: bool, rest: Outcome, baseline: Outcome, reference: Outcome
-    ) -> bool:
-        """Whether what the check found is there with the outputs of layers kept, too."""
-        if not agree or self._ended[part][0] == "pass":
-            return True
-        return not all(judgement.passed for _, judgement, _ in
-                       self._judged(part, rest, baseline, reference))  # fmt: skip
-
-    def _compare_repeatably(self, part: Part, notes: list[str]) -> bool:
-        """`_compare` with operations that repeat themselves; where the model needs one that cannot,
-        with those of them that there are."""
+    def _compare_deterministically(self, part: Part, notes: list[str]) -> bool:
+        """`_compare` with deterministic operations alone, unless the model needs another one."""
         try:
-            with repeatable(strictly=True):
+            with deterministic(strictly=True):
                 return self._compare(part, notes)
-        except CannotRepeat as reason:
-            self._cannot_repeat.add(part)
+        except NotDeterministic as reason:
+            self._not_deterministic.add(part)
             notes[:] = [f"Not every operation repeats itself: {reason}"[:MAX_REASON_CHARACTERS]]
-            with repeatable(strictly=False):
+            with deterministic(strictly=False):
                 return self._compare(part, notes)
 
     def _compare(self, part: Part, notes: list[str]) -> bool:
         """Whether every tensor of the run's backend passes; without one, of the baseline's
         repetition."""
         reference = self._reference(part, notes)
-        baseline = _attempt("eager_1st_run", lambda: self._trial.run(part, BASELINE))
-        again = _attempt("eager_2nd_run", lambda: self._trial.run(part, BASELINE))
+        baseline = self._attempt(part, BASELINE, "eager_1st_run_fail", "eager_1st_run_OOM")
+        again = self._attempt(part, BASELINE, "eager_2nd_run_fail", "eager_2nd_run_OOM")
         _require_equal(baseline, again)
         if self._variant.backend is None:
             return self._judge(part, again, baseline, reference)
         del again  # big models leave no room for it
-        outcome = _attempt("backend", lambda: self._trial.run(part, self._variant))
+        outcome = self._attempt(part, self._variant, "fail_to_run", "OOM")
         return self._judge(part, outcome, baseline, reference)
 
-    def _reference(
-        self, part: Part, notes: list[str], layers: LayerOutputs | None = None
+    def _attempt(
+        self, part: Part, variant: Variant, failed: Status, out_of_memory: Status
     ) -> Outcome:
+        """The outcome of a run; raises `_Ended` with one of the two words if it fails."""
+        try:
+            return self._trial.run(part, variant)
+        except Exception as error:
+            reraise_not_deterministic(error)
+            sys.stderr.write(traceback.format_exc())
+            status = out_of_memory if is_out_of_memory(error) else failed
+            raise _Ended(status, _describe(error)) from error
+
+    def _reference(self, part: Part, notes: list[str], *, layers: bool = False) -> Outcome:
         """Empty if the model cannot be run in double precision."""
         try:
-            return self._trial.reference(part, layers)
+            return self._trial.reference(part, layers=layers)
         except Exception as error:
-            require_repeatable(error)
+            reraise_not_deterministic(error)
             notes.append(
                 "The model does not run in double precision, so tensors are compared with the "
-                f"baseline's alone: {_said(error)}"
+                f"baseline's alone: {_describe(error)}"
             )
             return {}
 
     def _judge(self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome) -> bool:
-        """Records what the rule finds of every tensor; True if all pass."""
+        """Records the judgement of every tensor; True if all pass."""
         passed = True
         for name, judgement, scale in self._judged(part, outcome, baseline, reference):
             passed = passed and judgement.passed
@@ -252,7 +251,7 @@ class AccuracyCheck:
     def _judged(
         self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome
     ) -> Iterator[tuple[Name, Judgement, float]]:
-        """What the rule finds of each tensor, and its scale."""
+        """The judgement of each tensor, and its scale."""
         sized = reference or baseline
         scales = {
             quantity: own_scales({n.tensor: t for n, t in sized.items() if n.quantity == quantity})
@@ -275,30 +274,18 @@ class AccuracyCheck:
 
     def _tolerance(self, part: Part) -> float:
         tolerance = self._experiment.accuracy.tolerance
-        if tolerance is not None:
-            return tolerance
-        return default_tolerance(self._experiment, part, self._device)
-
-
-def _attempt(
-    who: Literal["eager_1st_run", "eager_2nd_run", "backend"], run: Callable[[], Outcome]
-) -> Outcome:
-    """The outcome of a run; raises `_Ended` with the harness's word for one that fails."""
-    statuses: dict[str, tuple[Status, Status]] = {
-        "eager_1st_run": ("eager_1st_run_fail", "eager_1st_run_OOM"),
-        "eager_2nd_run": ("eager_2nd_run_fail", "eager_2nd_run_OOM"),
-        "backend": ("fail_to_run", "OOM"),
-    }
-    try:
-        return run()
-    except Exception as error:
-        require_repeatable(error)
-        sys.stderr.write(traceback.format_exc())
-        raise _Ended(statuses[who][is_out_of_memory(error)], _said(error)) from error
+        if tolerance is None:
+            tolerance = default_tolerance(self._experiment, part, self._device)
+        return tolerance
 
 
 def _require_equal(baseline: Outcome, again: Outcome) -> None:
-    differing = [name for name in baseline if not _equal(baseline[name], again[name])]
+    """Raises `_Ended` unless all are equal to the last bit; NaN equals NaN."""
+    differing = [
+        name
+        for name, tensor in baseline.items()
+        if not torch.allclose(tensor, again[name], rtol=0, atol=0, equal_nan=True)
+    ]
     if differing:
         named = ", ".join(_title(name) for name in differing[:MAX_NAMED])
         more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
@@ -308,14 +295,9 @@ def _require_equal(baseline: Outcome, again: Outcome) -> None:
         )
 
 
-def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """To the last bit; not a number equals itself."""
-    return torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
-
-
 def _title(name: Name) -> str:
     return name.tensor if name.tensor in ("logits", "loss") else f"{name.quantity} {name.tensor}"
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -1,12 +1,12 @@
-"""One model on one batch, always from the same weights: what comes out, tensor by tensor.
+"""Runs one model on one batch, always from the same weights, and returns all resulting tensors.
 
-What layers put out is kept by forward hooks, set before anything is compiled, so that Dynamo traces
-them with the layers: each output becomes one of the graph's own. That makes it another graph. What
-is an output has to be written to memory, so kernels that were one are apart, and a fault of their
-fusion may not come.
+Forward hooks collect the outputs of layers. They are set before anything is compiled, so Dynamo
+traces them with the layers, and each output becomes an output of the graph. This changes the graph:
+an output has to be written to memory, so kernels are split, and a fault of their fusion may vanish.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,7 +33,7 @@ from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
 MAX_LAYERS = 100
 MAX_ELEMENTS = 2**17
-"""Of each output that are kept, drawn once for all of its size; 1 MB in double precision."""
+"""Sampled of each output, drawn once for all of its size; 1 MB in double precision."""
 SEED = 15
 BASELINE = Variant(label="baseline", role="baseline")
 
@@ -46,44 +46,38 @@ class Name(NamedTuple):
 
 
 Outcome = dict[Name, Tensor]
-"""What a trial leaves behind, on the device."""
+"""The tensors that a trial computes, on the device."""
 
 
-class LayerOutputs:
-    """Keeps what the layers of a model put out, in the order in which they were done."""
+@contextmanager
+def layer_outputs(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
+    """Collects the names of layers and their outputs, in the order of their calls."""
+    outputs: list[tuple[str, Tensor]] = []
+    handles = [
+        layer.register_forward_hook(_collector(outputs, name))
+        for name, layer in watched(model).items()
+    ]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[str, Tensor]] = []
 
-    @contextmanager
-    def of(self, model: nn.Module) -> Iterator[None]:
-        """Watches a model; what was kept of another one before is forgotten."""
-        self._kept = []
-        handles = [
-            layer.register_forward_hook(_keeper(self._kept, name))
-            for name, layer in watched(model).items()
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def take(self) -> Outcome:
-        """By layer; a layer that was called again has its number behind its name."""
-        calls: dict[str, int] = {}
-        found: Outcome = {}
-        for layer, output in self._kept:
-            calls[layer] = calls.get(layer, 0) + 1
-            title = layer if calls[layer] == 1 else f"{layer} (call {calls[layer]})"
-            found[Name("activation", title)] = _sampled(output)
-        self._kept.clear()
-        return found
+def _by_layer(outputs: list[tuple[str, Tensor]]) -> Outcome:
+    """Samples of the outputs; further calls of a layer have their number behind its name."""
+    calls: Counter[str] = Counter()
+    found: Outcome = {}
+    for layer, output in outputs:
+        calls[layer] += 1
+        title = layer if calls[layer] == 1 else f"{layer} (call {calls[layer]})"
+        found[Name("activation", title)] = _sampled(output)
+    return found
 
 
 def watched(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers whose outputs are kept, by name: whole levels of the model from the outside in, so
-    that equal blocks are treated alike, as long as there are not more than `MAX_LAYERS`."""
+    """The layers whose outputs are collected, by name: whole levels of the model from the outside
+    in, so that equal blocks are treated alike, up to `MAX_LAYERS`."""
     levels: dict[int, dict[str, nn.Module]] = {}
     for name, layer in model.named_modules():
         # A list is never called, and the others hand on what they are given.
@@ -97,13 +91,13 @@ def watched(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def _keeper(kept: list[tuple[str, Tensor]], name: str) -> Callable[..., None]:
-    def keep(layer: nn.Module, arguments: Any, output: Any) -> None:
+def _collector(outputs: list[tuple[str, Tensor]], name: str) -> Callable[..., None]:
+    def collect(layer: nn.Module, arguments: Any, output: Any) -> None:
         first = output[0] if isinstance(output, tuple) and len(output) > 0 else output
         if isinstance(first, Tensor) and first.is_floating_point():
-            kept.append((name, first.detach()))
+            outputs.append((name, first.detach()))
 
-    return keep
+    return collect
 
 
 def _sampled(output: Tensor) -> Tensor:
@@ -116,7 +110,7 @@ def _sampled(output: Tensor) -> Tensor:
 
 
 class Trial:
-    """Trains or asks copies of the workload's model, each on the first batch of the samples."""
+    """Trains copies of the workload's model, or has them infer, on the first batch of samples."""
 
     def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device):
         """The workload's model is on the device already, and is never changed."""
@@ -126,15 +120,15 @@ class Trial:
         samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
         self._samples = samples.to(device.torch_device)
 
-    def run(self, part: Part, variant: Variant, layers: LayerOutputs | None = None) -> Outcome:
-        """The outcome under a variant, in the experiment's precision. With `layers` also what they
-        put out, all of the first iteration: later ones start from other weights."""
+    def run(self, part: Part, variant: Variant, *, layers: bool = False) -> Outcome:
+        """The outcome under a variant, in the experiment's precision. With `layers` also their
+        outputs, all of the first iteration: later ones start from other weights."""
         model = copy.deepcopy(self._workload.model)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(model, variant)
         return self._run(part, variant, model, self._samples, self._experiment, layers)
 
-    def reference(self, part: Part, layers: LayerOutputs | None = None) -> Outcome:
+    def reference(self, part: Part, *, layers: bool = False) -> Outcome:
         """The baseline's outcome in double precision; `layers` as in `run`."""
         training = replace(self._experiment.training, precision="float32", scaler_options={})
         return self._run(
@@ -153,21 +147,21 @@ class Trial:
         model: nn.Module,
         samples: Split,
         experiment: ExperimentSpec,
-        layers: LayerOutputs | None,
+        layers: bool,
     ) -> Outcome:
         torch.manual_seed(experiment.training.seed)
         work = self._train if part == "training" else _answer
         workload = replace(self._workload, model=model)
-        if layers is None:
+        if not layers:
             return work(model, workload, samples, experiment, variant)
         once = replace(experiment, accuracy=replace(experiment.accuracy, iterations=1))
-        with layers.of(model):
+        with layer_outputs(model) as outputs:
             outcome = work(model, workload, samples, once, variant)
-        return {**layers.take(), **outcome}
+        return {**_by_layer(outputs), **outcome}
 
 
-class _ObservedObjective(Objective):
-    """Hands out the logits where a step has room for the terms of its loss."""
+class _LogitsObjective(Objective):
+    """Returns the logits in place of the terms of the loss."""
 
     def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         total, _ = super().__call__(output, labels)
@@ -175,7 +169,7 @@ class _ObservedObjective(Objective):
 
 
 class _Gradients(Callback):
-    """Keeps the gradients of the last step; a parameter without one has a gradient of 0."""
+    """Holds the gradients of the last step; a parameter without one has a gradient of 0."""
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self.by_name: dict[str, Tensor] = {}
@@ -205,7 +199,7 @@ def _train(
     optimizers = make_optimizers(training, model.train(), device, capturable=capturable)
     gradients = _Gradients(precision.scaler)
     hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
-    objective = _ObservedObjective(training, workload)
+    objective = _LogitsObjective(training, workload)
     maker = StepMaker(model, objective, optimizers, precision, training, hooks)
     step = maker.make(variant.scope, make_compiler(variant))
     inputs = samples.batch(torch.arange(len(samples), device=device))
