@@ -25,7 +25,7 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.worker.device import cuda
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.cuda import CudaClock, CudaDevice, NvidiaDriver
-from breakeven.runner.worker.device.processes import Family
+from breakeven.runner.worker.device.processes import ExperimentProcesses
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = [
@@ -182,7 +182,7 @@ def stranger_on_the_device() -> Iterator[int]:
 def watched() -> NvidiaDriver:
     """The device that torch uses, with something of this process on it."""
     torch.ones(1, device="cuda:0")
-    return NvidiaDriver(torch.device("cuda:0"), Family("x"))
+    return NvidiaDriver(torch.device("cuda:0"), ExperimentProcesses("x"))
 
 
 @needs_nvml
@@ -211,9 +211,9 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
 def test_another_process_on_the_device_is_noticed() -> None:
     """By its pid where the driver's pids mean something here; its memory in any case."""
     device = watched()
-    before = {**device.end(), "processes": device.strangers()}
+    before = {**device.end(), "processes": device.other_processes()}
     with stranger_on_the_device() as pid:
-        during = {**device.end(), "processes": device.strangers()}
+        during = {**device.end(), "processes": device.other_processes()}
     grown = during["device_memory_used_bytes"] - before["device_memory_used_bytes"]
     assert grown >= ONE_GIB
     if during["processes"] is None:
@@ -250,8 +250,8 @@ def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
         "import torch; from breakeven.runner.worker.device.cuda import NvidiaDriver, pynvml; "
-        "from breakeven.runner.worker.device.processes import Family; "
-        "found = NvidiaDriver(torch.device('cuda:0'), Family('x')); "
+        "from breakeven.runner.worker.device.processes import ExperimentProcesses; "
+        "found = NvidiaDriver(torch.device('cuda:0'), ExperimentProcesses('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"
     )
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": str(last)}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
-from breakeven.runner.worker.device.processes import Stranger
+from breakeven.runner.worker.device.processes import OtherProcess
 
 DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
 NOT_RECORDED = (
@@ -146,7 +146,7 @@ class Driver(Protocol):
     def end(self) -> dict[str, Any]:
         """The fields of a `device` event: how the device is now, and was since `begin`."""
 
-    def strangers(self) -> list[Stranger] | None:
+    def other_processes(self) -> list[OtherProcess] | None:
         """Processes on the device that are none of the experiment's; None where they cannot be
         told."""
 

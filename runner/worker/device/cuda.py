@@ -25,7 +25,7 @@ from breakeven.runner.worker.device.base import (
     MemoryUse,
     Unavailable,
 )
-from breakeven.runner.worker.device.processes import Family, Stranger, process_name
+from breakeven.runner.worker.device.processes import ExperimentProcesses, OtherProcess, process_name
 
 try:
     import pynvml
@@ -61,7 +61,7 @@ RANDOM_STATE = "cuda"
 class NvidiaDriver:
     """Of one device; what it does not support is None."""
 
-    def __init__(self, device: torch.device, family: Family) -> None:
+    def __init__(self, device: torch.device, experiment: ExperimentProcesses) -> None:
         """Raises `Unavailable`."""
         if pynvml is None:
             why = "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
@@ -71,7 +71,7 @@ class NvidiaDriver:
             self._handle = _find(device)
         except pynvml.NVMLError as error:
             raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
-        self._family = family
+        self._experiment = experiment
         self._counted: dict[str, float] = {}
         self._energy: int | None = None
 
@@ -116,7 +116,7 @@ class NvidiaDriver:
             "device_memory_used_bytes": None if memory is None else memory.used,
         }
 
-    def strangers(self) -> list[Stranger] | None:
+    def other_processes(self) -> list[OtherProcess] | None:
         """Processes on the device that are none of the experiment's: the slowest of the questions.
 
         None where they are not known: in many containers the driver lists no processes, or those
@@ -126,14 +126,14 @@ class NvidiaDriver:
         if listed is None or all(process.pid != os.getpid() for process in listed):
             return None
         return [
-            Stranger(
+            OtherProcess(
                 pid=process.pid,
                 name=process_name(process.pid),
                 # No process on the device holds nothing: 0 is what some containers answer.
                 memory_bytes=process.usedGpuMemory or None,
             )
             for process in listed
-            if not self._family.includes(process.pid)
+            if not self._experiment.includes(process.pid)
         ]
 
     def _millijoules(self) -> int | None:
@@ -248,7 +248,7 @@ class CudaDevice(Device):
         )
 
     def open_driver(self, experiment_id: str) -> Driver:
-        return NvidiaDriver(self.torch_device, Family(experiment_id))
+        return NvidiaDriver(self.torch_device, ExperimentProcesses(experiment_id))
 
     def select(self) -> None:
         torch.cuda.set_device(self.torch_device)

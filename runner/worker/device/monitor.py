@@ -1,4 +1,4 @@
-"""How the device and its CPUs fared while a block ran, as `device` events of the journal.
+"""State of the device and its CPUs while a block ran, as `device` events of the journal.
 
 Everything is measured before and after a block, never within one: what that costs is no part of any
 step (docs/decisions/watching-the-device.md). It holds up the run all the same, so of short blocks
@@ -19,11 +19,11 @@ from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, cpu_group
 from breakeven.runner.worker.device.base import Device, Driver, Unavailable
 from breakeven.runner.worker.device.processes import (
     TICKS_PER_SECOND,
-    Family,
-    Stranger,
-    busy_strangers,
+    ExperimentProcesses,
+    OtherProcess,
+    breakeven_processes,
+    busy_processes,
     cpu_seconds,
-    tools,
 )
 from breakeven.runner.worker.event_log import EventLog
 
@@ -53,11 +53,11 @@ class MachineTime:
 
     busy: float
     stolen: float
-    """What the host of a virtual machine gave to others."""
+    """Time that the host of a virtual machine gave to others."""
 
 
 class CpuMonitor:
-    """Measures from `begin` to `end`. What the system does not tell is missing."""
+    """Measures from `begin` to `end`; quantities that the system does not report are missing."""
 
     def __init__(self, allowance: CpuAllowance, threads: int) -> None:
         """`threads`: how many CPUs the run computes on."""
@@ -65,23 +65,23 @@ class CpuMonitor:
         self._threads = threads
         self._groups = cpu_groups()
         self._frequency_next = 0.0
-        self.tools: list[int] = []
-        """Other processes of Breakeven, whose time counts as this run's own."""
+        self.breakeven_pids: list[int] = []
+        """Other processes of Breakeven, whose CPU time counts as this run's own."""
         self.begin()
 
     def begin(self) -> None:
         self._machine = machine_time(self._cpus)
         self._throttled = throttled_periods(self._groups)
         self._own = _own_seconds()
-        self._of_tools = cpu_seconds(self.tools)
+        self._breakeven_seconds = cpu_seconds(self.breakeven_pids)
         self._time = time.perf_counter()
 
     def end(self) -> dict[str, Any]:
         """The fields of a `device` event about the time since `begin`."""
         seconds = time.perf_counter() - self._time
-        of_tools = cpu_seconds(self._of_tools)
+        breakeven_seconds = cpu_seconds(self._breakeven_seconds)
         own = _own_seconds() - self._own
-        own += sum(spent - self._of_tools[pid] for pid, spent in of_tools.items())
+        own += sum(now - self._breakeven_seconds[pid] for pid, now in breakeven_seconds.items())
         machine, before = machine_time(self._cpus), self._machine
         throttled, throttled_before = throttled_periods(self._groups), self._throttled
         fields: dict[str, Any] = {
@@ -208,16 +208,16 @@ class DeviceMonitor:
         """Records how the device is before the first block, too."""
         self._log = log
         self._names_next = 0.0
-        self._family = Family(experiment_id)
+        self._experiment = ExperimentProcesses(experiment_id)
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
-        self._cpus.tools = tools()
+        self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
         self._driver = _open_driver(experiment_id, device)
         self._watches = [BlockWatch(self._cpus.begin, self._look_around)]
         if self._driver is not None:
             # Before the look around: clocks fall soon after the work is over.
             self._watches.insert(0, BlockWatch(self._driver.begin, self._driver.end))
-            log.append("device", **self._driver.end(), processes=self._driver.strangers())
+            log.append("device", **self._driver.end(), processes=self._driver.other_processes())
 
     def begin(self) -> None:
         """A block is about to start."""
@@ -234,7 +234,7 @@ class DeviceMonitor:
         for watch in self._watches:
             fields |= watch.end(seconds)
         if self._driver is None and self._is_cpu and "cpus" in fields:
-            fields["processes"] = self._busy_strangers(fields)
+            fields["processes"] = self._busy_processes(fields)
         if fields:
             fields.setdefault("wall_seconds", seconds)
             self._log.append("device", round=round, first_step=first_step, **fields)
@@ -243,17 +243,17 @@ class DeviceMonitor:
         """What the CPUs did, and who else is on a device that lists its processes."""
         fields = self._cpus.end()
         if self._driver is not None:
-            fields["processes"] = self._driver.strangers()
+            fields["processes"] = self._driver.other_processes()
         return fields
 
-    def _busy_strangers(self, cpus: dict[str, Any]) -> list[Stranger]:
+    def _busy_processes(self, cpus: dict[str, Any]) -> list[OtherProcess]:
         now = time.monotonic()
         if now < self._names_next or _others_share(cpus) <= WORTH_NAMES:
             return []
         self._names_next = now + NAMES_EVERY_SECONDS
         # The share of the blocks to come is then that of others alone.
-        self._cpus.tools = tools()
-        return busy_strangers(self._family)[:MAX_NAMED]
+        self._cpus.breakeven_pids = breakeven_processes()
+        return busy_processes(self._experiment)[:MAX_NAMED]
 
 
 def _open_driver(experiment_id: str, device: Device) -> Driver | None:

@@ -1,4 +1,4 @@
-"""Other processes of this machine, as far as they are none of the same experiment."""
+"""Other processes of this machine that do not belong to the experiment."""
 
 import os
 import sys
@@ -14,17 +14,10 @@ WORKER_MODULE = b"breakeven.runner.worker"
 RANK_MODULE = b"breakeven.runner.worker.ranks.rank"
 MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
 """Behind `-m`: pages, supervisors and commands."""
-PROGRAMS = tuple(
-    os.fsencode(path)
-    for path in (
-        *(
-            folder / name
-            for folder in (PROJECT_ROOT, PACKAGE)
-            for name in ("serve.py", "dashboard.py")
-        ),
-        Path(sys.executable).with_name("breakeven"),
-    )
-)
+PAGES = [
+    folder / name for folder in (PROJECT_ROOT, PACKAGE) for name in ("serve.py", "dashboard.py")
+]
+PROGRAMS = tuple(map(os.fsencode, [*PAGES, Path(sys.executable).with_name("breakeven")]))
 """The same, started by the path of a file."""
 STATE, PARENT, FLAGS = 0, 1, 6
 CPU_TIMES = slice(11, 13)
@@ -34,7 +27,7 @@ KERNEL_THREAD = 0x0020_0000
 """PF_KTHREAD among the flags, of Linux's include/linux/sched.h."""
 
 
-class Stranger(TypedDict):
+class OtherProcess(TypedDict):
     """A process that has nothing to do with the experiment."""
 
     pid: int
@@ -44,17 +37,17 @@ class Stranger(TypedDict):
     """Held on the CUDA device; None on the CPU, and where the driver does not tell."""
 
 
-class Family:
-    """The processes of one experiment: this run, the others that wait for their turn, and what
-    they started, known by the run folder that a worker is started with; and the pages, supervisors
-    and commands of this installation, which no advice should say to end."""
+class ExperimentProcesses:
+    """This run, the experiment's other runs, which the run folder in their arguments tells, and
+    the processes that they started; also the pages, supervisors and commands of this installation,
+    which no advice should say to end."""
 
     def __init__(self, experiment_id: str) -> None:
         self._prefix = f"{experiment_id}.".encode()
 
     def includes(self, pid: int) -> bool:
-        """Whether a process is one of these, or descends from one. Another experiment's training is
-        none of them, though a supervisor of ours may have started it: it does disturb."""
+        """Whether a process is one of these or descends from one. The training of another
+        experiment does not belong to them, although the same supervisor may have started it."""
         while pid > 1:
             if pid == os.getpid():
                 return True
@@ -71,33 +64,31 @@ class Family:
         return any(folder.startswith(self._prefix) for folder in folders)
 
 
-def tools() -> list[int]:
-    """The pages, supervisors and commands of this installation, of whatever data folder, and where
-    this process is a rank of a run, the others."""
-    pids = [int(entry.name) for entry in PROC.glob("[0-9]*")]
-    return [pid for pid in pids if _is_tool(pid, _arguments(pid)) or _is_fellow(pid)]
+def breakeven_processes() -> list[int]:
+    """The pages, supervisors and commands of this installation, for any data folder; for a rank of
+    a run also the other ranks."""
+    return [pid for pid in _pids() if _is_tool(pid, _arguments(pid)) or _is_other_rank(pid)]
 
 
-def _is_fellow(pid: int) -> bool:
-    """Whether it is another rank of the run that this process is one of."""
-    mine = pid != os.getpid() and _parent(pid) == os.getppid()
-    return mine and RANK_MODULE in _arguments(pid)
+def _is_other_rank(pid: int) -> bool:
+    is_sibling = pid != os.getpid() and _parent(pid) == os.getppid()
+    return is_sibling and RANK_MODULE in _arguments(pid)
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
-    """CPU time of processes so far; of those that are gone nothing. Without that of their children
-    that have ended: of a supervisor these are whole runs, whose time passed long before."""
+    """CPU time of the processes that still exist, without that of their children that have ended:
+    for a supervisor these are whole runs, which ended long before."""
     found = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
     return {pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in found.items() if ticks}
 
 
-def busy_strangers(family: Family) -> list[Stranger]:
-    """Processes that run on a CPU at this moment and are none of the family's."""
+def busy_processes(experiment: ExperimentProcesses) -> list[OtherProcess]:
+    """Processes that run on a CPU at this moment and do not belong to the experiment."""
     return [
-        Stranger(pid=pid, name=process_name(pid), memory_bytes=None)
-        for pid in _running()
-        # The supervisor, which looks after runs four times a second, is no stranger either.
-        if pid != os.getppid() and not family.includes(pid)
+        OtherProcess(pid=pid, name=process_name(pid), memory_bytes=None)
+        for pid in filter(_is_running, _pids())
+        # The supervisor, which looks after runs four times a second, belongs to it, too.
+        if pid != os.getppid() and not experiment.includes(pid)
     ]
 
 
@@ -130,12 +121,14 @@ def _arguments(pid: int) -> list[bytes]:
         return []
 
 
-def _running() -> Iterator[int]:
-    """Without the kernel's own threads, which work for somebody and cannot be ended."""
-    for entry in PROC.glob("[0-9]*"):
-        fields = _stat(int(entry.name))
-        if fields and fields[STATE] == "R" and not int(fields[FLAGS]) & KERNEL_THREAD:
-            yield int(entry.name)
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in PROC.glob("[0-9]*"))
+
+
+def _is_running(pid: int) -> bool:
+    """False for the kernel's own threads, which work for other processes and cannot be ended."""
+    fields = _stat(pid)
+    return bool(fields) and fields[STATE] == "R" and not int(fields[FLAGS]) & KERNEL_THREAD
 
 
 def _parent(pid: int) -> int:

@@ -36,7 +36,12 @@ from breakeven.runner.worker.device.monitor import (
     cpu_frequency,
     machine_time,
 )
-from breakeven.runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
+from breakeven.runner.worker.device.processes import (
+    ExperimentProcesses,
+    OtherProcess,
+    busy_processes,
+    cpu_seconds,
+)
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import doubts_of, warnings_of
@@ -200,14 +205,14 @@ def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
     assert worker.stdout is not None
     child = int(worker.stdout.readline())
     try:
-        assert Family("e-1").includes(worker.pid)
-        assert Family("e-1").includes(child)
-        assert Family("e-1").includes(os.getpid())
+        assert ExperimentProcesses("e-1").includes(worker.pid)
+        assert ExperimentProcesses("e-1").includes(child)
+        assert ExperimentProcesses("e-1").includes(os.getpid())
         # That both descend from this process makes them its family; ask about the run alone.
         arguments = processes._arguments(worker.pid)
-        assert Family("e-1")._is_mine(arguments)
-        assert not Family("e-2")._is_mine(arguments)
-        assert not Family("e-1").includes(os.getppid())
+        assert ExperimentProcesses("e-1")._is_mine(arguments)
+        assert not ExperimentProcesses("e-2")._is_mine(arguments)
+        assert not ExperimentProcesses("e-1").includes(os.getppid())
     finally:
         os.kill(child, 9)
         worker.kill()
@@ -224,10 +229,10 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
     device = torch.device("cuda:0")
     if cuda.pynvml is not None and not torch.cuda.is_available():
         with pytest.raises(Unavailable, match="were not recorded: NVML answers"):
-            NvidiaDriver(device, Family("x"))
+            NvidiaDriver(device, ExperimentProcesses("x"))
     monkeypatch.setattr(cuda, "pynvml", None)
     with pytest.raises(Unavailable, match="were not recorded: nvidia-ml-py is not installed"):
-        NvidiaDriver(device, Family("x"))
+        NvidiaDriver(device, ExperimentProcesses("x"))
 
 
 def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
@@ -302,7 +307,7 @@ class QuickDriver:
     def end(self) -> dict[str, Any]:
         return {"sm_clock_mhz": 1980}
 
-    def strangers(self) -> list[Stranger]:
+    def other_processes(self) -> list[OtherProcess]:
         return []
 
 
@@ -421,10 +426,11 @@ def test_breakevens_own_processes_and_their_children_are_no_strangers(
     pids = _all_with(mark)
     try:
         wait_until(lambda: all(pid in _running() for pid in pids))
-        strangers = {one["pid"] for one in busy_strangers(Family("x"))}
+        strangers = {one["pid"] for one in busy_processes(ExperimentProcesses("x"))}
         assert strangers.isdisjoint(pids) if is_own else strangers & pids
         # Both are named alike on the command line, so both of them are found.
-        assert pids <= set(processes.tools()) if is_own else pids.isdisjoint(processes.tools())
+        found = processes.breakeven_processes()
+        assert pids <= set(found) if is_own else pids.isdisjoint(found)
     finally:
         for pid in pids:
             os.kill(pid, 9)
@@ -436,9 +442,9 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
     page = subprocess.Popen([sys.executable, "-c", BUSY, *arguments], cwd=PROJECT_ROOT)
     try:
         monitor = CpuMonitor(cpu_allowance(), 1)
-        wait_until(lambda: page.pid in processes.tools())
-        for tools, is_own in (([], False), (processes.tools(), True)):
-            monitor.tools = tools
+        wait_until(lambda: page.pid in processes.breakeven_processes())
+        for pids, is_own in (([], False), (processes.breakeven_processes(), True)):
+            monitor.breakeven_pids = pids
             monitor.begin()
             before = cpu_seconds([page.pid])[page.pid]
             wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.5)
@@ -479,7 +485,7 @@ def test_a_run_that_ends_adds_nothing_to_the_time_of_the_supervisor_that_sees_it
 
 
 def _running() -> set[int]:
-    return set(processes._running())
+    return set(filter(processes._is_running, processes._pids()))
 
 
 def _all_with(argument: str) -> set[int]:
@@ -503,11 +509,11 @@ def test_the_kernels_own_threads_are_nobody_to_end(
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(line)
         (tmp_path / str(pid) / "comm").write_text(line.split()[1][1:-1])
-    assert [stranger["name"] for stranger in busy_strangers(Family("x"))] == ["cat"]
+    assert [stranger["name"] for stranger in busy_processes(ExperimentProcesses("x"))] == ["cat"]
 
 
 def _busy_pids() -> list[int]:
-    return [stranger["pid"] for stranger in busy_strangers(Family("x"))]
+    return [stranger["pid"] for stranger in busy_processes(ExperimentProcesses("x"))]
 
 
 def _process_with(arguments: list[str]) -> int | None:
