@@ -21,7 +21,7 @@ PYTHONS = ((3, 11), (3, 13))
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
 RUNNER_NEEDS = {"torch", "transformers", "datasets"}
 """Without the others a machine still measures; it shows nothing."""
-CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.checkup")
+CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.probe", "try")
 CHECKUP_SECONDS = 180.0
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 DRIVER_SECONDS = 20.0

@@ -1,24 +1,39 @@
-"""Prints what this machine offers, as one line of JSON."""
+"""Prints one line of JSON: what this machine offers or, with the argument `try`, whether each of
+its devices computes and compiles."""
 
 import importlib
 import inspect
 import json
 import shutil
 import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
+from importlib import metadata
+from typing import Any
 
 import torch
 import torch._dynamo
+from torch import Tensor
 from torch._inductor import config as inductor_config
 
+from breakeven.runner.machine.run_environment import keep_others_out
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.devices import devices
 
+TOLERANCE = 1e-4
+
 
 def main() -> None:
+    found = try_devices() if sys.argv[1:] == ["try"] else offered()
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def offered() -> dict[str, Any]:
+    """Devices, backends, optimizers, tasks and the C++ compiler."""
     every = torch._dynamo.list_backends(exclude_tags=None)
     usual = set(torch._dynamo.list_backends())
-    found = {
+    return {
         "torch_version": torch.__version__,
         "devices": [
             {
@@ -35,7 +50,6 @@ def main() -> None:
         "tasks": {name: asdict(task) for name, task in tasks().items()},
         "cpp_compiler": _cpp_compiler(),
     }
-    sys.stdout.write(json.dumps(found) + "\n")
 
 
 def _optimizers() -> list[str]:
@@ -47,17 +61,75 @@ def _optimizers() -> list[str]:
 
 
 def tasks() -> dict[str, Task]:
-    """What fits each task, by its own word."""
-    modules = {
-        name: importlib.import_module(f"breakeven.runner.worker.tasks.{name}") for name in TASKS
+    """What fits each task, as its module says."""
+    return {
+        name: importlib.import_module(f"breakeven.runner.worker.tasks.{name}").TASK
+        for name in TASKS
     }
-    return {name: module.TASK for name, module in modules.items()}
 
 
 def _cpp_compiler() -> str | None:
     configured = inductor_config.cpp.cxx
     candidates = configured if isinstance(configured, (list, tuple)) else [configured]
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
+
+
+def try_devices() -> dict[str, Any]:
+    """What goes wrong on each device, which is tried by itself; None for nothing."""
+    return {
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "devices": [
+            {
+                "id": name,
+                "name": device.name,
+                "computes": _problem(_compute, name),
+                "compiles": _problem(_compile, name),
+            }
+            for name, device in devices().items()
+        ],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _problem(attempt: Callable[[str], None], device: str) -> str | None:
+    try:
+        attempt(device)
+    except Exception as error:  # whatever torch, a driver or a compiler raises
+        lines = str(error).strip().splitlines()
+        return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return None
+
+
+def _compute(device: str) -> None:
+    numbers = torch.arange(64.0, device=device).reshape(8, 8)
+    _require_equal(_product(numbers), _product(numbers.cpu()))
+
+
+def _compile(device: str) -> None:
+    from torch._inductor.utils import fresh_cache
+
+    numbers = torch.arange(64.0, device=device).reshape(8, 8)
+    keep_others_out()
+    with tempfile.TemporaryDirectory(prefix="breakeven-doctor-") as folder:
+        inductor_config.fx_graph_cache = False
+        with fresh_cache(dir=folder):
+            _require_equal(torch.compile(_product)(numbers), _product(numbers.cpu()))
+
+
+def _product(numbers: Tensor) -> Tensor:
+    return (numbers.sin() @ numbers.cos()).relu().sum(1)
+
+
+def _require_equal(found: Tensor, on_cpu: Tensor) -> None:
+    if not torch.allclose(found.cpu(), on_cpu, rtol=TOLERANCE, atol=TOLERANCE):
+        raise ArithmeticError(f"a product of matrices is {found.tolist()}, not {on_cpu.tolist()}")
 
 
 if __name__ == "__main__":
