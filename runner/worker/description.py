@@ -1,6 +1,6 @@
-"""What a run ran on, and what its workload is: hardware, versions, settings; sizes, hashes, costs.
+"""Describes what a run ran on and its workload: hardware, versions, settings; sizes, hashes, costs.
 
-A number without them cannot be judged.
+No number can be judged without them.
 """
 
 import copy
@@ -22,18 +22,20 @@ from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_va
 from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
+from breakeven.runner.worker.compiler.outputs import save_outputs
+from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import Split
-from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import cpu_name
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import weights_sha256
 from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.user_code import keep_sources
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
 
 OF_ONE_RUN = "TORCHELASTIC_"
-"""What torchrun tells the ranks of a run; no setting."""
+"""Variables that torchrun sets for the ranks of a run; they are no settings."""
 NUM_SAMPLES = 2
 """Enough for layers that normalize over the batch."""
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
@@ -44,10 +46,17 @@ LEFT_OVER_NOTES = {
 }
 
 
-def describe_environment(
-    experiment_id: str, device: Device, cpu_threads: int | None
-) -> dict[str, Any]:
-    """The fields of the `environment` event; `cpu_threads` as the specification asks for them."""
+def record_environment(context: RunContext) -> None:
+    """Writes the `environment` event; rank 0 also copies the sources of the run, and begins to save
+    outputs of the compiler."""
+    experiment, run, log = context.experiment, context.run, context.log
+    log.append("environment", **_environment(context))
+    if context.group.rank == 0:
+        keep_sources(experiment, run, log)
+        save_outputs(experiment, run, log)
+
+
+def _environment(context: RunContext) -> dict[str, Any]:
     allowance = cpu_allowance()
     return {
         "host": socket.gethostname(),
@@ -64,9 +73,9 @@ def describe_environment(
         "cpus": write_cpus(allowance.cpus),
         "devices": given_devices(os.environ),
         "cpu_threads": torch.get_num_threads(),
-        "cpu_threads_reason": explain_threads(cpu_threads, allowance),
+        "cpu_threads_reason": explain_threads(context.experiment.cpu_threads, allowance),
         "interop_threads": torch.get_num_interop_threads(),
-        **device.describe(experiment_id),
+        **context.device.describe(context.spec.experiment_id),
         "variables": {
             name: MASKED if is_secret_name(name) else value
             for name, value in sorted(os.environ.items())
@@ -150,7 +159,7 @@ def _flops_per_sample(
 
 
 def _notes(spec: RunSpec) -> list[str]:
-    """What a reader of the results must know and would not guess."""
+    """Facts that a reader of the results has to know and would not guess."""
     experiment, training = spec.experiment, spec.experiment.training
     notes = []
     if experiment.data.source == "builtin:reviews":

@@ -7,10 +7,9 @@ import transformers
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
-from breakeven.runner.worker.compiler.outputs import save_outputs
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
-from breakeven.runner.worker.description import describe_environment, describe_workload
+from breakeven.runner.worker.description import describe_workload, record_environment
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
@@ -20,7 +19,6 @@ from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.training.forward_passes import ForwardPasses
 from breakeven.runner.worker.training.training import Trainer
 from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
-from breakeven.runner.worker.user_code import keep_sources
 
 
 def run_session(
@@ -43,18 +41,15 @@ def run_session(
     device.allow_tf32(is_tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     set_ddp_mode(spec.variant)
-    environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
-    log.append("environment", **environment)
-    if group.rank == 0:
-        keep_sources(experiment, run, log)
-        save_outputs(experiment, run, log)
+    context = RunContext(spec, run, device, log, group)
+    record_environment(context)
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
     if spec.variant.perturbation:
         seed = experiment.training.seed + spec.variant.perturbation_seed
         perturb(workload.model, spec.variant.perturbation, seed)
-    work = _work(RunContext(spec, run, device, log, group), workload)
+    work = _work(context, workload)
     log.enter("waiting")
     turns.ready()
     with explained(spec.variant):

@@ -31,9 +31,8 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.compiler.compiling import explained
-from breakeven.runner.worker.compiler.outputs import save_outputs
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.description import describe_environment
+from breakeven.runner.worker.description import record_environment
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
@@ -42,7 +41,6 @@ from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.script.workplace import make_workplace, tidy
 from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
-from breakeven.runner.worker.user_code import keep_sources
 
 LOOK_SECONDS = 1.0
 TOO_LONG = (
@@ -138,11 +136,9 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     if experiment.settings == "harness":
         device.allow_tf32(True)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
-    environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
-    log.append("environment", **environment)
-    keep_sources(experiment, run, log)
-    save_outputs(experiment, run, log)
-    session = ScriptSession(RunContext(spec, run, device, log), AnnouncedTurns(turns, log), earlier)
+    context = RunContext(spec, run, device, log)
+    record_environment(context)
+    session = ScriptSession(context, AnnouncedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
         # Of an attempt that was cut short, or of a folder from elsewhere: its modules would be
