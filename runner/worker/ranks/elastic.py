@@ -25,9 +25,9 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.worker.process import prepare
-from breakeven.runner.worker.ranks.switchboard import (
+from breakeven.runner.worker.ranks.listener import (
     RankFailure,
-    Switchboard,
+    RankListener,
 )
 
 if TYPE_CHECKING:
@@ -49,22 +49,22 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
     """Runs all ranks to their end. What went wrong is in the journal then."""
     prepare(spec, run)
     pipes = os.environ.pop(TURN_PIPES_VARIABLE, "")
-    board = Switchboard([int(fd) for fd in pipes.split(",") if fd])
+    listener = RankListener([int(fd) for fd in pipes.split(",") if fd])
     try:
         if spec.experiment.nodes > 1:
-            failure = _with_others(run, spec, board)
+            failure = _with_others(run, spec, listener)
         else:
-            failure = run_ranks(run, spec, board)
+            failure = run_ranks(run, spec, listener)
         if failure is None:
             return WorkerExit.FINISHED
-        if board.was_abandoned or failure.status == WorkerExit.CANCELLED:
+        if listener.was_abandoned or failure.status == WorkerExit.CANCELLED:
             return WorkerExit.CANCELLED
         return _write_down(run, spec, failure)
     finally:
-        board.close()
+        listener.close()
 
 
-def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> RankFailure | None:
+def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFailure | None:
     """The same on the first of several machines, which calls the others."""
     data_dir = DataDir(run.path.parent.parent)
     meetings = Meetings(data_dir)
@@ -83,7 +83,7 @@ def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> RankFailure 
             )
             fields = {"error": "MachinesMissing", "message": message}
             return RankFailure(0, WorkerExit.FAILED, fields)
-        failure = run_ranks(run, spec, board, meeting)
+        failure = run_ranks(run, spec, listener, meeting)
         if failure is not None and failure.status != WorkerExit.CANCELLED:
             time.sleep(TELLING_SECONDS)
             return _from_afar(meetings, run.run_id) or failure
@@ -105,7 +105,11 @@ def _from_afar(meetings: Meetings, run_id: str) -> RankFailure | None:
 
 
 def run_ranks(
-    run: RunDir, spec: RunSpec, board: Switchboard, meeting: Meeting | None = None, number: int = 0
+    run: RunDir,
+    spec: RunSpec,
+    listener: RankListener,
+    meeting: Meeting | None = None,
+    number: int = 0,
 ) -> RankFailure | None:
     """Starts the ranks of this machine, which is that `number` of a meeting, and waits until all
     have ended; why they failed, with the status CANCELLED if they were stopped."""
@@ -121,12 +125,12 @@ def run_ranks(
             _stay_on_this_machine()
         started = elastic_launch(_config(spec, folder, meeting, number), sys.executable)
         try:
-            started("-u", "-m", RANK_MODULE, str(run.path), board.address, *rendezvous)
+            started("-u", "-m", RANK_MODULE, str(run.path), listener.address, *rendezvous)
         except SignalException:
             return RankFailure(0, WorkerExit.CANCELLED, {})
         except ChildFailedError as error:
-            failure = _first_failure(board, error)
-            board.close()
+            failure = _first_failure(listener, error)
+            listener.close()
             return failure
     return None
 
@@ -171,11 +175,11 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
     )
 
 
-def _first_failure(board: Switchboard, error: "ChildFailedError") -> RankFailure:
+def _first_failure(listener: RankListener, error: "ChildFailedError") -> RankFailure:
     """A rank that was killed, here or by somebody, could say nothing, and what others say is a
     consequence: a peer closed the connection, they were asked to stop. Else what was heard first.
     """
-    heard = sorted(board.failures, key=lambda one: one.status is not None)
+    heard = sorted(listener.failures, key=lambda one: one.status is not None)
     if heard and heard[0].status is None:
         return heard[0]
     for rank, ended in error.failures.items():

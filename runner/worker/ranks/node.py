@@ -21,7 +21,7 @@ from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.process import prepare
 from breakeven.runner.worker.ranks.elastic import run_ranks
-from breakeven.runner.worker.ranks.switchboard import Switchboard
+from breakeven.runner.worker.ranks.listener import RankListener
 
 LOOK_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
@@ -43,12 +43,12 @@ def main() -> int:
         # What compilers keep has no business in a folder that travels over a network.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
-        board = Switchboard([])
+        listener = RankListener([])
         meetings.come(run.run_id, number)
         try:
-            failure = run_ranks(run, spec, board, meeting, number)
+            failure = run_ranks(run, spec, listener, meeting, number)
         finally:
-            board.close()
+            listener.close()
     if failure is None or failure.status == WorkerExit.CANCELLED:
         return WorkerExit.FINISHED
     meetings.fail(run.run_id, number, asdict(failure))

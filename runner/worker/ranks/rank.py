@@ -1,6 +1,6 @@
 """One rank of a run, started by torchrun's elastic launch:
 
-python -m breakeven.runner.worker.ranks.rank RUN_FOLDER SWITCHBOARD [RENDEZVOUS_FILE]
+python -m breakeven.runner.worker.ranks.rank RUN_FOLDER SOCKET [RENDEZVOUS_FILE]
 
 A socket to the run's process is its lifeline: the rank ends when that process does. Rank 0 has the
 turn from the supervisor and shares it.
@@ -40,7 +40,7 @@ one device has, because the run's process ends after them."""
 
 
 class Lifeline:
-    """Beats in a thread of its own, and kills this process when nothing listens any more."""
+    """Sends heartbeats from a thread, and kills this process when nothing listens any more."""
 
     def __init__(self, rank: int, address: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,15 +48,15 @@ class Lifeline:
         self._lock = threading.Lock()
         self._is_open = True
         _die_with_parent()
-        self.say("hello", rank=rank, pid=os.getpid())
+        self.send("hello", rank=rank, pid=os.getpid())
         _, self.turn_fds, *_ = socket.recv_fds(self._connection, 1, 2)
         """Descriptors of the turn pipes; empty but for rank 0 of a run that is supervised."""
         threading.Thread(target=self._beat, name="beats", daemon=True).start()
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
-    def say(self, word: str, **fields: Any) -> None:
-        """Tells the run's process something; nothing if that is gone."""
-        data = json.dumps({"say": word, **fields}).encode() + b"\n"
+    def send(self, kind: str, **fields: Any) -> None:
+        """Sends a message to the run's process; does nothing if that is gone."""
+        data = json.dumps({"kind": kind, **fields}).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
@@ -67,7 +67,7 @@ class Lifeline:
     def _beat(self) -> None:
         while self._is_open:
             time.sleep(BEAT_SECONDS)
-            self.say("beat")
+            self.send("beat")
 
     def _watch(self) -> None:
         with contextlib.suppress(OSError):
@@ -168,7 +168,7 @@ def main() -> int:
         fields = describe_failure(error)
         status = WorkerExit.CANCELLED if termination.is_asked else status_after(error)
         log.close_as_it_is()
-        lifeline.say("failed", status=status, **fields)
+        lifeline.send("failed", status=status, **fields)
     lifeline.close()
     leave_in_time(status)
     return status
@@ -176,7 +176,7 @@ def main() -> int:
 
 def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Termination) -> bool:
     def abandoned() -> None:
-        lifeline.say("abandoned")
+        lifeline.send("abandoned")
         end_abandoned(lambda: log.flush(durable=True))
 
     # The supervisor's death must be seen from the beginning on.

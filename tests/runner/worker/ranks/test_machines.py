@@ -25,7 +25,7 @@ from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, Experime
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.ranks import elastic
-from breakeven.runner.worker.ranks.switchboard import Switchboard
+from breakeven.runner.worker.ranks.listener import RankListener
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_endings import RANK, environment, processes
@@ -74,9 +74,9 @@ def test_what_is_missing_is_said_when_nobody_comes(
 ) -> None:
     monkeypatch.setattr(elastic, "COMING_SECONDS", 0.2)
     (folder,) = find_experiment(data_dir, submit(data_dir, over_two())).runs
-    board = Switchboard([])
-    failure = elastic._with_others(folder, folder.read_spec(), board)
-    board.close()
+    listener = RankListener([])
+    failure = elastic._with_others(folder, folder.read_spec(), listener)
+    listener.close()
     assert failure is not None and failure.status == WorkerExit.FAILED
     assert "1 of 2 machines were there within 0.2 s" in failure.fields["message"]
     assert "breakeven supervise --join" in failure.fields["message"]
