@@ -1,4 +1,4 @@
-"""How the ranks of a run share one training, and what they ask of each other outside the steps.
+"""How the ranks of a run share one training, and communicate outside the steps.
 
 `ALONE` is the run on one device, for which torch.distributed is never imported.
 """
@@ -32,16 +32,16 @@ class RankGroup:
     size = 1
 
     def share(self, value: Value | None) -> Value:
-        """What rank 0 has, on every rank."""
+        """The value of rank 0, on every rank."""
         assert value is not None
         return value
 
     def gather(self, value: Value) -> list[Value]:
-        """What each rank has, in their order, on every rank."""
+        """The values of all ranks, in their order, on every rank."""
         return [value]
 
     def averaged(self, values: list[Any]) -> list[Any]:
-        """Numbers of the whole batch, from those that each rank has of its part."""
+        """The means of numbers over all ranks, each of which has a part of the batch."""
         if self.size == 1 or not values:
             return values
         by_place = zip(*self.gather(values), strict=True)
@@ -78,9 +78,9 @@ class DistributedGroup(RankGroup):
         self.size = dist.get_world_size()
 
     def share(self, value: Value | None) -> Value:
-        held: list[Any] = [value]
-        self._dist.broadcast_object_list(held, src=0, group=self._host)
-        shared: Value = held[0]
+        values: list[Any] = [value]
+        self._dist.broadcast_object_list(values, src=0, group=self._host)
+        shared: Value = values[0]
         return shared
 
     def gather(self, value: Value) -> list[Value]:
@@ -93,14 +93,14 @@ class DistributedGroup(RankGroup):
 
 
 def first_given(group: RankGroup, value: Value | None) -> Value | None:
-    """What the first rank has that has anything; the same on every rank."""
+    """The value of the first rank that has one; the same on every rank."""
     return next((one for one in group.gather(value) if one is not None), None)
 
 
 def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
-    """Has rank 0 do something, and all others wait until it is done, or has failed.
+    """Runs `work` on rank 0, while all other ranks wait.
 
-    Raises what rank 0 met, there; elsewhere a `RuntimeError` that says so.
+    An error of rank 0 is raised there; the other ranks raise a `RuntimeError` that names it.
     """
     failure: Exception | None = None
     if group.rank == 0:
@@ -108,14 +108,14 @@ def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
             work()
         except Exception as error:
             failure = error
-    said = group.share(str(failure) if failure else "")
+    message = group.share(str(failure) if failure else "")
     if failure is not None:
         raise failure
-    if said:
-        raise RuntimeError(f"rank 0: {said}")
+    if message:
+        raise RuntimeError(f"rank 0: {message}")
 
 
-class Together:
+class ParallelModel:
     """The model as the ranks train it. With one rank it is the model itself."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Together:
 
     @property
     def seed(self) -> int:
-        """What dropout draws from: rank 0 draws what a run alone would."""
+        """For dropout: rank 0 draws the numbers of a run on one device."""
         return self._experiment.training.seed + RANK_SEED_STRIDE * self.group.rank
 
 
@@ -186,10 +186,7 @@ def _shard(model: nn.Module) -> None:
     fully_shard(model)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor of which each rank may have a part only, as all ranks have it together.
-
-    A collective where that is so: all ranks have to ask.
-    """
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The tensor, gathered if each rank has only a part of it: then all ranks must call this."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()

@@ -44,7 +44,7 @@ CHUNK = 2**25
 """Numbers that are compared at once."""
 
 
-class RoundedOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Moves each number that an operation of torch puts out by one unit in its last place, up, down
     or not at all; sums of products by as much as another order of adding may."""
 
@@ -136,7 +136,7 @@ class PairedAnswers:
         self._align = align
         self._factor = FACTORS[precision]
         self._group = group
-        self._told = _Compared()
+        self._found = _Compared()
         self._noise: float | None = None
         """How far rounding moves an answer of the first batch, at most."""
         self._may_doubt = MAX_DOUBTED
@@ -159,7 +159,7 @@ class PairedAnswers:
         if self._error is not None:
             return {"error": self._error}
         whole = _Compared()
-        for one in self._group.gather(self._told):
+        for one in self._group.gather(self._found):
             whole.join(one)
         return asdict(whole)
 
@@ -176,7 +176,7 @@ class PairedAnswers:
             draws += 1
             noise = noise.maximum(self._rounding(question, plain, draws))
         self._may_doubt -= draws > 0
-        self._told.join(_found(rows, self._factor * noise))
+        self._found.join(_found(rows, self._factor * noise))
 
     def _any_wrong(self, rows: _Rows, noise: Tensor) -> bool:
         """On any rank: all of them make the same passes."""
@@ -184,7 +184,7 @@ class PairedAnswers:
 
     def _rounding(self, question: Question, plain: Answer, seed: int) -> Tensor:
         """How far rounding moves each answer."""
-        with RoundedOtherwise(seed, plain.logits.device):
+        with PerturbedRounding(seed, plain.logits.device):
             rounded = question.answer(compiled=False)
         moved = self._rows(question, plain, rounded).difference
         return moved.masked_fill(~moved.isfinite(), 0.0)

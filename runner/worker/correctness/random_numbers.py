@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from breakeven.runner.specs.variants import CONTROL_PERTURBATION
-from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
@@ -27,7 +26,7 @@ from breakeven.runner.worker.correctness.redraws import (
     redraw,
 )
 from breakeven.runner.worker.data.splits import MicroBatch
-from breakeven.runner.worker.group import Together
+from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.model.losses import Objective, logits_of
 from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.step.inference import Inference
@@ -51,20 +50,20 @@ class RandomNumbersCheck:
     def __init__(
         self,
         context: RunContext,
-        together: Together,
+        parallel: ParallelModel,
         objective: Objective,
         inference: Inference,
     ) -> None:
         """Ranks that have all weights each are checked together; each draws numbers of its own."""
         self._spec, self._device, self._log = context.spec, context.device, context.log
         self._inference = inference
-        self._together = together
-        self._model = together.model
+        self._parallel = parallel
+        self._model = parallel.model
         self._objective = objective
         self._precision = MixedPrecision(context.experiment.training, self._device.torch_device)
         self._initial: dict[str, Tensor] | None = None
         if context.experiment.has_dropout:
-            weights = together.model.state_dict()
+            weights = parallel.model.state_dict()
             self._initial = {name: one.to("cpu", copy=True) for name, one in weights.items()}
 
     def run(
@@ -100,7 +99,7 @@ class RandomNumbersCheck:
 
     def _any(self, answer: bool) -> bool:
         """Whether it is so on any rank."""
-        return any(self._together.group.gather(answer))
+        return any(self._parallel.group.gather(answer))
 
     def _inference_draws(self, batch: MicroBatch) -> bool | None:
         """Whether the compiled model answers the same samples otherwise with another seed; None
@@ -137,7 +136,7 @@ class RandomNumbersCheck:
             optimizers,
             self._precision,
             self._spec.experiment,
-            self._together,
+            self._parallel,
         )
 
         def without_compiler() -> Tensor:
@@ -152,12 +151,12 @@ class RandomNumbersCheck:
                 state,
                 without_compiler,
                 compiled,
-                seed=self._together.seed,
+                seed=self._parallel.seed,
                 num_draws=num_draws,
             )
-            losses = self._together.group.averaged(found.losses)
+            losses = self._parallel.group.averaged(found.losses)
             # All ranks have the same weights; what follows must be the same to the last bit.
-            return self._together.group.share(replace(found, losses=losses))
+            return self._parallel.group.share(replace(found, losses=losses))
 
         found = drawn(NUM_FIRST)
         if not found.draws_the_same:
@@ -211,7 +210,7 @@ class RandomNumbersCheck:
         step, rate = self._prepare(form, probes, precision)
         losses: list[Tensor] = []
         drawn = torch.zeros(len(probes.places), 5, dtype=torch.float64)
-        torch.manual_seed(self._together.seed)
+        torch.manual_seed(self._parallel.seed)
         with torch.compiler.set_stance("default" if form == "compiled" else "force_eager"):
             for index in range(min(NUM_STEPS, experiment.num_steps)):
                 if self._spec.variant.captures_cuda_graphs:
@@ -219,17 +218,16 @@ class RandomNumbersCheck:
                 losses.append(step(samples(index)).loss.clone())
                 drawn += probes.take(precision.scaler.get_scale())
                 rate.step_done()
-        together = self._together
-        of_all = torch.stack(together.group.gather(drawn)).sum(0)
-        return together.group.averaged(torch.stack(losses).float().tolist()), of_all
+        parallel = self._parallel
+        of_all = torch.stack(parallel.group.gather(drawn)).sum(0)
+        return parallel.group.averaged(torch.stack(losses).float().tolist()), of_all
 
     def _prepare(
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision
     ) -> tuple[Step, LearningRate]:
         """A step of new optimizers, which knows nothing of what was compiled before."""
-        training, variant, device = (
-            self._spec.experiment.training, self._spec.variant, self._device
-        )  # fmt: skip
+        training, variant = self._spec.experiment.training, self._spec.variant
+        device = self._device
 
         def objective(output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
             loss, terms = self._objective(output, labels)
@@ -239,9 +237,8 @@ class RandomNumbersCheck:
             training, self._model, device.torch_device, capturable=device.captures_graphs
         )
         rate = LearningRate(training, self._spec.experiment.num_steps, optimizers)
-        hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
         maker = StepMaker(
-            self._model, objective, optimizers, precision, training, hooks, self._together
+            self._model, objective, optimizers, precision, training, parallel=self._parallel
         )
         if form != "compiled":
             return maker.make("forward", leave_alone), rate

@@ -15,7 +15,7 @@ from breakeven.runner.specs.variants import Scope
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import Compile, leave_alone
 from breakeven.runner.worker.data.splits import MicroBatch
-from breakeven.runner.worker.group import Together
+from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.step.optimizers import make_optimizers
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -83,23 +83,23 @@ class StepMaker:
         optimizers: Sequence[torch.optim.Optimizer],
         precision: MixedPrecision,
         training: TrainingSpec,
-        hooks: Hooks,
-        together: Together | None = None,
+        hooks: Hooks | None = None,
+        parallel: ParallelModel | None = None,
         *,
         like_harness: bool = False,
     ) -> None:
-        """`together`: how the model is trained by several ranks, if it is. `like_harness`: a step
+        """`hooks` of callbacks; `parallel` if several ranks train the model. `like_harness`: a step
         copies its inputs and clears the gradients before its forward pass, as PyTorch's harness
         does, instead of clearing them at its end, while the device still works."""
         self._model = model
-        self._stepped = model if together is None else together.stepped
-        self._gradients = nothing_around if together is None else together.gradients
-        self._weighs = together is not None and together.group.size > 1
+        self._stepped = model if parallel is None else parallel.stepped
+        self._gradients = nothing_around if parallel is None else parallel.gradients
+        self._weighs = parallel is not None and parallel.group.size > 1
         self._objective = objective
         self._optimizers = optimizers
         self._precision = precision
         self._training = training
-        self._hooks = hooks
+        self._hooks = hooks or Hooks([], TrainingState(model=model, optimizers=optimizers))
         self._like_harness = like_harness
 
     def make(self, scope: Scope, compile: Compile) -> Step:
@@ -237,17 +237,16 @@ def uncompiled_step(
     optimizers: Sequence[torch.optim.Optimizer],
     precision: MixedPrecision,
     experiment: ExperimentSpec,
-    together: Together | None = None,
+    parallel: ParallelModel | None = None,
 ) -> Step:
-    """A step of the model as the experiment makes it, that no callback hears of."""
+    """A step of the model as the experiment makes it, without callbacks."""
     step = StepMaker(
         model,
         objective,
         optimizers,
         precision,
         experiment.training,
-        Hooks([], TrainingState(model=model, optimizers=optimizers)),
-        together,
+        parallel=parallel,
         like_harness=experiment.steps_like_harness,
     ).make("forward", leave_alone)
 

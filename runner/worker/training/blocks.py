@@ -13,7 +13,7 @@ from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.device.base import MemoryUse
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import ALONE, RankGroup, whole
+from breakeven.runner.worker.group import ALONE, RankGroup, full_tensor
 from breakeven.runner.worker.step.stepping import StepResult
 
 
@@ -220,7 +220,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
     """Their values, waited for once."""
-    known = [whole(tensor) for tensor in tensors if tensor is not None]
+    known = [full_tensor(tensor) for tensor in tensors if tensor is not None]
     if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
         known = [one.to(known[0].device, torch.float32) for one in known]
     values = iter(torch.stack(known).tolist() if known else [])

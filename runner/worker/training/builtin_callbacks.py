@@ -14,7 +14,7 @@ from breakeven.runner.worker.callbacks import Callback, TrainingState
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import Split
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import whole
+from breakeven.runner.worker.group import full_tensor
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.training.checkpoints import Checkpoints
 from breakeven.runner.worker.training.evaluation import Predictions
@@ -83,7 +83,7 @@ class GradientStatistics(Callback):
         # A parameter without a gradient took no part in the loss; it is left out.
         named = [(n, p.grad) for n, p in state.model.named_parameters() if p.grad is not None]
         scale = self._scaler.get_scale() if self._scaler.is_enabled() else 1.0
-        rows = torch.stack([_statistics(whole(grad).float() / scale) for _, grad in named])
+        rows = torch.stack([_statistics(full_tensor(grad).float() / scale) for _, grad in named])
         self._taken.append((state.step, [name for name, _ in named], rows))
 
     def block_end(self, state: TrainingState) -> None:

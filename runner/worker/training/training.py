@@ -23,7 +23,7 @@ from breakeven.runner.worker.data.splits import (
     Split,
     Windows,
 )
-from breakeven.runner.worker.group import Together, first_given
+from breakeven.runner.worker.group import ParallelModel, first_given
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.random_state import step_seed
@@ -64,9 +64,9 @@ class Trainer:
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
-        self._together = together = Together(model, experiment, device, group)
+        self._parallel = parallel = ParallelModel(model, experiment, device, group)
         # The step count of weights of which each rank has a part is no part itself.
-        capturable = device.captures_graphs and not together.is_sharded
+        capturable = device.captures_graphs and not parallel.is_sharded
         optimizers = make_optimizers(training, model, device.torch_device, capturable=capturable)
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
@@ -75,7 +75,7 @@ class Trainer:
             precision,
             variant,
             training.batch_size,
-            together.part,
+            parallel.part,
             own_loss=MODEL_LOSS in self._objective.names,
         )
         callbacks, checkpoints = make_callbacks(
@@ -101,16 +101,16 @@ class Trainer:
         self._windows: Windows | None = None
         self._ending: Ending | None = None
         if experiment.kind.cycles_batches:
-            self._windows = FixedBatches(self._splits["train"], experiment, together.part)
+            self._windows = FixedBatches(self._splits["train"], experiment, parallel.part)
         self._check: RandomNumbersCheck | None = None
         compares = variant.role == "backend" and experiment.kind.trains_fully
-        if compares and not together.is_sharded:
-            self._check = RandomNumbersCheck(context, together, self._objective, self._inference)
+        if compares and not parallel.is_sharded:
+            self._check = RandomNumbersCheck(context, parallel, self._objective, self._inference)
         elif compares and experiment.has_dropout:
             why = "It is not asked of devices that keep a part of all weights each (fsdp)."
             self._log.append("random_numbers", error=why)
         maker = StepMaker(
-            model, self._objective, optimizers, precision, training, self._hooks, together,
+            model, self._objective, optimizers, precision, training, self._hooks, parallel,
             like_harness=experiment.steps_like_harness,
         )  # fmt: skip
         self._step = maker.make(variant.scope, make_compiler(variant))
@@ -121,7 +121,7 @@ class Trainer:
         """Trains to the end of the plan, or of training by its own rules (True), or until somebody
         asks to stop (False). Goes on from the latest checkpoint if there is one."""
         # What is drawn outside of the steps is the same in every run of an experiment, too.
-        torch.manual_seed(self._together.seed)
+        torch.manual_seed(self._parallel.seed)
         self._hooks.call("train_begin")
         self._resume()
         for block in plan_blocks(self._experiment, self._state.step):
@@ -178,7 +178,7 @@ class Trainer:
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
-        seed = self._together.seed
+        seed = self._parallel.seed
 
         def step(place: int, steps: Steps) -> None:
             self._device.seed(step_seed(seed, state.step))
@@ -219,7 +219,7 @@ class Trainer:
                 self._splits["train"],
                 training,
                 epoch,
-                self._together.part,
+                self._parallel.part,
                 symbolic_size=is_compiled and training.last_batch == "dynamic",
             )
         return self._windows

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 from breakeven.runner.specs.training import Precision, TrainingSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.worker.correctness.paired_answers import PairedAnswers, RoundedOtherwise
+from breakeven.runner.worker.correctness.paired_answers import PairedAnswers, PerturbedRounding
 from breakeven.runner.worker.data.splits import IGNORE, Split, make_split
 from breakeven.runner.worker.model.workload import (
     Align,
@@ -188,7 +188,7 @@ def test_a_pass_that_is_rounded_otherwise_leaves_what_is_exact() -> None:
     mask = torch.tensor([0.0, 1.0, 3.0, -torch.inf])
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    with RoundedOtherwise(0, torch.device("cpu")):
+    with PerturbedRounding(0, torch.device("cpu")):
         exact = mask * 1.0
         moved = torch.full((1000,), 0.3) * 1.0
     assert exact.tolist() == mask.tolist()
@@ -204,7 +204,7 @@ def test_a_model_that_cannot_be_rounded_otherwise_is_not_compared(
     def refuse(*_: Any) -> None:
         raise NotImplementedError("no rule for this operation")
 
-    monkeypatch.setattr(RoundedOtherwise, "_moved", refuse)
+    monkeypatch.setattr(PerturbedRounding, "_moved", refuse)
     found = told(Net(), classes(8))
     assert found == {"error": "NotImplementedError: no rule for this operation"}
 
