@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 WIDTH, NUM_CLASSES = 32, 4
 
@@ -28,6 +29,15 @@ class ReluNet(nn.Module):
             x = block(x)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+class ScoredNet(ReluNet):
+    """Computes its loss itself, as models of the hub do."""
+
+    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+        logits = super().forward(x)
+        return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, labels),
+                                        logits=logits)  # fmt: skip
 
 
 def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:
