@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.storage.index.journal_rows import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from breakeven.views.parts import actions
@@ -23,6 +23,7 @@ from tests.helpers.pages import close_store, compare_all
 pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[2]
 GOOD, BAD = "20261121-093010-123456-aaaa", "20261121-093111-123456-bbbb"
+EXTREME_RUN = f"{BAD}.inductor"
 EXTREMES: dict[str, tuple[Any, ...]] = {
     "BIGINT": (2**53, -(2**53), 2**63 - 1, 10**30, 1.5, "x"),
     "DOUBLE": (1e308, -1e308, "NaN", "Infinity", 10**400, 0, "x"),
@@ -33,18 +34,35 @@ EXTREMES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]:
-    data_dir = DataDir(tmp_path / "data")
+@contextmanager
+def recorded(place: Path) -> Iterator[DataDir]:
+    """Two experiments that the pages show."""
+    data_dir = DataDir(place / "data")
     record_experiment(data_dir.runs, experiment_spec(num_steps=40), GOOD)
     record_experiment(data_dir.runs, experiment_spec(num_steps=40), BAD)
-    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-    monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
-    monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: Future())  # no answer yet
-    yield data_dir
-    close_store(data_dir)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+        patch.setattr(resources, "EXAMPLES", place / "examples")
+        patch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
+        patch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
+        patch.setattr(resources, "look_at_machine", lambda data_dir: Future())  # no answer yet
+        yield data_dir
+        close_store(data_dir)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[DataDir]:
+    with recorded(tmp_path) as data_dir:
+        yield data_dir
+
+
+@pytest.fixture(scope="module")
+def extremes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
+    """One experiment as it was recorded, and one with a journal of extremes; both are compared."""
+    with recorded(tmp_path_factory.mktemp("extremes")) as data_dir:
+        write_extremes(data_dir)
+        compare_all(data_dir)
+        yield data_dir
 
 
 def opened(page: str, **query: str) -> str:
@@ -77,9 +95,9 @@ def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
     return rows
 
 
-def with_extremes(folder: DataDir) -> RunDir:
-    """The run whose journal holds them, and that some of each kind are believed."""
-    run = folder.run_dir(f"{BAD}.inductor")
+def write_extremes(folder: DataDir) -> None:
+    """Into the journal of a run, of which some of each kind are believed."""
+    run = folder.run_dir(EXTREME_RUN)
     with run.events_file.open("a") as journal:
         for row in hostile_rows(folder):
             journal.write(json.dumps(row) + "\n")
@@ -88,7 +106,6 @@ def with_extremes(folder: DataDir) -> RunDir:
             rows = store.query(f"SELECT count(*) AS n FROM {table} WHERE run_id = ?", [run.run_id])
             # No extreme fits what the caches of each layer are counted in.
             assert rows["n"].iloc[0] > 0 or table == "compile_caches", table
-    return run
 
 
 @pytest.mark.parametrize(
@@ -101,13 +118,17 @@ def with_extremes(folder: DataDir) -> RunDir:
     ],
 )
 def test_a_journal_of_extremes_breaks_no_page(
-    folder: DataDir, page: str, query: dict[str, str]
+    extremes: DataDir, page: str, query: dict[str, str]
 ) -> None:
-    with_extremes(folder)
-    compare_all(folder)
     named = page == "experiment"
     opened(page, **query, **({"experiment": BAD} if named else {}))
     assert "Traceback" not in opened(page, **query, **({"experiment": GOOD} if named else {}))
+
+
+@pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
+                                 "Settings", "Environment", "Log"])  # fmt: skip
+def test_a_journal_of_extremes_breaks_no_tab_of_a_run(extremes: DataDir, tab: str) -> None:
+    opened("experiment", tab="Runs", experiment=BAD, run=EXTREME_RUN, part=tab)
 
 
 @pytest.mark.parametrize("page", ["experiments", "experiment", "machine"])
@@ -129,10 +150,3 @@ def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
     if named:
         bad = opened(page, experiment=BAD, tab="Runs", run=f"{BAD}.control", part="Log")
         assert "secret" not in bad and "exit.json cannot be read" in bad
-
-
-@pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
-                                 "Settings", "Environment", "Log"])  # fmt: skip
-def test_a_journal_of_extremes_breaks_no_tab_of_a_run(folder: DataDir, tab: str) -> None:
-    run = with_extremes(folder)
-    opened("experiment", tab="Runs", experiment=BAD, run=run.run_id, part=tab)
