@@ -99,6 +99,16 @@ def _kept_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _what_is_there_is_not_looked_through() -> Iterator[None]:
+    """The garbage collector looks only at what a file's own tests made: trainings have it look at
+    everything again, and half a gigabyte takes it longer than most tests take."""
+    if gc.get_freeze_count():
+        gc.collect()  # only what the file before left
+    gc.freeze()
+    yield
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _no_folder_of_code_stays() -> Iterator[None]:
     """What one file's trainings add to the path, among it a plugin of torch's, is not there for the
     files that the same process runs afterwards; libraries may add what is theirs."""
