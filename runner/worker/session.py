@@ -18,7 +18,7 @@ from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.training.forward_passes import ForwardPasses
 from breakeven.runner.worker.training.training import Trainer
-from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
+from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
 
 
 def run_session(
@@ -53,7 +53,7 @@ def run_session(
     log.enter("waiting")
     turns.ready()
     with explained(spec.variant):
-        finished = not turns.stop_requested and work(AnnouncedTurns(turns, log))
+        finished = not turns.stop_requested and work(RecordedTurns(turns, log))
     if finished:
         log.enter("done")
     return finished

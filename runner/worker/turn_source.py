@@ -13,27 +13,27 @@ from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.turns import Turn, TurnTaker
 from breakeven.runner.worker.event_log import EventLog
 
-LAST_WORDS_SECONDS = 1.0
-"""How long a run that must end at once may take to write down what it has."""
+SAVING_SECONDS = 1.0
+"""How long a run that must end at once may take to write its journal."""
 STOPPING_SECONDS = 3.0
 """How long a run that has to stop may take to come to the end of a step."""
 
 
 class TurnSource(Protocol):
-    """What the training loop needs to know about turns."""
+    """The training loop's view of turns."""
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the run shall stop at the next step."""
+        """Whether the run has to stop at the next step."""
 
     def ready(self) -> None:
-        """Everything is set up; the first turn may come."""
+        """Reports that everything is set up for the first turn."""
 
     def wait(self) -> Turn | None:
-        """Blocks until it is this run's turn; None if it shall stop instead."""
+        """Blocks until it is this run's turn; None if the run has to stop instead."""
 
     def done(self, *, finished: bool) -> None:
-        """The block is over; `finished` if it was the last."""
+        """Gives the turn back after a block; `finished` after the last one."""
 
 
 class SupervisedTurns:
@@ -54,7 +54,7 @@ class SupervisedTurns:
             threading.Thread(target=self._leave_in_time, daemon=True).start()
 
     def _leave_in_time(self) -> None:
-        """A compilation, or a step of minutes, does not look whether it shall stop."""
+        """Compilations and steps of minutes do not check whether they have to stop."""
         time.sleep(STOPPING_SECONDS)
         leave(self._save, WorkerExit.CANCELLED)
 
@@ -82,10 +82,9 @@ class OwnTurns:
         self.stop_requested = True
 
 
-class AnnouncedTurns:
-    """Turns of which the journal tells when they begin and end, so that pages show whose turn it
-    is. They are written before and after the block, when no clock runs.
-    """
+class RecordedTurns:
+    """Records in the journal when turns begin and end, so that pages show whose turn it is; before
+    and after the block, when no clock runs."""
 
     def __init__(self, turns: TurnSource, log: EventLog) -> None:
         self._turns = turns
@@ -101,15 +100,15 @@ class AnnouncedTurns:
     def wait(self) -> Turn | None:
         turn = self._turns.wait()
         if turn is not None:
-            self._say("training")
+            self._record("training")
         return turn
 
     def done(self, *, finished: bool) -> None:
-        if not finished:  # else the run itself says that it is done
-            self._say("waiting")
+        if not finished:  # else the run itself records its end
+            self._record("waiting")
         self._turns.done(finished=finished)
 
-    def _say(self, phase: str) -> None:
+    def _record(self, phase: str) -> None:
         self._log.append("phase", phase=phase)
         self._log.flush()
 
@@ -124,20 +123,20 @@ def open_turns(save: Callable[[], None]) -> TurnSource:
 
 
 def end_abandoned(save: Callable[[], None]) -> None:
-    """Ends this process and all it started, after a short time for last words."""
+    """Ends this process and all that it started, once the journal is written or time is up."""
     _save_in_time(save)
     signal_group(os.getpgrp(), signal.SIGKILL)
-    time.sleep(LAST_WORDS_SECONDS)
+    time.sleep(SAVING_SECONDS)
 
 
 def leave(save: Callable[[], None], status: int) -> NoReturn:
-    """Ends this process at once, whatever it is at, after a short time for last words."""
+    """Ends this process once the journal is written or time is up."""
     _save_in_time(save)
     os._exit(status)
 
 
 def _save_in_time(save: Callable[[], None]) -> None:
-    """A journal that is held, or a disk that does not answer, keeps no process here."""
+    """Does not wait long for a journal that is locked, or a disk that does not answer."""
     saving = threading.Thread(target=save, daemon=True)
     saving.start()
-    saving.join(LAST_WORDS_SECONDS)
+    saving.join(SAVING_SECONDS)

@@ -1,15 +1,14 @@
-"""When each stage of a compilation began and how long it took, as torch tells its own trace.
+"""Records when each stage of a compilation began and how long it took.
 
-`ChromiumEventLogger` of `torch._dynamo.utils` hears of the end of everything that `dynamo_timed`
-encloses, in whichever thread, whether somebody traces or not. Of what it hears the stages are kept
-that a person thinks in; all the rest lies inside of these.
+`dynamo_timed` reports the end of all that it encloses to `ChromiumEventLogger` of
+`torch._dynamo.utils`, in every thread, with or without a trace. Recorded are the stages that people
+distinguish; everything else lies within these.
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import wraps
-from itertools import groupby
 from typing import Any, TypedDict
 
 import torch._dynamo
@@ -27,13 +26,13 @@ STAGES = {
     "CachingAutotuner.benchmark_all_configs": "autotuning",
     "CachingAutotuner.coordinate_descent_tuning": "autotuning",
 }
-"""Torch's names of what belongs to which stage. Most stages lie in those above them."""
+"""Torch's names, and the stages to which they belong. Most stages lie in those above them."""
 AUTOTUNING = ("_template_autotuning", "_template_precompiling")
-"""How names end that say what is tuned: `mm_template_autotuning`."""
+"""Ends of names that begin with what is tuned: `mm_template_autotuning`."""
 MAX_SPANS = 2_000
-"""Kept until they are reported: a model may have very many kernels."""
+"""Held until they are reported: a model may have very many kernels."""
 NO_ID = "None"
-"""What torch says outside of any compilation."""
+"""Torch's compilation id outside of any compilation."""
 
 
 class StageSpan(TypedDict):
@@ -49,17 +48,12 @@ class StageSpan(TypedDict):
     """0 is the thread that compiles; others, numbered as they appear, work at the same time."""
 
 
-@dataclass
-class _Heard:
-    compile_id: str
-    span: StageSpan
-
-
 class CompileSpans:
-    """Listens from the making of this object on, instead of any earlier one."""
+    """Records from its construction on, in place of any earlier object."""
 
     def __init__(self) -> None:
-        self._heard: list[_Heard] = []
+        self._recorded: list[tuple[str, StageSpan]] = []
+        """Compilation ids and spans."""
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._lock = threading.Lock()
         logger = dynamo_utils.get_chromium_event_logger()
@@ -73,43 +67,41 @@ class CompileSpans:
             log(logger, event_name, time_ns, metadata, start_time_ns, *rest, **named)
             stage = stage_of(event_name)
             if stage is not None:
-                # Torch has put the id of the compilation there just now.
+                # `log` has just put the id of the compilation there.
                 compile_id = str(metadata.get("compile_id"))
-                self._hear(compile_id, stage, event_name, start_time_ns, time_ns)
+                self._record(compile_id, stage, event_name, start_time_ns, time_ns)
 
-        # It is called within compiled code, too, and must not be compiled itself.
+        # Compiled code calls it, too, and must not compile it.
         logger.log_event_end = torch._dynamo.disable(log_event_end)  # type: ignore[method-assign,no-untyped-call]
 
     def take(self) -> Iterator[tuple[str, list[StageSpan]]]:
-        """What was heard since the last call, compilation by compilation, each from its start."""
+        """The spans since the last call by compilation, each in the order of their starts."""
         with self._lock:
-            heard, self._heard = self._heard, []
-        own = [one for one in heard if one.compile_id != NO_ID]
-        for one in heard:
-            if one.compile_id == NO_ID:
-                one.compile_id = _around(one.span, own)
-        heard.sort(key=lambda one: one.compile_id)
-        for compile_id, found in groupby(heard, key=lambda one: one.compile_id):
-            yield compile_id, sorted((one.span for one in found), key=lambda span: span["start"])
+            recorded, self._recorded = self._recorded, []
+        with_id = [one for one in recorded if one[0] != NO_ID]
+        by_id: dict[str, list[StageSpan]] = defaultdict(list)
+        for compile_id, span in recorded:
+            by_id[_around(span, with_id) if compile_id == NO_ID else compile_id].append(span)
+        for compile_id, spans in sorted(by_id.items()):
+            yield compile_id, sorted(spans, key=lambda span: span["start"])
 
-    def _hear(self, compile_id: str, stage: str, name: str, start_ns: int, end_ns: int) -> None:
+    def _record(self, compile_id: str, stage: str, name: str, start_ns: int, end_ns: int) -> None:
         with self._lock:
-            if len(self._heard) >= MAX_SPANS:
+            if len(self._recorded) >= MAX_SPANS:
                 return
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
             span = StageSpan(stage=stage, name=name, start=start_ns / 1e9,
                         seconds=(end_ns - start_ns) / 1e9, thread=thread)  # fmt: skip
-            self._heard.append(_Heard(compile_id, span))
+            self._recorded.append((compile_id, span))
 
 
 def stage_of(name: str) -> str | None:
-    """The stage of what torch calls so; None for what lies within a stage."""
+    """The stage of one of torch's names; None for those that lie within a stage."""
     return "autotuning" if name.endswith(AUTOTUNING) else STAGES.get(name)
 
 
-def _around(span: StageSpan, others: list[_Heard]) -> str:
-    """The id of a compilation that was at work when something without one began: what other
-    threads do for it."""
-    return next((one.compile_id for one in others
-                 if one.span["start"] <= span["start"] <= one.span["start"] + one.span["seconds"]),
+def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
+    """The id of a compilation during which a span without an id began: another thread's work."""
+    return next((compile_id for compile_id, other in others
+                 if other["start"] <= span["start"] <= other["start"] + other["seconds"]),
                 NO_ID)  # fmt: skip
