@@ -1,7 +1,6 @@
 """Turns and blocks of a script, whose steps only the script can make.
 
-What is done in which order stands in `_blocks`, which waits at each `yield` for the script to make
-its next step.
+`_blocks` has the order of all work, and waits at each `yield` for the script's next step.
 """
 
 from collections.abc import Generator
@@ -17,13 +16,13 @@ from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.turn_source import TurnSource
 
 BLOCKS_BEFORE_PROFILE = 2
-"""Of a script whose end is not known: one that compiles and one that is timed."""
+"""Of a script of unknown length: one that compiles and one that is timed."""
 BLOCKS_BESIDE_PROFILE = 4
-"""Without a profile of a script that is so short that hardly anything else would be measured."""
+"""A script with fewer timed blocks is not profiled."""
 
 
 class ScriptBlocks:
-    """How far a script is, in blocks that a turn each is waited for."""
+    """Cuts a script into blocks of steps, and waits for a turn before each block."""
 
     def __init__(
         self,
@@ -44,22 +43,21 @@ class ScriptBlocks:
         self._profile_turns = profiler.num_turns
         self._begins_at = 0
         self.made = Steps()
-        """Those of the block that is open."""
+        """Steps of the open block."""
         self.num_steps = 0
         """Steps of the training that are done."""
         self.is_waiting = False
         self.is_over = False
         self.looks_at_inputs = False
-        """Whether the step that begins is one of those whose inputs are hashed: where that costs no
-        time that counts, in the first block, and where the device is idle anyway, at the beginning
-        of each."""
+        """Whether the inputs of the next step are hashed: in the first block, whose times do not
+        count, and at the beginning of each block, when the device is idle."""
 
     @property
     def is_begun(self) -> bool:
         return self._plan is not None
 
     def go_on_from(self, step: int, *, is_profiled: bool) -> None:
-        """So many steps were done, and perhaps profiled, by an earlier attempt."""
+        """Begins after the steps that an earlier attempt has done, and perhaps profiled."""
         self.num_steps = self._begins_at = step
         if is_profiled:
             self._profile_turns = 0
@@ -75,19 +73,19 @@ class ScriptBlocks:
         self._go_on()
 
     def end_block(self) -> None:
-        """Writes down the steps of the block that is open; the next begins with the next turn."""
+        """Writes the steps of the open block; the next block begins with the next turn."""
         if self.is_begun and not self.is_over and len(self.made):
             self._go_on(ends_block=True)
 
     def end(self) -> None:
-        """There will be no further step: writes down those of the block that is open."""
+        """Writes the steps of the open block; there will be no further step."""
         if self._plan is not None and not self.is_over:
             self.is_over = True
             with suppress(StopIteration):
                 self._plan.throw(NoMoreSteps())
 
     def _go_on(self, *, ends_block: bool = False) -> None:
-        """To where the next step has to be made, or to the end."""
+        """Continues to the next step, or to the end."""
         assert self._plan is not None
         try:
             place = self._plan.throw(NoMoreSteps()) if ends_block else next(self._plan)
@@ -97,8 +95,7 @@ class ScriptBlocks:
             self.looks_at_inputs = place in (0, self.num_steps - self._begins_at)
 
     def _blocks(self) -> Generator[int, None, None]:
-        """Turn after turn; waits at each `yield`, of a place in its block, for the script to make a
-        step."""
+        """Takes turn after turn, and yields the place of each step in its block."""
         self._log.enter("waiting")
         self._turns.ready()
         number = 0
@@ -134,7 +131,7 @@ class ScriptBlocks:
         return self._timer.steps(block, turn, self.made, self._stops)
 
     def _block_steps(self) -> int:
-        """About as many as specified, up to the end of the script, or of what comes before the
+        """About as many as specified, up to the end of the script or of the steps before the
         profile. Blocks end at the same steps in every attempt, so that inputs can be compared."""
         length = self._experiment.block_steps
         ends = [length * round((self.num_steps + length) / length)]
@@ -151,18 +148,18 @@ class ScriptBlocks:
         return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
 
     def _profiles(self, number: int) -> bool:
-        """Whether the block of this number is profiled: the last ones if it is known which these
-        are, else early ones."""
+        """Whether the block of this number is profiled: the last ones of a script of known length,
+        else early ones."""
         if not self._workload.num_steps:
             return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + self._profile_turns
         left = self._workload.num_steps - self.num_steps
         return 0 < left <= self._profile_steps
 
     def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
-        """Counts in no timing, like a warm-up; the steps are steps of the training all the same."""
+        """Counts in no timing, like a warm-up, although its steps belong to the training."""
         end = self.num_steps + self._profiler.steps_of_turn
         profiled = self._profiler.steps(turn.round)
-        # Not always at once: what must be on the disk before a checkpoint ends a block.
+        # Not always in one block: a checkpoint ends a block.
         while self.num_steps < end and not self._stops():
             timed = self._block(turn, end - self.num_steps, warm_up=True)
             for place in timed:

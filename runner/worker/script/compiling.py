@@ -1,4 +1,4 @@
-"""What stands for `torch.compile` while a script runs: it does what the run's variant says."""
+"""Replaces `torch.compile` while a script runs: it compiles as the run's variant says."""
 
 import functools
 import sys
@@ -27,7 +27,7 @@ from breakeven.runner.worker.compiler.observer import (
 )
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
-"""Packages and modules that compile on behalf of a script; what others compile is their own."""
+"""Packages and modules that compile on behalf of a script; others compile their own functions."""
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 
 
@@ -36,27 +36,28 @@ OnCall = Callable[[nn.Module | None, object], None]
 
 
 class ScriptCompiler:
-    """Puts what a script names under a variant's backend, and watches its calls."""
+    """Compiles a script's models and functions under a variant's backend, and watches their
+    calls."""
 
     def __init__(self, variant: Variant, on_compile: OnCompile, on_call: OnCall) -> None:
-        """`on_compile` hears what is given to the compiler, a module or a function; `on_call`, that
-        it is called from code that is not compiled. Raises `WorkloadError` for a backend that torch
-        does not know here."""
+        """Calls `on_compile` with each module or function that is compiled, and `on_call` when code
+        that is not compiled calls it. Raises `WorkloadError` for a backend that is not registered
+        with torch."""
         self._variant = variant
         self._on_compile, self._on_call = on_compile, on_call
         self._compiler = make_compiler(variant)
-        self.asked: dict[str, str] = {}
+        self.calls: dict[str, str] = {}
         """Calls of `torch.compile` in the script, `file:line`, and the arguments of each."""
 
     def compile(self, target: Any, given: dict[str, Any]) -> Any:
-        """A module compiled in place, or what stands for a function."""
+        """A module compiled in place, or a compiled function."""
         if isinstance(target, nn.Module):
             self._compile_module(target, given)
             return target
         return self._watched(target, self._compiled(target, given), None)
 
     def _compile_module(self, module: nn.Module, given: dict[str, Any]) -> None:
-        """As `nn.Module.compile` does it; the module stays what it is, under every variant."""
+        """As `nn.Module.compile` does; the module remains the same object under every variant."""
         call = module._call_impl
         if self._variant.scope == "blocks":
             compile_blocks(module, self._variant)
@@ -92,8 +93,8 @@ class ScriptCompiler:
 
     @contextmanager
     def in_place_of_torch(self) -> Iterator[None]:
-        """Has `torch.compile` and `nn.Module.compile` mean this, for the script and for those that
-        train on its behalf. Libraries that compile things of their own are left alone."""
+        """Replaces `torch.compile` and `nn.Module.compile` for the script and the libraries that
+        train on its behalf, not for libraries that compile their own functions."""
         torch_compile, module_compile = torch.compile, nn.Module.compile
 
         @functools.wraps(torch_compile)
@@ -121,11 +122,11 @@ class ScriptCompiler:
     def _note(self, caller: Any, given: dict[str, Any]) -> None:
         where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        self.asked[where.removeprefix(f"{Path.cwd()}/")] = settings
+        self.calls[where.removeprefix(f"{Path.cwd()}/")] = settings
 
 
 def _is_scripts(frame: Any) -> bool:
-    """Whether a call comes from a script, or from who trains on its behalf."""
+    """Whether a call comes from a script, or from a library that trains on its behalf."""
     name = frame.f_globals.get("__name__", "")
     if any(name == one or name.startswith(f"{one}.") for one in TRAINERS):
         return True

@@ -40,7 +40,7 @@ from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_e
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.script.workplace import make_workplace, tidy
-from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
+from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
 
 LOOK_SECONDS = 1.0
 TOO_LONG = (
@@ -138,7 +138,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     context = RunContext(spec, run, device, log)
     record_environment(context)
-    session = ScriptSession(context, AnnouncedTurns(turns, log), earlier)
+    session = ScriptSession(context, RecordedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
         # Of an attempt that was cut short, or of a folder from elsewhere: its modules would be

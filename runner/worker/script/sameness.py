@@ -1,4 +1,4 @@
-"""What a script computes with, as hashes: runs that were given the same have the same."""
+"""Hashes of a script's inputs, code and random states: equal hashes mean equal inputs."""
 
 import hashlib
 import inspect
@@ -23,17 +23,17 @@ WAVES = (0.7, 2.1)
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a compiled function was called with, as hashes.
+    """Hashes of the arguments of a compiled function.
 
-    Numbers with a fraction stand apart: a script may have computed them, as it does the hidden
-    state that a recurrent network is given back, and then runs differ in them as they may.
+    Floating-point tensors are separate: a script may have computed them, such as the hidden state
+    of a recurrent network, and then runs may differ in them.
     """
 
     sha256: str
-    """Of all else: whole numbers, texts, kinds and shapes."""
+    """Of all other arguments: whole numbers, texts, types and shapes."""
     floats: list[dict[str, Any]]
-    """Tensors of numbers with a fraction, in their order: `sha256` of one, and `rough`, some
-    numbers that hardly change when those of the tensor do."""
+    """Floating-point tensors in their order: `sha256` of each, and `rough`, some numbers that
+    hardly change when those of the tensor do."""
 
     @property
     def whole_sha256(self) -> str:
@@ -42,8 +42,8 @@ class Inputs:
 
 
 def inputs_of(arguments: object) -> Inputs | None:
-    """All tensors and numbers that a compiled function was called with; None without a tensor among
-    them. It waits for the device."""
+    """Hashes of all tensors and numbers among the arguments; None without a tensor. Waits for the
+    device."""
     digest, has_tensor = hashlib.sha256(), False
     floats: list[dict[str, Any]] = []
     for leaf in _leaves(arguments, MAX_DEPTH):
@@ -61,7 +61,7 @@ def inputs_of(arguments: object) -> Inputs | None:
 
 
 def _rough(tensor: Tensor) -> list[float]:
-    """Root mean square, mean, and what two waves along the entries find, which an order tells."""
+    """Root mean square, mean, and two sums weighted by waves, which depend on the order."""
     flat = tensor.detach().reshape(-1).float()
     if not len(flat):
         return []
@@ -72,7 +72,7 @@ def _rough(tensor: Tensor) -> list[float]:
 
 
 def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float | str]:
-    """Tensors and plain values, in their order; modules are none of the input."""
+    """Tensors and plain values in their order; modules are left out."""
     if isinstance(value, (Tensor, bool, int, float, str)) and not isinstance(value, nn.Parameter):
         yield value
     elif depth and isinstance(value, Mapping):
@@ -96,7 +96,7 @@ def code_sha256(folder: Path) -> str:
 
 
 def random_states(device: Device) -> dict[str, str]:
-    """Where each generator of random numbers stands, by its name, as a short hash."""
+    """A short hash of the state of each random number generator, by its name."""
     states: dict[str, bytes] = {
         "python": repr(random.getstate()).encode(),
         "torch": tensor_bytes(torch.get_rng_state()),

@@ -1,8 +1,7 @@
-"""A script's steps, measured where the script makes them.
+"""Measures the steps of a script, which the script itself makes.
 
-Elsewhere the runner makes the steps and the model is what it calls. Here it is the other way round:
-the script calls, at the end of each of its steps, and all that lies between two steps happens in
-that call: `blocks.py` says what is done there in which order.
+Elsewhere the runner makes the steps and calls the model. Here the script calls the runner at the
+end of each step, and all work between two steps happens in that call: `blocks.py` has its order.
 """
 
 import os
@@ -38,7 +37,7 @@ from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
 MAX_RAISED = 1000
-"""Steps of a script that goes on although it was ended: it catches everything."""
+"""Further steps of a script that was ended and catches every exception."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
 NOTHING_COMPILED = (
@@ -54,14 +53,14 @@ NO_STEP = (
 
 
 class EndOfScript(BaseException):
-    """Ends a script in the middle: it has made its steps, or the run was stopped.
+    """Ends a script that has made its steps, or whose run was stopped.
 
-    No Exception, which scripts catch.
+    It is no `Exception`, because scripts catch those.
     """
 
 
 class ScriptSession:
-    """What the functions of `breakeven` do while a script is measured."""
+    """Carries out the functions of `breakeven` while a script is measured."""
 
     def __init__(
         self, context: RunContext, turns: TurnSource, earlier: EarlierAttempts | None
@@ -75,7 +74,7 @@ class ScriptSession:
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
         self.compiler = ScriptCompiler(self._variant, self.on_compile, self.on_call)
-        self.workload = ScriptWorkload(context, self.compiler.asked)
+        self.workload = ScriptWorkload(context, self.compiler.calls)
         self._blocks = ScriptBlocks(
             self._experiment, self.workload, turns, self._timer, self._profiler, self._log
         )
@@ -102,7 +101,7 @@ class ScriptSession:
         is_busy = self._is_evaluating or self.observer.is_compiling
         return self._blocks.is_waiting or is_busy or self._blocks.is_over
 
-    # What the script says.
+    # Calls of the script.
 
     def compile(self, target: Any, model: nn.Module | None, given: dict[str, Any]) -> Any:
         if model is not None:
@@ -123,15 +122,15 @@ class ScriptSession:
     def step_is_last(
         self, loss: Tensor | float | None, samples: int | None, tokens: int | None
     ) -> bool:
-        """For who can end a training in good order; raises `EndOfScript` where there is no time for
-        that."""
+        """For callers that can end a training in good order; raises `EndOfScript` if there is no
+        time for that."""
         if not self._blocks.is_begun:
             raise WorkloadError(NOTHING_COMPILED)
-        self._count_no_more(samples, tokens)
+        self._end_counting(samples, tokens)
         self.evaluate(False)
         if not self._blocks.is_over:
             made = self._blocks.made
-            made.losses.append(self._kept(loss))
+            made.losses.append(self._loss_tensor(loss))
             made.samples.append(samples)
             made.tokens.append(tokens)
             self.workload.count(samples, tokens)
@@ -174,23 +173,23 @@ class ScriptSession:
         self.resuming.resume_from(saved)
         return state
 
-    # What libraries say that train on its behalf.
+    # Calls of libraries that train on behalf of the script.
 
     @property
     def has_compiled(self) -> bool:
-        """Whether anything was given to the compiler."""
+        """Whether the compiler was given anything."""
         return bool(self._modules or self._functions)
 
     def has_compiled_besides(self, module: nn.Module) -> bool:
         return bool(self._functions) or any(one is not module for one in self._modules)
 
     def may_step(self, name: str) -> bool:
-        """Whether no other library than the one of this name trains."""
+        """Whether the library of this name is the only one that trains."""
         return self._trainer in (None, name)
 
     def trained_by(self, name: str, model: nn.Module | None, num_steps: int) -> None:
-        """A library begins to train, for so many steps, 0 if it does not know; `model` is compiled
-        unless the script had something compiled itself."""
+        """A library begins to train for so many steps, 0 if it does not know. `model` is compiled
+        unless the script has compiled anything."""
         if self._trainer != name:
             self._trainer = name
             self.workload.notes.append(
@@ -203,8 +202,8 @@ class ScriptSession:
 
     @contextmanager
     def checkpointing(self, name: str, path: Path, step: int, *, is_whole: bool) -> Iterator[None]:
-        """While a library writes a checkpoint after so many steps of the training that it makes;
-        `is_whole` if it can go on from there as if nothing had been."""
+        """Around the writing of a library's checkpoint after so many of its steps; `is_whole` if
+        the library can resume from it without any difference."""
         with self._at_checkpoint():
             self._checkpoints.forget(path)
             since = time.perf_counter()
@@ -216,8 +215,7 @@ class ScriptSession:
 
     @contextmanager
     def _at_checkpoint(self) -> Iterator[None]:
-        """All rows of earlier steps are on the disk before one is written, which is part of no
-        step."""
+        """Writes all rows of earlier steps to the disk first. A checkpoint is part of no step."""
         self.evaluate(False)
         self._blocks.end_block()
         self._recorder.write_values()
@@ -225,7 +223,7 @@ class ScriptSession:
         yield
         self._leave_out()
 
-    # What happens around what it compiled.
+    # Calls of compiled functions.
 
     def on_compile(self, module: nn.Module | None, function: Callable[..., Any]) -> None:
         if module is not None:
@@ -249,7 +247,7 @@ class ScriptSession:
             self._hash(arguments)
 
     def evaluate(self, is_evaluating: bool) -> None:
-        """What is compiled in between belongs to the evaluation, which is part of no step."""
+        """Begins or ends an evaluation, which is part of no step."""
         if is_evaluating == self._is_evaluating or not self._is_training:
             return
         self._is_evaluating = is_evaluating
@@ -272,19 +270,19 @@ class ScriptSession:
         self._timer.resume()
 
     def _count_if_untimed(self) -> None:
-        """The second step of the first block is the first that is looked at whole."""
+        """Counts the second step of the first block: the first step that is observed completely."""
         is_second = self.num_steps == len(self._blocks.made) == 1
         if is_second and self._variant.backend is None and not self._blocks.is_over:
             self._flops.begin()
 
-    def _count_no_more(self, samples: int | None, tokens: int | None) -> None:
+    def _end_counting(self, samples: int | None, tokens: int | None) -> None:
         if self._flops.is_counting:
             self._flops.end()
-            if self.observer.num_compilations:  # by the script, whose code is not looked into
+            if self.observer.num_compilations:  # by the script: operations are not visible
                 self._flops.uncounted.add("what the script compiles by itself")
             self.workload.counted(self._flops, samples, tokens)
 
-    def _kept(self, loss: Tensor | float | None) -> Tensor | None:
+    def _loss_tensor(self, loss: Tensor | float | None) -> Tensor | None:
         if loss is None or isinstance(loss, (int, float)):
             return None if loss is None else torch.tensor(float(loss))
         if loss.numel() != 1:
@@ -292,11 +290,11 @@ class ScriptSession:
                 f"breakeven.step was given a loss of shape {tuple(loss.shape)}: it must have one "
                 "element. Give it the mean, as it goes into backward()"
             )
-        kept = loss.detach().reshape(())
-        return kept.clone() if self._variant.captures_cuda_graphs else kept
+        scalar = loss.detach().reshape(())
+        return scalar.clone() if self._variant.captures_cuda_graphs else scalar
 
     def _begin(self, arguments: object) -> None:
-        """All is set up: the first step may begin as soon as it is this run's turn."""
+        """Waits until it is this run's turn; the first step may then begin."""
         found = [model for function in self._functions for model in models_of(function)]
         models = list(dict.fromkeys([*self._modules, *found]))
         self.workload.notes += self.resuming.log()
@@ -304,7 +302,7 @@ class ScriptSession:
         if earlier is None:
             self.workload.begin(models, arguments)
         else:
-            self.workload.go_on(models, earlier.workload)
+            self.workload.resume(models, earlier.workload)
         self.observer.step = self.num_steps
         self._blocks.begin()
 
@@ -313,14 +311,14 @@ class ScriptSession:
         return self._blocks.is_begun and not self._blocks.is_over
 
     def _leave_out(self) -> None:
-        """What was done since the last step is part of none."""
+        """Leaves out of the step the time since the last one."""
         if self._is_training:
             self._timer.leave_out()
 
     # The end.
 
     def finish(self) -> bool:
-        """The script is over: writes what is left; whether it came to its end, and was not stopped.
+        """Writes what is left when the script is over; False if the run was stopped.
 
         Raises `WorkloadError` for a script that made no step.
         """
@@ -343,7 +341,7 @@ class ScriptSession:
         return True
 
     def end_block(self) -> None:
-        """There will be no further step: writes down those of the block that is open."""
+        """Writes the steps of the open block; there will be no further step."""
         self._flops.end()
         self._blocks.end()
 

@@ -1,10 +1,10 @@
-"""What a script trains: found out when its first step begins, and checked.
+"""Describes and checks what a script trains, when its first step begins.
 
-Floating-point operations of a step are counted while the script makes it, in one step of a run
-without a compiler, in a block that counts in no timing: every operation that torch carries out is
-looked at. Counted is what `torch.utils.flop_counter` counts: matrix products, convolutions and
-attention, an addition and a multiplication as two. Attention in one kernel counts as the matrix
-products that it stands for, backwards twice as many as forwards, as in Breakeven's own tasks.
+The floating-point operations of one step are counted while the script makes it, in a run without a
+compiler and in a block that counts in no timing. Every operation of torch is inspected. Counted are
+those that `torch.utils.flop_counter` counts: matrix products, convolutions and attention, an
+addition and a multiplication as two. Attention in one kernel counts as its matrix products,
+backwards twice as many as forwards, as in Breakeven's own tasks.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.script.sameness import code_sha256, inputs_of
 
 KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
-"""Others are a library's own kernels: what they compute only they know."""
+"""Other namespaces hold a library's own kernels, whose operations are unknown."""
 HEAVY = {"mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d",
          "convolution", "linear", "rnn", "lstm", "gru", "attention", "fft", "linalg"}  # fmt: skip
 """Words in the names of operations that compute much, whether or not anything counts them."""
@@ -32,9 +32,11 @@ LIGHT = {"linalg_vector_norm", "linalg_cross", "_thnn_fused_lstm_cell",
 """Names with such a word of operations that compute little."""
 FUSED_ATTENTION = "_scaled_dot_product_"
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
-        "precision", "flops_per_step", "uncounted")  # fmt: skip
-"""What stays as the first attempt at a run has found it."""
+FROM_FIRST_ATTEMPT = (
+    "task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
+    "precision", "flops_per_step", "uncounted",
+)  # fmt: skip
+"""Fields that later attempts at a run take over."""
 SEVERAL_PROCESSES = (
     "the script trains with {} processes together, and only one of them is measured. Start it "
     "with one process"
@@ -48,14 +50,14 @@ class StepFlops(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """So that what a library compiles for itself is compiled meanwhile, too."""
+        """Lets libraries compile their own code meanwhile."""
         return True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._total = 0
         self.uncounted: set[str] = set()
-        """Operations that compute much, and whose count is not known."""
+        """Operations that compute much, of which no count is known."""
         self._is_paused = False
         self._is_counting = False
 
@@ -73,17 +75,17 @@ class StepFlops(TorchDispatchMode):
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self, is_paused: bool) -> None:
-        """What is done meanwhile is no part of the step, such as an evaluation."""
+        """Leaves out work that is no part of the step, such as an evaluation."""
         self._is_paused = is_paused
 
     def end(self) -> None:
-        """Nothing if it counts no more."""
+        """Does nothing if it does not count."""
         if not self._is_counting:
             return
         self._is_counting = False
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        else:  # the script began something of the kind in the step, and has not ended it
+        else:  # the script entered another mode in the step, and has not left it
             self._is_paused = True
             self.uncounted.add("a mode of torch's that spans steps")
 
@@ -92,7 +94,7 @@ class StepFlops(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if not self._is_paused:
-            # Whatever is odd about an operation is no reason to end the script.
+            # An unusual operation is no reason to end the script.
             try:
                 self._count(func, args, kwargs or {}, result)
             except Exception:
@@ -129,14 +131,14 @@ def _is_heavy(func: Any, name: str) -> bool:
 class ScriptWorkload:
     """Writes the `workload` event, and again when more is known: the last one counts."""
 
-    def __init__(self, context: RunContext, asked: dict[str, str]) -> None:
-        """`asked`: calls of `torch.compile` in the script and the arguments of each, as they are
-        found."""
+    def __init__(self, context: RunContext, compile_calls: dict[str, str]) -> None:
+        """`compile_calls`: places of `torch.compile` in the script and the arguments of each, which
+        are added as the script runs."""
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
         self._workplace = context.run.workplace
         self._num_threads = torch.get_num_threads()
-        self._asked = asked
+        self._compile_calls = compile_calls
         self._known: dict[str, Any] = {}
         self._flops: dict[str, Any] | None = None
         self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
@@ -145,11 +147,10 @@ class ScriptWorkload:
         self.notes: list[str] = []
 
     def begin(self, models: list[nn.Module], arguments: object) -> None:
-        """The first step is about to begin, of these models, with these arguments. Perturbs a
-        control's weights; raises `WorkloadError` for what could not be measured as it is."""
+        """Describes the models before their first step, called with these arguments. Perturbs the
+        weights of a control; raises `WorkloadError` for a script that cannot be measured."""
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
-        self._note_threads()
         hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
         self._known = {
             "task": SCRIPT_TASK,
@@ -165,29 +166,28 @@ class ScriptWorkload:
             self._learn_precision(models)
         self.write()
 
-    def go_on(self, models: list[nn.Module], said: Mapping[str, Any]) -> None:
-        """As `begin`, where an earlier attempt at the run has recorded what it trains."""
+    def resume(self, models: list[nn.Module], recorded: Mapping[str, Any]) -> None:
+        """As `begin`, where an earlier attempt at the run has recorded the workload."""
         self._check(models)
-        self._note_threads()
-        self._known = {name: said.get(name) for name in KEPT}
-        self.notes[:0] = [note for note in said.get("notes") or () if note not in self.notes]
+        self._known = {name: recorded.get(name) for name in FROM_FIRST_ATTEMPT}
+        self.notes[:0] = [note for note in recorded.get("notes") or () if note not in self.notes]
         self.write()
 
     def count(self, samples: int | None, tokens: int | None) -> None:
-        """What a step has worked on, None for what is not known."""
+        """Adds the samples and tokens of a step; None if they are not known."""
         for name, count in (("samples", samples), ("tokens", tokens)):
             if count is not None:
                 self._counts[name].append(int(count))
 
     def counted(self, counter: StepFlops, samples: int | None, tokens: int | None) -> None:
-        """Floating-point operations of a step that worked on so much, or why they are not known."""
+        """Takes over the floating-point operations of a step of so many samples and tokens, or the
+        operations that could not be counted."""
         if counter.flops is not None:
             self._flops = {"flops": counter.flops, "samples": samples, "tokens": tokens}
             return
         self._known["uncounted"] = sorted(counter.uncounted)
 
     def write(self) -> None:
-        """What is known by now."""
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
         if self._flops is not None:
             self._known["flops_per_step"] = self._flops["flops"] * self._steps_size(means)
@@ -197,26 +197,33 @@ class ScriptWorkload:
             num_steps=self.num_steps or None,
             samples_per_step=means.get("samples"),
             tokens_per_step=means.get("tokens"),
-            notes=[*self.notes, *self._told_of_compiling()],
+            notes=[
+                *self.notes,
+                *(
+                    f"{place} calls torch.compile"
+                    + (f" with {settings}" if settings else "")
+                    + "; each run has it do what its own backend says."
+                    for place, settings in self._compile_calls.items()
+                ),
+            ],
         )
 
     def _steps_size(self, means: Mapping[str, int]) -> float:
-        """How many times as large as the step that was counted the mean one is."""
+        """Size of the mean step, in multiples of the step whose operations were counted."""
         for name in ("tokens", "samples"):
             if self._flops is not None and self._flops[name] and name in means:
                 return float(means[name] / self._flops[name])
         return 1.0
 
-    def _told_of_compiling(self) -> list[str]:
-        return [
-            f"{where} calls torch.compile"
-            + (f" with {settings}" if settings else "")
-            + "; each run has it do what its own backend says."
-            for where, settings in self._asked.items()
-        ]
-
     def _check(self, models: list[nn.Module]) -> None:
-        """Raises `WorkloadError` for what could not be measured as it is."""
+        """Raises `WorkloadError` for a script that cannot be measured; notes another number of
+        threads."""
+        threads = torch.get_num_threads()
+        if threads != self._num_threads:
+            self.notes.append(
+                f"The script had torch compute with {threads} threads instead of "
+                f"{self._num_threads}."
+            )
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             processes = distributed.get_world_size()
@@ -232,8 +239,8 @@ class ScriptWorkload:
             break
 
     def _learn_precision(self, models: list[nn.Module]) -> None:
-        """In what the first layer computes, which autocast may have changed by then. Only without a
-        compiler: it would have to compile the question, too."""
+        """Looks at the precision of the first layer when it computes, because autocast may change
+        it. Only without a compiler, which would compile the hook as well."""
         layers = [layer for model in models for layer in model.modules()
                   if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
         if not layers:
@@ -251,14 +258,6 @@ class ScriptWorkload:
             self.write()
 
         handle = layers[0].register_forward_pre_hook(look)
-
-    def _note_threads(self) -> None:
-        threads = torch.get_num_threads()
-        if threads != self._num_threads:
-            self.notes.append(
-                f"The script had torch compute with {threads} threads instead of "
-                f"{self._num_threads}."
-            )
 
     def _perturb(self, models: list[nn.Module]) -> None:
         if not models:
