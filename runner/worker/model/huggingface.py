@@ -3,7 +3,6 @@ smaller for trials on small machines.
 """
 
 import difflib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -87,40 +86,32 @@ def shrink(config: Any, divisor: int) -> None:
     """
     if divisor == 1:
         return
-    heads = next((value for name in HEADS if (value := _own(config, name))), divisor)
+    layers = next(filter(None, _sizes(config, LAYERS).values()), None)
+    heads = next(filter(None, _sizes(config, HEADS).values()), divisor)
     fewer = max(1, heads // divisor)
-    _cut_lists_by_layer(config, divisor)
-    for name in LAYERS:
-        _divide(config, name, lambda value: max(1, value // divisor))
-    for name in HEADS:
-        _divide(config, name, lambda value: max(1, value * fewer // heads))
-    for name in WIDTHS:
-        _divide(config, name, lambda value: value * fewer // heads)
-    _divide(config, "vocab_size", lambda value: max(SMALLEST_VOCABULARY, value // divisor))
+    changed: dict[str, Any] = {
+        name: value[: max(1, layers // divisor)]
+        for name, value in vars(config).items()
+        if isinstance(value, list) and len(value) == layers  # an entry for each layer
+    }
+    for name, size in _sizes(config, LAYERS).items():
+        changed[name] = max(1, size // divisor)
+    for name, size in _sizes(config, HEADS).items():
+        changed[name] = max(1, size * fewer // heads)
+    for name, size in _sizes(config, WIDTHS).items():
+        changed[name] = size * fewer // heads
+    for name, size in _sizes(config, ("vocab_size",)).items():
+        changed[name] = max(SMALLEST_VOCABULARY, size // divisor)
+    for name, value in changed.items():
+        setattr(config, name, value)
 
 
-def _cut_lists_by_layer(config: Any, divisor: int) -> None:
-    """Keeps the first entries of what a configuration says of each layer."""
-    layers = next((value for name in LAYERS if (value := _own(config, name))), None)
-    for name, value in list(vars(config).items()):
-        if isinstance(value, list) and len(value) == layers:
-            setattr(config, name, value[: max(1, layers // divisor)])
-
-
-def _own(config: Any, name: str) -> int | None:
-    """A size under the name that the configuration itself has for it; None if it has none.
-
-    transformers knows common names as well, which stand for those: no size may be divided twice.
-    """
-    is_alias = name in config.attribute_map
-    value = None if is_alias else getattr(config, name, None)
-    return value if isinstance(value, int) else None
-
-
-def _divide(config: Any, name: str, divide: Callable[[int], int]) -> None:
-    value = _own(config, name)
-    if value is not None:
-        setattr(config, name, divide(value))
+def _sizes(config: Any, names: tuple[str, ...]) -> dict[str, int]:
+    """The sizes that the configuration itself has under these names, not those that transformers
+    gives as aliases: no size may be divided twice."""
+    own = [name for name in names if name not in config.attribute_map]
+    sizes = {name: getattr(config, name, None) for name in own}
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
 def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
