@@ -1,10 +1,9 @@
-"""Dropout out of the way, and a look at what each one draws instead.
+"""Disables dropout, and tries each dropout on known numbers instead.
 
-While `DropoutProbes` are active, every call of torch's dropout functions lets its input through as
-it is, so that a training draws nothing. In its place each draws once on numbers that are known:
-ones for dropout, and for attention a query that looks at one key only, whose value is one. What
-comes out is either 0 or 1 / (1 - p), whatever the model computes, and the backend that compiles the
-model compiles this with it, each dropout in its place.
+While `DropoutProbes` are active, torch's dropout functions return their input, so that a training
+draws nothing. Instead each of them draws once on known numbers: ones for dropout, and for attention
+a query that attends to one key alone, whose value is one. The results are either 0 or 1 / (1 - p),
+whatever the model computes, and the backend compiles each trial in the place of its dropout.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_ELEMENTS = 65_536
-"""Numbers that a dropout is tried on at most in a step, cut from its input sample by sample."""
+"""Numbers at most on which a dropout is tried in a step: as many samples of its input as fit."""
 SILENCED = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-"""Forms of dropout that are let through as well, but not tried."""
+"""Forms of dropout that are disabled, but not tried."""
 ATTENTION_LOGIT = 64.0
-"""How far one key lies above all others: e^-64 of the attention is left for those."""
+"""How far the logit of one key lies above all others, which then share e^-64 of the attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +30,15 @@ class DropoutPlace:
 
     operation: Literal["dropout", "attention"]
     p: float
-    """The share of numbers that it shall drop."""
+    """The share of numbers that it has to drop."""
 
 
 class DropoutProbes:
-    """Stands in for torch's dropout functions; counts what each of them draws.
+    """Replaces torch's dropout functions, and counts what each of them draws.
 
-    First `survey` calls a forward to learn which dropouts there are. `term` must be added to the
-    loss of every step: it is 0, and its gradient, which reaches nothing but the probes, tells
-    whether backward drops what forward dropped.
+    First `survey` finds the dropouts of a forward pass. `term` must be added to the loss of every
+    step: it is 0, and its gradient, which reaches the probes alone, shows whether the backward pass
+    drops the same numbers.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -49,42 +48,42 @@ class DropoutProbes:
         self._gates: list[Tensor] = []
         self._found: list[Tensor] = []
         self._terms: list[Tensor] = []
-        # Not F.dropout, as which the code of a captured graph would find the stand-in again.
+        # Not F.dropout, by which the code of a captured graph would find the replacement again.
         self._dropout: Callable[..., Tensor] = torch.dropout
         self._attention: Callable[..., Tensor] = F.scaled_dot_product_attention
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Dropout lets everything through."""
-        stand_ins: dict[str, Any] = dict.fromkeys(SILENCED, _let_through)
-        stand_ins["dropout"] = self._stand_in_for_dropout
-        stand_ins["scaled_dot_product_attention"] = self._stand_in_for_attention
-        with mock.patch.multiple(F, **stand_ins):
+        """Replaces the dropout functions."""
+        replacements: dict[str, Any] = dict.fromkeys(SILENCED, _return_input)
+        replacements["dropout"] = self._try_dropout
+        replacements["scaled_dot_product_attention"] = self._try_attention
+        with mock.patch.multiple(F, **replacements):
             yield
 
     def survey(self, forward: Callable[[], bool]) -> bool:
-        """Learns which dropouts a forward has, and gives what it returns. No dropout draws."""
+        """Finds the dropouts of a forward pass, none of which draws; returns its result."""
         self._surveys = True
         try:
             return forward()
         finally:
             self._surveys = False
-            # Leaves of their own: compilers stumble over parts of one.
+            # Separate leaves: compilers fail on parts of one.
             self._gates = [
                 torch.ones((), device=self._device, requires_grad=True) for _ in self.places
             ]
 
     def term(self) -> Tensor:
-        """What is to be added to the loss; called once in each forward."""
+        """The term to add to the loss; called once in each forward pass."""
         terms, self._terms = self._terms, []
         total = torch.stack(terms).sum()
         return total - total.detach()
 
     def take(self, loss_scale: float) -> Tensor:
-        """What was drawn since the last call, (places, 5), in double precision: numbers tried,
-        zeros among them, sum, sum of squares, and the same sum as backward's gradient says it.
+        """The draws since the last call, (places, 5), in double precision: numbers tried, zeros
+        among them, sum, sum of squares, and the same sum according to the gradient.
 
-        `loss_scale` is what gradients are larger by.
+        Gradients are divided by `loss_scale`.
         """
         found = torch.stack(self._found).double().reshape(-1, len(self.places), 4).sum(0).cpu()
         self._found.clear()
@@ -93,7 +92,7 @@ class DropoutProbes:
             gate.grad = None
         return torch.cat([found, torch.tensor(backward, dtype=torch.float64)[:, None]], dim=1)
 
-    def _stand_in_for_dropout(
+    def _try_dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         if not training or p == 0:
@@ -106,7 +105,7 @@ class DropoutProbes:
         self._watch(self._dropout(ones, p, True))
         return input
 
-    def _stand_in_for_attention(
+    def _try_attention(
         self,
         query: Tensor,
         key: Tensor,
@@ -143,7 +142,7 @@ class DropoutProbes:
         return output
 
     def _gate(self) -> Tensor:
-        """A one that belongs to this place, which tells its gradient from the others'."""
+        """The one of this place, which separates its gradient from the others."""
         return self._gates[len(self._found) % len(self.places)]
 
     def _watch(self, drawn: Tensor) -> None:
@@ -154,7 +153,7 @@ class DropoutProbes:
         self._found.append(torch.stack([tried, zeros, forward.sum(), forward.square().sum()]))
 
 
-def _let_through(input: Tensor, *_: Any, **__: Any) -> Tensor:
+def _return_input(input: Tensor, *_: Any, **__: Any) -> Tensor:
     return input
 
 

@@ -1,9 +1,8 @@
-"""Answers of the compiled model next to those of the same weights without a compiler.
+"""Compares answers of the compiled model with those of the same weights without a compiler.
 
-Both saw the same samples, so that answers may differ as far as rounding goes and no further. How
-far that is tells a third pass, in which every operation rounds otherwise, as another right
-compiler's would (docs/metrics.md, `answers`). Nothing of the model is changed for it, and none of
-its random numbers is drawn.
+Both see the same samples, so answers may differ by rounding alone. A third pass measures how far
+rounding goes: every operation in it rounds differently, as another correct compiler's might
+(docs/metrics.md, `answers`). It changes nothing of the model, and draws none of its random numbers.
 """
 
 import math
@@ -31,12 +30,12 @@ TF32_STEP = 2.0**-10
 WHOLE_BELOW = 64
 """Whole numbers below this are masks, positions or zeros: exact, however they are computed."""
 FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
-"""How many times as far as in the pass that is rounded otherwise an answer may lie from the one
-without a compiler (docs/decisions/answers-are-compared-in-pairs.md)."""
+"""How far a compiled answer may lie from the one without a compiler, in multiples of the distance
+in the pass with perturbed rounding (docs/decisions/answers-are-compared-in-pairs.md)."""
 MAX_DRAWS = 8
-"""Passes that are rounded otherwise, of a batch with an answer that lies farther than that."""
+"""Passes with perturbed rounding of a batch with an answer that lies farther than that."""
 MAX_DOUBTED = 4
-"""Batches of an evaluation of which so many passes are made; more of them are no chance."""
+"""Batches of an evaluation for which so many passes are made; more of them are no chance."""
 MAX_ERROR = 500
 NUM_NAMED = 5
 """Samples that are named."""
@@ -45,8 +44,8 @@ CHUNK = 2**25
 
 
 class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Moves each number that an operation of torch puts out by one unit in its last place, up, down
-    or not at all; sums of products by as much as another order of adding may."""
+    """Moves each output of torch's operations by one unit in its last place, up, down or not at
+    all; sums of products by as much as another order of addition may."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -77,7 +76,7 @@ class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _has_fraction(value: Any) -> bool:
-    """Tensors of other kinds, such as those that several devices share, are left alone."""
+    """False for other kinds of tensors, such as those that several devices share."""
     return type(value) in (Tensor, torch.nn.Parameter) and value.is_floating_point()
 
 
@@ -87,8 +86,8 @@ class _Rows(NamedTuple):
     difference: Tensor
     """Largest difference of a logit; infinite where one alone is not finite."""
     margin: Tensor
-    """By how much the logit of the class that is chosen lies below the largest one, without a
-    compiler; 0 where both choose the same."""
+    """By how much, without a compiler, the logit of the compiled model's class lies below the
+    largest one; 0 where both choose the same class."""
     differs: Tensor
     """Whether another class is chosen."""
     sample: Tensor
@@ -97,16 +96,16 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Compared:
-    """What the journal says of all answers."""
+    """The comparison of all answers, as the journal has it."""
 
     compared: int = 0
     """Targets: samples, or tokens, or numbers."""
     differing: int = 0
-    """Of them those of which another class is answered; of numbers none."""
+    """Answers of another class; none for numbers."""
     wrong: int = 0
     """Answers that lie farther apart than rounding goes."""
     wrong_classes: int = 0
-    """Of them those of which another class is answered."""
+    """Wrong answers of another class."""
     margin: float = 0.0
     """Largest of an answer that differs."""
     difference: float = 0.0
@@ -119,7 +118,7 @@ class _Compared:
     """Places in the split of the first that are wrong."""
 
     def join(self, other: "_Compared") -> None:
-        """Takes in what was found of other answers."""
+        """Adds the comparison of other answers."""
         for name in ("compared", "differing", "wrong", "wrong_classes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.margin = max(self.margin, other.margin)
@@ -143,14 +142,14 @@ class PairedAnswers:
         self._error: str | None = None
 
     def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
-        """Compares two answers to the same question. A model that cannot be rounded otherwise ends
-        the comparison, which is recorded, and nothing else."""
+        """Compares two answers to the same question. An error ends the comparison alone, and is
+        recorded."""
         if self._error is not None:
             return
         try:
             self._add(question, plain, compiled)
         except Exception as error:
-            if self._group.size > 1:  # others wait for what this rank has to say
+            if self._group.size > 1:  # other ranks wait for this one
                 raise
             self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
 

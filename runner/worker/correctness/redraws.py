@@ -1,8 +1,8 @@
-"""The same step many times, each with other random numbers, under a compiler and without.
+"""Repeats one step with other random numbers, under a compiler and without.
 
-All steps start from the state that training ended in and see the same samples, so they differ by
-what they draw alone, and a correct backend's changes of the weights are draws from the
-distribution of those without a compiler. What is kept of them is how far they lie apart.
+All steps start from the state at the end of training and see the same samples, so they differ by
+their random numbers alone. The weight changes of a correct backend follow the distribution of those
+without a compiler. Recorded are the distances between them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from breakeven.runner.worker.device.base import Device
 
 NUM_FIRST = 2
-"""Draws of each kind that tell whether the backend draws the numbers that eager draws."""
+"""Draws of each kind to find out whether the backend draws the numbers that eager draws."""
 NUM_DRAWS = 12
 """Draws of each kind if it does not (docs/decisions/parity-with-other-random-numbers.md)."""
 SAME_SHARE = 0.25
 """Numbers are the same if squared distances to eager's step with the same seed are below this share
 of those between eager's steps with different seeds."""
 MAX_ELEMENTS = 4096
-"""Elements that are looked at of a tensor, evenly spread."""
+"""Elements compared of a tensor, evenly spread."""
 SEED_OFFSET = 7_919
 ROOM = 2
 """Times what a copy of the weights takes must be free on a device for the copy to lie there."""
@@ -29,8 +29,8 @@ ROOM = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Redraws:
-    """What two times as many steps came to: first those without a compiler, then those under it,
-    in the order of their seeds."""
+    """Results of all steps: first those without a compiler, then those under it, in the order of
+    their seeds."""
 
     losses: list[float]
     distances: dict[str, list[float]]
@@ -57,7 +57,7 @@ class Redraws:
 
     @property
     def draws_the_same(self) -> bool:
-        """Whether the backend draws the numbers that are drawn without a compiler."""
+        """Whether the backend draws the same numbers as without a compiler."""
         return self.same_seed <= SAME_SHARE * self.other_seeds
 
     def _mean(self, wanted: Callable[[int, int], bool]) -> float:
@@ -69,9 +69,9 @@ class Redraws:
 
 
 class TensorState:
-    """Parameters, buffers and what optimizers remember, as they are now; put back in place, so that
-    compiled code and captured graphs find them where they were. The copy lies on their device where
-    there is room: it is put back dozens of times."""
+    """A copy of parameters, buffers and optimizer states. It is restored in place, where compiled
+    code and captured graphs expect them, dozens of times, so it lies on their device if there is
+    room."""
 
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], device: Device
@@ -100,10 +100,7 @@ def redraw(
     seed: int,
     num_draws: int,
 ) -> Redraws:
-    """`state` is that of the model and its optimizers; it is put back after each step.
-
-    A step gives its loss.
-    """
+    """Makes steps, which return their losses, and restores the state after each of them."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     before = _sampled(parameters)
     losses: list[Tensor] = []

@@ -1,6 +1,6 @@
-"""Checkpoints: everything that training needs to go on as if it had never been interrupted.
+"""Checkpoints: everything that training needs to resume as if it had never been interrupted.
 
-A checkpoint follows a block, when all that came before is in the journal. It holds weights,
+A checkpoint follows a block, when all earlier rows are in the journal. It holds weights,
 optimizers, learning-rate schedule, gradient scaler, random states, callbacks, and the number of
 steps done; the position in the data follows from that number, and the history is the journal.
 """
@@ -30,7 +30,7 @@ ENDINGS = WHOLE, SHARDED = CHECKPOINT_ENDINGS
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointed:
-    """All that changes while training goes on, except the journal."""
+    """The whole state of a training, except the journal."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
@@ -40,8 +40,8 @@ class Checkpointed:
     context: RunContext
 
     def save(self, step: int) -> tuple[Path, int]:
-        """Writes the checkpoint of a step so that it is there whole or not at all; where, and its
-        size in bytes. All ranks call it."""
+        """Writes the checkpoint of a step, completely or not at all; returns its path and its size
+        in bytes. All ranks call it."""
         run = self.context.run
         random_states = self.context.group.gather(random_state(self.context.device))
         rest = {
@@ -73,8 +73,8 @@ class Checkpointed:
         return file, file.stat().st_size
 
     def load(self, file: Path) -> int:
-        """Puts everything back as it was, also what another number of devices wrote; returns that
-        number. Raises `WorkloadError` for what cannot be read."""
+        """Restores everything, also from a checkpoint of another number of devices; returns that
+        number. Raises `WorkloadError` for a checkpoint that cannot be read."""
         if file.suffix == SHARDED:
             from breakeven.runner.worker.training.sharded_checkpoints import load_sharded
 
@@ -110,7 +110,7 @@ class Checkpointed:
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints where they are due and at the end, and removes those not to be kept."""
+    """Writes checkpoints where they are due and at the end, and removes superfluous ones."""
 
     def __init__(self, context: RunContext) -> None:
         experiment = context.experiment
@@ -122,10 +122,10 @@ class Checkpoints(Callback):
         self._every_steps = spec.every * steps
         self._saved: Checkpointed | None = None
         self._values: dict[int, float | None] = {}
-        """Value of the metric by step, of the checkpoints that are kept."""
+        """Value of the metric by step, of the checkpoints that remain."""
 
     def save_from(self, source: Checkpointed) -> None:
-        """Names what is to be saved, once all of it exists."""
+        """Sets the state that is saved, once all of it exists."""
         self._saved = source
 
     def block_end(self, state: TrainingState) -> None:
@@ -149,10 +149,10 @@ class Checkpoints(Callback):
         if state.scores_step == state.step:
             value = state.scores.get(self._evaluation.metric)
         self._values[state.step] = value
-        superfluous = self._values.keys() - self._kept()
+        superfluous = self._values.keys() - self._last_and_best()
         for step in superfluous:
             del self._values[step]
-        # All rows of earlier steps must be on the disk before a checkpoint says they are.
+        # All rows of earlier steps must be on the disk before the checkpoint.
         self._log.flush(durable=True)
         file, num_bytes = self._saved.save(state.step)
         removed = [
@@ -174,7 +174,7 @@ class Checkpoints(Callback):
         )
         self._log.flush(durable=True)
 
-    def _kept(self) -> set[int]:
+    def _last_and_best(self) -> set[int]:
         latest = sorted(self._values)[-self._spec.keep_last :]
         sign = 1 if self._evaluation.lower_is_better else -1
         judged = [(sign * value, step) for step, value in self._values.items() if value is not None]
@@ -195,7 +195,7 @@ def _remove(checkpoint: Path) -> None:
 
 
 def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
-    """Step and file of the checkpoint to go on from; None if there is none."""
+    """Step and file of the checkpoint to resume from; None if there is none."""
     found = [
         (int(match[1]), file)
         for file in run.checkpoints.glob("step-*")
@@ -205,7 +205,7 @@ def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """Reads a checkpoint, of which no code is run; raises `WorkloadError` for another format."""
+    """Reads a checkpoint without running code; raises `WorkloadError` for another format."""
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     _check_format(state, file)
     return state

@@ -26,18 +26,18 @@ GUARDS = "TorchDynamo Cache Lookup"
 COMPILED_CODE = "## Call CompiledFxGraph"
 """Code that Inductor generated; beneath it are only the operators that it calls."""
 COMPILED_FRAME = "Torch-Compiled Region"
-"""What became of a function: its graph, and after a graph break the frame of all that follows."""
+"""The compiled form of a function: its graph, and after a graph break the frame of the rest."""
 GRAPHS = (COMPILED_CODE, "CompiledFunction")
-"""A graph that runs, with whatever its backend and autograd put around it."""
+"""A running graph, with all that its backend and autograd put around it."""
 BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
                "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
-"""Calls, by the beginning of their names, that compute nothing themselves."""
+"""Calls, by the beginning of their names, that do not compute."""
 COLLECTIVES = ("c10d::", "_c10d_functional::")
 """Calls, by the beginning of their names, that communicate with other ranks."""
 MAX_NAME = 1000
 """Characters; names of templates can be longer than that."""
 MAX_KERNELS = 1000
-"""Rows of a profile; what took the least time is one row together."""
+"""Rows of a profile; the kernels of the least time are one row."""
 
 
 class Kernel(NamedTuple):
@@ -45,10 +45,10 @@ class Kernel(NamedTuple):
 
     name: str
     op: str | None
-    """The operator that started it; None where the trace does not tell: in replayed CUDA graphs."""
+    """The operator that started it; None where it is unknown: in replayed CUDA graphs."""
     phase: Phase | None
     dtype: str | None
-    """Element type of the operator's first input that has one with a fraction."""
+    """Element type of the operator's first floating-point input."""
 
 
 @dataclass
@@ -76,9 +76,9 @@ def device_costs(trace: Trace) -> Costs:
 
 
 def cpu_costs(trace: Trace) -> Costs:
-    """Seconds of the host by operator, what it had other operators do left out; bookkeeping of
-    autograd and of the compiler is no operator. Where several threads compute at once, each has its
-    share, so that the sum is the time in which any did."""
+    """Seconds of the host by operator, without the operators that it calls, and without bookkeeping
+    of autograd and of the compiler. Where several threads compute at once, each has its share, so
+    that the sum is the time in which any did."""
     costs: Costs = defaultdict(Cost)
     work: list[tuple[Span, Kernel]] = []
     for call in filter(_computes, trace.calls):
@@ -129,7 +129,7 @@ def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
 
 
 def shared_seconds(work: Sequence[Span]) -> list[float]:
-    """The seconds of each; where n ran at once, each has an nth."""
+    """The seconds of each; where n ran at once, each has an n-th of the time."""
     seconds = [0.0] * len(work)
     edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
                    + [(one.end, 0, i) for i, one in enumerate(work)])  # fmt: skip
@@ -177,14 +177,14 @@ def _phase(call: HostCall) -> Phase:
 
 
 def _outermost(calls: Iterable[HostCall], name: str) -> float:
-    """Seconds in which any call ran with a name that begins so, within others or not."""
+    """Seconds in which any call ran whose name begins with `name`."""
     return length(merged(call.span for call in calls if call.name.startswith(name)))
 
 
 def _between_graphs(calls: Sequence[HostCall]) -> float:
-    """Seconds between graphs of one function, which one graph would not need: what is there runs,
-    and enters the next part, from Python. A backward pass is what parts graphs of a whole iteration
-    anyway. 0 where graphs leave no trace, as under the backend eager."""
+    """Seconds between the graphs of one function, which Python needs to run the code between them
+    and to enter the next graph. Graphs of a whole iteration that a backward pass separates are left
+    out. 0 where graphs leave no trace, as under the backend eager."""
     backward = sorted(call.start for call in calls if call.name.startswith(BACKWARD))
     graphs: dict[HostCall, list[Span]] = defaultdict(list)
     for call in calls:
@@ -200,7 +200,7 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
 
 
 def _frame_of(graph: HostCall) -> HostCall | None:
-    """The outermost function that a graph is a part of; None within another graph or a backward
+    """The outermost function to which a graph belongs; None within another graph or a backward
     pass."""
     above = list(graph.callers())[1:]
     if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):

@@ -1,4 +1,4 @@
-"""Profiles steps in turns of their own, after the timed ones: what is seen here is in no timing."""
+"""Profiles steps in turns of their own, after the timed ones, and outside of all timings."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ from breakeven.runner.worker.training.trace import read_trace
 from breakeven.runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3
-"""Turns in which a device that works by itself is profiled: their differences tell how surely its
-own time is known. Where the CPUs are the device that time is the clock's, and one will do."""
+"""Turns in which a device that works by itself is profiled: their differences are the uncertainty
+of its own time. Where the CPUs are the device, that time is the clock's, and one turn suffices."""
 WAITED_STEPS = 10
 """Steps of each such turn that are timed one by one, with the device waited for after each, as
 PyTorch's Dynamo harness takes latencies."""
@@ -39,11 +39,10 @@ class StepProfiler:
     """Writes down where the time of steps goes."""
 
     def __init__(self, context: RunContext, observer: CompileObserver) -> None:
-        """Each rank profiles itself; of all but the first only what is to be compared is written
-        down."""
+        """Each rank profiles itself; of all but the first, only what is compared is recorded."""
         self._group, self._device, self._log = context.group, context.device, context.log
         self._communication: tuple[dict[str, float], list[dict[str, Any]]] | None = None
-        """What the trace of the turn says of it, until it is written down."""
+        """From the trace of the turn, until it is recorded."""
         experiment = context.experiment
         self._steps = experiment.profile_steps if experiment.profiles else 0
         self._file = context.run.artifacts / TRACE
@@ -62,14 +61,15 @@ class StepProfiler:
 
     @property
     def num_turns(self) -> int:
-        """In which it profiles; 0 where it shall not, or cannot."""
+        """Turns for profiling; 0 if the specification asks for none or the device has no
+        profiler."""
         if not self._steps or not self._device.profiler_activities:
             return 0
         return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
 
     @property
     def steps_of_turn(self) -> int:
-        """That have to be made in each of them."""
+        """Steps of each of these turns."""
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
 
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
@@ -86,27 +86,27 @@ class StepProfiler:
         return True
 
     def _profile(self, round_number: int, step: StepOf) -> None:
-        """Everything that was measured is written down already: whatever goes wrong here is
-        recorded, and the run has come to its end all the same."""
+        """All measurements are recorded already: errors here are recorded, and the run has
+        finished nevertheless."""
         since = time.perf_counter()
         try:
             for number in self.steps(round_number):
                 step(number)
         except Exception as error:
             cost = time.perf_counter() - since
-            self._write(round_number, cost_seconds=cost, failure=_said(error))
+            self._write(round_number, cost_seconds=cost, failure=_describe(error))
 
     def steps(self, round_number: int) -> Iterator[int]:
-        """Gives the number of each step of a turn, which has to be made before the next is taken;
-        the turn's events are written when it ends. What goes wrong with profiling is recorded, and
-        nothing is profiled then."""
+        """Yields the number of each step of a turn, which the caller has to make before it takes
+        the next; writes the turn's events at the end. An error of the profiler is recorded, and
+        ends the profile."""
         self._log.enter("profiling")
         since = time.perf_counter()
         found: dict[str, Any] = {}
         try:
             yield from self._record(round_number, found)
         except Exception as error:
-            found = {"failure": _said(error)}
+            found = {"failure": _describe(error)}
         self._write(round_number, cost_seconds=time.perf_counter() - since, **found)
         self._write_ranks(round_number)
 
@@ -115,7 +115,7 @@ class StepProfiler:
         self._log.flush()
 
     def _write_ranks(self, round_number: int) -> None:
-        """What each rank's own trace says of its communication."""
+        """Records the communication in each rank's own trace."""
         if self._group.size == 1:
             return
         mine, self._communication = self._communication, None
@@ -128,12 +128,12 @@ class StepProfiler:
 
     def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
         """Puts the fields of the turn into `found`."""
-        yield 0  # What happened since this run's last turn shall not be seen.
+        yield 0  # Ends all effects of other runs since this run's last turn.
         self._device.synchronize()
         compilations = self._observer.num_compilations
         waited: list[float] = []
         if self._device.works_by_itself:
-            # What an uncompiled step raises; what one that is waited for raises, its maker hears.
+            # Errors of uncompiled steps; those of waited steps reach the caller that makes them.
             with suppress(Exception):
                 yield from self._wait_for_each(waited)
         with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
@@ -156,7 +156,7 @@ class StepProfiler:
         }
 
     def _wait_for_each(self, seconds: list[float]) -> Iterator[int]:
-        """Takes down the seconds of single steps, before anything is profiled."""
+        """Adds the seconds of single steps, before anything is profiled."""
         uncompiled = self._uncompiled() if self._uncompiled is not None else None
         for number in range(WAITED_STEPS):
             if uncompiled is not None:
@@ -168,7 +168,7 @@ class StepProfiler:
             seconds.append(time.perf_counter() - since)
 
     def _write_kernels(self, round_number: int) -> dict[str, Any]:
-        """Writes a row for each kernel; the fields of the turn that its trace tells."""
+        """Writes a row for each kernel; returns the turn's fields from its trace."""
         trace, steps = read_trace(self._file), self._steps
         costs = device_costs(trace) if self._device.works_by_itself else cpu_costs(trace)
         rows = [
@@ -189,5 +189,5 @@ class StepProfiler:
         }
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:2000]

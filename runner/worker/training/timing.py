@@ -1,9 +1,8 @@
-"""Blocks of steps, timed without interruption and written down when they are over.
+"""Times blocks of steps without interruption, and records them at their ends.
 
-Python's garbage collector is kept out of the steps that are timed. Left to itself it stops steps
-for up to milliseconds, and where a training makes much that stays, one of them for as long as it
-takes to look through all that torch and transformers have loaded: 0.4 s (docs/measurements.md).
-Here it works between steps.
+Python's garbage collector runs only between timed steps. Otherwise it would interrupt steps for up
+to milliseconds, and, where a training creates many lasting objects, one step for 0.4 s, which it
+takes to visit all objects of torch and transformers (docs/measurements.md).
 """
 
 import gc
@@ -20,18 +19,18 @@ from breakeven.runner.worker.device.monitor import DeviceMonitor
 from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
 
 EVERY_STEPS = 100
-"""Steps of a block between two collections, so that what only cycles hold cannot pile up: as many
-as Python itself lets pass where a step leaves a few such objects."""
+"""Steps of a block between two collections, so that cyclic garbage cannot pile up: as many as
+Python itself lets pass where a step leaves a few such objects."""
 SETTLING_BLOCKS = 2
-"""Starts of blocks at which what lives is frozen: the first block still makes much that stays."""
+"""Starts of blocks at which all objects are frozen: the first block still creates lasting ones."""
 
 
 class Collector:
-    """Collects before blocks and between steps, and only there.
+    """Collects garbage before blocks and between steps alone.
 
-    What lives when the first blocks start is frozen, so that a collection looks at what came later,
-    which is little. While something compiles all is as in anybody's process, since collections are
-    part of what compiling costs; afterwards what then lives is frozen.
+    The objects at the start of the first blocks are frozen, so that a collection visits only the
+    few later ones. During compilation Python collects as usual, since that is part of the cost of
+    compiling; the objects after it are frozen again.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,7 @@ class Collector:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Collects, and then no more by itself for the duration of a block."""
+        """Collects, then keeps Python from collecting for the duration of a block."""
         gc.collect()
         if self._blocks_to_freeze:
             gc.freeze()
@@ -68,11 +67,11 @@ class Collector:
 
 
 class NoMoreSteps(Exception):
-    """Thrown into a block that waits for a step: there will be none."""
+    """Thrown into a block that waits for a step, to say that there will be none."""
 
 
 class BlockTimer:
-    """Times the blocks of one run, whatever a step of it is."""
+    """Times the blocks of one run, for any kind of step."""
 
     def __init__(
         self, context: RunContext, observer: CompileObserver, recorder: BlockRecorder
@@ -91,10 +90,10 @@ class BlockTimer:
         step: Callable[[int, Steps], None],
         stops: Callable[[], bool],
     ) -> bool:
-        """Takes the steps of a block until `stops` says so; whether all were done.
+        """Makes the steps of a block until `stops` is true; whether all were made.
 
-        `step` is given its place in the block and what the block has recorded so far, to which it
-        adds what it computed.
+        `step` gets its place in the block, and the record of the block, to which it adds its
+        results.
         """
         steps = Steps()
         for place in self.steps(block, turn, steps, stops):
@@ -104,9 +103,9 @@ class BlockTimer:
     def steps(
         self, block: Block, turn: Turn, steps: Steps, stops: Callable[[], bool]
     ) -> Generator[int, None, None]:
-        """The same for those who cannot be called: gives the place of each step, which has to be
-        made, and added to `steps`, before the next is taken. `NoMoreSteps` thrown into it ends
-        the block before the step that it waits for."""
+        """The same for callers that make the steps themselves: yields the place of each step, which
+        the caller has to make, and add to `steps`, before it takes the next. `NoMoreSteps` thrown
+        into it ends the block before the step that it waits for."""
         with self._collector.held_back():
             self._device.reset_memory()
             self._monitor.begin()
@@ -136,7 +135,7 @@ class BlockTimer:
         self._log.flush()
 
     def pause(self) -> None:
-        """What follows is part of no step, until `resume`."""
+        """Leaves the time until `resume` out of the step."""
         self._clock.pause()
 
     def resume(self) -> None:
@@ -144,5 +143,5 @@ class BlockTimer:
         self._clock.resume()
 
     def leave_out(self) -> None:
-        """What was done since the last step is part of none."""
+        """Leaves the time since the last step out of the next one."""
         self._clock.skip()

@@ -1,5 +1,5 @@
-"""Reads a trace of torch's profiler (Chrome's trace format, gzipped): who called whom, and what the
-device did for it."""
+"""Reads a trace of torch's profiler (Chrome's trace format, gzipped): calls with their callers, and
+the work of the device."""
 
 import gzip
 from collections import defaultdict
@@ -17,13 +17,13 @@ FLOAT_TYPES = {
     "float": "float32", "double": "float64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
-"""Element types that are numbers with a fraction, as the trace names them and as people do."""
+"""Floating-point types: their names in a trace, and the usual ones."""
 
 ELEMENT_BYTES = {
     "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "c10::bfloat16": 2,
     "bfloat16": 2, "c10::half": 2, "half": 2, "unsigned char": 1, "byte": 1, "char": 1, "bool": 1,
 }  # fmt: skip
-"""By element type, as the records of gloo and NCCL name them, in small letters."""
+"""By element type, as gloo and NCCL name it, in lower case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,18 +37,18 @@ class HostCall:
     """In seconds, of the trace's own time."""
     seconds: float
     dtype: str | None
-    """Element type of the first input that has one with a fraction."""
+    """Element type of the first floating-point input."""
     correlation: int | None
     parent: "HostCall | None" = None
     own: list["Span"] = field(default_factory=list)
-    """When it was at work itself, and no call that it made."""
+    """When it worked itself, and no call that it made."""
 
     @property
     def span(self) -> "Span":
         return Span(self.start, self.start + self.seconds)
 
     def callers(self) -> Iterator["HostCall"]:
-        """Itself, who called it, who called that one."""
+        """The call itself, its caller, the caller's caller, and so on."""
         call: HostCall | None = self
         while call is not None:
             yield call
@@ -57,7 +57,7 @@ class HostCall:
 
 @dataclass(slots=True, eq=False)
 class DeviceWork:
-    """A kernel or a transfer, while the device was at it."""
+    """A kernel or a transfer of the device."""
 
     name: str
     start: float
@@ -72,14 +72,14 @@ class DeviceWork:
 
 
 class Span(NamedTuple):
-    """From when to when, in seconds of the trace's own time."""
+    """A period, in seconds of the trace's own time."""
 
     start: float
     end: float
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same time as spans that do not overlap, in their order."""
+    """The union of spans, as spans that do not overlap, in their order."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.start <= found[-1].end:
@@ -100,12 +100,12 @@ class Collective:
     name: str
     span: Span
     bytes: int | None
-    """That this rank put in; None where the record does not say."""
+    """Sent by this rank; None where the trace does not have them."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a profile recorded of the host's threads and of the device."""
+    """The calls of the host's threads, and the work of the device."""
 
     calls: list[HostCall] = field(default_factory=list)
     work: list[DeviceWork] = field(default_factory=list)
@@ -125,8 +125,7 @@ def read_trace(file: Path) -> Trace:
 
 
 def collective_of(event: Mapping[str, Any]) -> Collective | None:
-    """The collective that an event is, if it is one: what gloo does on the host, or a kernel of
-    NCCL."""
+    """The collective of an event of gloo on the host or of a kernel of NCCL; None for others."""
     name, args = event["name"], event.get("args", {})
     span = Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6)
     if event.get("cat") == "user_annotation" and name.startswith("gloo:"):
@@ -147,7 +146,7 @@ def _bytes(kind: str, elements: int) -> int | None:
 
 
 def _elements(size: Any) -> int:
-    """Of one tensor, or of a list of them."""
+    """Of the size of a tensor, or of a list of sizes."""
     if size and isinstance(size[0], list):
         return sum(map(_elements, size))
     return prod(size)
@@ -179,15 +178,15 @@ def _work(event: Mapping[str, Any]) -> DeviceWork:
 
 
 def _nest(calls: Iterable[HostCall]) -> None:
-    """Tells every call who made it, the shortest one on its thread in which it lies, and when it
-    was at work itself: at each moment that is the call of a thread which began last."""
+    """Sets the caller of each call, the shortest call of its thread around it, and when it worked
+    itself: at each moment, of a thread's open calls the one works that began last."""
     by_thread: dict[Any, list[HostCall]] = defaultdict(list)
     for call in calls:
         by_thread[call.thread].append(call)
     for thread in by_thread.values():
         thread.sort(key=lambda call: (call.start, -call.seconds))
         open_calls: list[HostCall] = []
-        known = -inf  # until when it was told who was at work
+        known = -inf  # up to then, it is known which call worked
         for call in thread:
             known = _end_calls(open_calls, call.start, known)
             if open_calls:
@@ -198,7 +197,7 @@ def _nest(calls: Iterable[HostCall]) -> None:
 
 
 def _end_calls(open_calls: list[HostCall], before: float, known: float) -> float:
-    """Takes away the calls that ended by then."""
+    """Removes the calls that ended by then."""
     while open_calls and open_calls[-1].span.end <= before:
         ended = open_calls.pop()
         known = _work_until(ended, known, ended.span.end)
@@ -206,8 +205,7 @@ def _end_calls(open_calls: list[HostCall], before: float, known: float) -> float
 
 
 def _work_until(call: HostCall, known: float, end: float) -> float:
-    """Has a call be at work itself from where no call is known to be, until a moment: the later of
-    that moment and `known`."""
+    """Adds to a call's own work the time from `known` to `end`; returns the later of the two."""
     if end > known:
         call.own.append(Span(max(known, call.start), end))
     return max(known, end)
