@@ -1,7 +1,7 @@
-"""What the worker asks of a device, whichever it is: clocks, peaks of memory, random numbers.
+"""The interface of all devices: clocks, peaks of memory, random numbers.
 
-There is a class for each type. Nothing outside this room asks which type a device has: what differs
-is a method or a fact here.
+There is a class for each type. No module outside this package checks the type of a device: every
+difference is a method or an attribute here.
 """
 
 import time
@@ -29,35 +29,35 @@ class WallClock:
     """For a device that computes while the call lasts: the wall clock is the step time."""
 
     def start(self) -> None:
-        """Begins a block; the device is idle afterwards and the first step may start."""
+        """Begins a block. The device is idle afterwards, for the first step."""
         self._begins = [time.perf_counter()]
         self._ends: list[float] = []
 
     def mark(self) -> None:
-        """A step was issued."""
+        """Marks the end of a step's calls."""
         now = time.perf_counter()
         self._ends.append(now)
         self._begins.append(now)
 
     def skip(self) -> None:
-        """What was done since the last mark is part of no step."""
+        """Leaves the time since the last mark out of the next step."""
         self._begins[-1] = time.perf_counter()
 
     def pause(self) -> None:
-        """What is done until `resume` is part of no step."""
+        """Leaves the time until `resume` out of the step."""
         self._paused_at = time.perf_counter()
 
     def resume(self) -> None:
         self._begins[-1] += time.perf_counter() - self._paused_at
 
     def read(self) -> list[float]:
-        """Waits for the device; seconds of each step since `start`."""
+        """Waits for the device; returns the seconds of each step since `start`."""
         return [end - begin for begin, end in zip(self._begins, self._ends, strict=False)]
 
 
 class EventClock(ABC):
-    """For a device that is given work and goes on with it by itself: events recorded among the work
-    at step ends, and read when the block is over."""
+    """For a device that works asynchronously: events recorded at the ends of steps, and read at the
+    end of the block."""
 
     def __init__(self) -> None:
         # Made once and used again in every block: making one costs as much as recording it.
@@ -66,7 +66,7 @@ class EventClock(ABC):
 
     @abstractmethod
     def _synchronize(self) -> None:
-        """Waits until the device has nothing left to do."""
+        """Waits until the device is idle."""
 
     @abstractmethod
     def _new_event(self) -> Any:
@@ -74,7 +74,7 @@ class EventClock(ABC):
 
     @abstractmethod
     def _record(self, event: Any) -> None:
-        """Puts an event behind the work issued so far."""
+        """Records an event behind the work issued so far."""
 
     def start(self) -> None:
         self._synchronize()
@@ -120,54 +120,53 @@ class EventClock(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """In bytes; None where it is not known."""
+    """In bytes; None if unknown."""
 
     peak_bytes: int | None
     """Highest since the last `reset_memory`."""
     reserved_bytes: int | None
-    """The most that torch's allocator held from the driver since then, private pools of
-    captured graphs included; on MPS what Metal gives right now."""
+    """The most that torch's allocator reserved since then, including private pools of captured
+    graphs; on MPS the memory of Metal right now."""
 
 
 class Unavailable(Exception):
-    """Why no driver answers for the device, as a sentence for the record."""
+    """Why no driver reports on the device, as a sentence for the record."""
 
 
 class Driver(Protocol):
-    """What a driver knows of a device and torch does not."""
+    """Reports facts of a device that torch does not know."""
 
     @property
     def limits(self) -> dict[str, Any]:
-        """What the device is set to: fields of the `environment` event."""
+        """Settings of the device: fields of the `environment` event."""
 
     def begin(self) -> None:
         """A block is about to start."""
 
     def end(self) -> dict[str, Any]:
-        """The fields of a `device` event: how the device is now, and was since `begin`."""
+        """The fields of a `device` event: the state of the device now and since `begin`."""
 
     def other_processes(self) -> list[OtherProcess] | None:
-        """Processes on the device that are none of the experiment's; None where they cannot be
-        told."""
+        """Processes on the device that do not belong to the experiment; None if unknown."""
 
 
 class Device(ABC):
     """Where a run computes."""
 
     type: ClassVar[DeviceType]
-    """As the journal names it; torch calls ROCm `cuda`."""
+    """Name in the journal; torch calls ROCm `cuda`."""
     captures_graphs: ClassVar[bool] = False
     """Whether CUDA graphs can be captured on it: optimizers then keep their step count there."""
     works_by_itself: ClassVar[bool] = True
-    """Whether it is given work and goes on with it while the host does something else."""
+    """Whether it works asynchronously to the host."""
     collectives: ClassVar[Literal["gloo", "nccl"]] = "gloo"
-    """What several devices of this type send each other things through, in torch.distributed."""
+    """The backend of torch.distributed for several devices of this type."""
     profiler_activities: ClassVar[tuple[ProfilerActivity, ...]] = ()
-    """What torch's profiler records here; nothing where it knows no such device."""
+    """What torch's profiler records here; nothing if it does not support the device."""
     training_tolerance: ClassVar[float] = 1e-4
-    """What PyTorch's Dynamo harness allows a training in float32 on a device of this type."""
+    """The tolerance of PyTorch's Dynamo harness for a training in float32."""
     notes: ClassVar[tuple[str, ...]] = ()
-    """What readers would not guess of measurements on a device of this type, in sentences."""
+    """Sentences on measurements with this type of device that readers would not guess."""
 
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
@@ -175,23 +174,21 @@ class Device(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The model, as precise as the system tells it."""
+        """The model, as precisely as the system reports it."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the device's own memory; None where it has none or it is not known."""
+        """Of the device's own memory; None if it has none or if unknown."""
         return None
 
     @property
     def free_bytes(self) -> int:
-        """Of that memory what no process has taken, and torch has not set aside; 0 where it is not
-        known."""
+        """The part of it that no process uses, nor torch reserves; 0 if unknown."""
         return 0
 
     @property
     def numa_node(self) -> int | None:
-        """The node whose CPUs and memory are near; None where it sits at none, or the system does
-        not tell."""
+        """The node whose CPUs and memory are near; None for none, or if unknown."""
         return None
 
     @abstractmethod
@@ -209,11 +206,11 @@ class Device(ABC):
     def open_driver(self, experiment_id: str) -> Driver | None:
         """None where the CPUs are the device; raises `Unavailable` where no driver answers."""
 
-    def select(self) -> None:  # noqa: B027 - of most types there is but one
-        """Makes it the one that torch means without a number."""
+    def select(self) -> None:  # noqa: B027 - most types have only one
+        """Makes it torch's default device of its type."""
 
     def synchronize(self) -> None:  # noqa: B027 - the CPU has nothing to wait for
-        """Waits until the device has nothing left to do."""
+        """Waits until the device is idle."""
 
     def seed(self, number: int) -> None:
         """Seeds what models draw from here: the CPU's generator, and the device's own.
@@ -228,7 +225,7 @@ class Device(ABC):
         return {}
 
     def set_random_state(self, state: dict[str, Any]) -> None:  # noqa: B027 - as above
-        """Takes back what `random_state` gave, among other things."""
+        """Sets the generator to a state from `random_state`."""
 
     def allow_tf32(self, allowed: bool) -> None:  # noqa: B027 - most devices have no TF32
         """Lets float32 matrix products and convolutions use TF32, or forbids it."""
@@ -239,8 +236,8 @@ class Device(ABC):
         return False
 
     def reduce_math_attention(self, reduced: bool) -> None:  # noqa: B027 - CUDA alone can
-        """Lets attention without a fused kernel add up half-precision numbers in half precision, or
-        has it add them up in float32."""
+        """Has attention without a fused kernel add up half-precision numbers in half precision, or
+        in float32."""
 
     def describe(self, experiment_id: str) -> dict[str, Any]:
         """The device's fields of the `environment` event."""

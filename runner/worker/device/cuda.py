@@ -2,8 +2,8 @@
 
 What the NVIDIA driver knows (clocks, temperature, power, other processes) comes through NVML, by
 the optional package nvidia-ml-py. NVML counts devices as they sit in the machine, whatever
-CUDA_VISIBLE_DEVICES hides from torch, so a device is found by its UUID. Of ROCm nothing could be
-tried: no such device was at hand.
+CUDA_VISIBLE_DEVICES hides from torch, so a device is found by its UUID. ROCm was never tried, for
+want of such a device.
 """
 
 import os
@@ -42,8 +42,8 @@ THROTTLE_REASONS = {
     0x200: "board limit",
     0x400: "reliability voltage",
 }
-"""Bits of NVML's clock event reasons that hold clocks below what is set. Idle, and clocks
-that somebody set on purpose, are none."""
+"""Bits of NVML's clock event reasons that hold clocks below their setting; not idling, nor clocks
+that were set on purpose."""
 THROTTLE_COUNTERS = {
     74: "power cap",
     269: "thermal slowdown",
@@ -59,7 +59,7 @@ RANDOM_STATE = "cuda"
 
 
 class NvidiaDriver:
-    """Of one device; what it does not support is None."""
+    """NVML's reports on one device; unsupported ones are None."""
 
     def __init__(self, device: torch.device, experiment: ExperimentProcesses) -> None:
         """Raises `Unavailable`."""
@@ -77,7 +77,7 @@ class NvidiaDriver:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """What the device is set to: fields of the `environment` event."""
+        """Settings of the device: fields of the `environment` event."""
         return {
             "max_sm_clock_mhz": self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
             "power_limit_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
@@ -117,10 +117,10 @@ class NvidiaDriver:
         }
 
     def other_processes(self) -> list[OtherProcess] | None:
-        """Processes on the device that are none of the experiment's: the slowest of the questions.
+        """Processes on the device that do not belong to the experiment: the slowest query.
 
-        None where they are not known: in many containers the driver lists no processes, or those
-        of the whole machine under numbers that mean others here.
+        None if unknown: in many containers the driver lists no processes, or those of the whole
+        machine under ids that are others here.
         """
         listed = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
         if listed is None or all(process.pid != os.getpid() for process in listed):
@@ -129,7 +129,7 @@ class NvidiaDriver:
             OtherProcess(
                 pid=process.pid,
                 name=process_name(process.pid),
-                # No process on the device holds nothing: 0 is what some containers answer.
+                # Every process on the device has memory: some containers report 0.
                 memory_bytes=process.usedGpuMemory or None,
             )
             for process in listed

@@ -1,5 +1,5 @@
-"""Which devices this machine has, by the names that specifications give them; the CPUs and Apple's
-devices through Metal (MPS), of which nothing could be tried: no such device was at hand.
+"""The devices of this machine, by the names that specifications give them; the CPUs, and Apple's
+devices through Metal (MPS), which were never tried, for want of such a device.
 """
 
 import platform
@@ -44,8 +44,8 @@ class CpuDevice(Device):
         return WallClock()
 
     def reset_memory(self) -> None:
-        """Linux can set back the mark of the peak resident set (`/proc/self/clear_refs`, proc(5));
-        where that is refused a block's own peak is not known, and None."""
+        """Linux can reset the peak of the resident set (`/proc/self/clear_refs`, proc(5)); where
+        that is refused, a block's own peak is unknown."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
@@ -60,7 +60,7 @@ class CpuDevice(Device):
 
 
 def cpu_name() -> str:
-    """Model name of the processor, as precise as the system tells it."""
+    """Model name of the processor, as precisely as the system reports it."""
     try:
         with open("/proc/cpuinfo") as cpuinfo:
             for line in cpuinfo:
@@ -79,8 +79,8 @@ def _resident_high_water_bytes() -> int:
 
 
 class MpsClock(EventClock):
-    """Recording an event hands the work so far to the device, which it would otherwise be when
-    there is enough of it, and does not wait for it."""
+    """Recording an event commits the work so far to the device without waiting for it; otherwise
+    work is committed when there is enough of it."""
 
     def _synchronize(self) -> None:
         torch.mps.synchronize()
@@ -109,7 +109,7 @@ class MpsDevice(Device):
         return MpsClock()
 
     def memory_use(self) -> MemoryUse:
-        """What Metal has given to this process; of a highest amount torch keeps no count here."""
+        """The memory that Metal has given to this process; torch counts no peak here."""
         return MemoryUse(peak_bytes=None, reserved_bytes=torch.mps.driver_allocated_memory())
 
     def open_driver(self, experiment_id: str) -> Driver:
@@ -130,7 +130,7 @@ class MpsDevice(Device):
 
 
 def device_class(name: str) -> type[Device]:
-    """What a device of that name is, whether this machine has it or not."""
+    """The class of a device of that name, whether this machine has it or not."""
     classes = {
         "cpu": CpuDevice,
         "cuda": RocmDevice if torch.version.hip else CudaDevice,

@@ -1,8 +1,8 @@
 """State of the device and its CPUs while a block ran, as `device` events of the journal.
 
-Everything is measured before and after a block, never within one: what that costs is no part of any
-step (docs/decisions/watching-the-device.md). It holds up the run all the same, so of short blocks
-only as many are watched as take a small share of their time.
+Everything is measured before and after a block, never within one, and is part of no step
+(docs/decisions/watching-the-device.md). It delays the run nevertheless, so only as many short
+blocks are watched as keep that below a small share of their time.
 """
 
 import os
@@ -36,15 +36,14 @@ USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 FREQUENCY_EVERY_SECONDS = 1.0
 """Reading its frequency may wake up a CPU, and older kernels then sleep for 10 ms."""
 WORTH_NAMES = 0.10
-"""Share of the CPU time from which on other processes are looked for by name."""
+"""Share of the CPU time from which on other processes are searched by name."""
 NAMES_EVERY_SECONDS = 5.0
-"""Looking through all processes takes milliseconds. It is no part of the share that follows."""
+"""Searching all processes takes milliseconds. It is not part of the following share."""
 MAX_NAMED = 5
 MAX_SHARE = 0.0005
-"""Of the blocks' time, that each watch may take."""
+"""The most that each watch may take of the blocks' time."""
 FIRST_FREE = 10
-"""Blocks that are watched for nothing, so that a short training is watched as well, on a busy
-machine above all."""
+"""Blocks that are watched whatever that takes, so that short trainings are watched as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,7 @@ class CpuMonitor:
 
 
 def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None:
-    """Of all processes together, on these CPUs; None where the system does not tell."""
+    """Of all processes, on these CPUs; None if unknown."""
     try:
         lines = stat.read_text().splitlines()
     except OSError:
@@ -116,10 +115,8 @@ def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None
 
 
 def cpu_frequency(cpus: Collection[int], threads: int) -> float | None:
-    """Current MHz, mean over the fastest of these CPUs, as many as there are threads.
-
-    The slower ones idle. None where the system does not tell.
-    """
+    """Current MHz, mean over the fastest of these CPUs, as many as there are threads; the others
+    idle. None if unknown."""
     found = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
     fastest = found[: max(1, threads)]
     return sum(fastest) / len(fastest) if fastest else None
@@ -134,7 +131,7 @@ def load_average() -> float | None:
 
 
 def _scaled_frequencies(cpus: Collection[int]) -> list[float]:
-    """Where /proc/cpuinfo has none (Arm). With it, one read tells of all CPUs."""
+    """For systems whose /proc/cpuinfo has none (Arm). Elsewhere one read gives all CPUs."""
     try:
         return [
             int((SYSTEM_CPUS / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()) / 1000
@@ -167,45 +164,45 @@ def _own_seconds() -> float:
 
 
 class BlockWatch:
-    """Measures before and after blocks, of as many as its share of their time allows."""
+    """Measures before and after as many blocks as its share of their time allows."""
 
     def __init__(self, begin: Callable[[], None], end: Callable[[], dict[str, Any]]) -> None:
         self._begin = begin
         self._end = end
-        self._asks = False
-        self._asked = 0
+        self._is_watched = False
+        self._num_watched = 0
         self._spent = 0.0
         self._allowed = 0.0
 
     def begin(self) -> bool:
-        """A block is about to start; whether it is watched."""
-        self._asks = self._asked < FIRST_FREE or self._spent < self._allowed
-        if self._asks:
+        """Measures before a block, if it is watched; returns whether it is."""
+        self._is_watched = self._num_watched < FIRST_FREE or self._spent < self._allowed
+        if self._is_watched:
             began = time.perf_counter()
             self._begin()
             self._took = time.perf_counter() - began
-        return self._asks
+        return self._is_watched
 
     def end(self, block_seconds: float) -> dict[str, Any]:
-        """The block is over; the answer, empty if this one was not watched."""
+        """Measures after the block; returns fields, empty if it was not watched."""
         self._allowed += MAX_SHARE * block_seconds
-        if not self._asks:
+        if not self._is_watched:
             return {}
-        self._asks = False
+        self._is_watched = False
         began = time.perf_counter()
         fields = self._end()
-        self._asked += 1
-        if self._asked > FIRST_FREE:
+        self._num_watched += 1
+        if self._num_watched > FIRST_FREE:
             self._spent += self._took + time.perf_counter() - began
         return fields
 
 
 class DeviceMonitor:
-    """Watches the blocks of one run: what the driver tells, and apart from it what takes longer,
-    all CPUs and processes."""
+    """Watches the blocks of one run: reports of the driver, and separately all CPUs and processes,
+    which take longer."""
 
     def __init__(self, experiment_id: str, device: Device, log: EventLog) -> None:
-        """Records how the device is before the first block, too."""
+        """Also records the state of the device before the first block."""
         self._log = log
         self._names_next = 0.0
         self._experiment = ExperimentProcesses(experiment_id)
@@ -213,15 +210,15 @@ class DeviceMonitor:
         self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
         self._driver = _open_driver(experiment_id, device)
-        self._watches = [BlockWatch(self._cpus.begin, self._look_around)]
+        self._watches = [BlockWatch(self._cpus.begin, self._measure_cpus)]
         if self._driver is not None:
-            # Before the look around: clocks fall soon after the work is over.
+            # The driver first: clocks fall soon after the work is over.
             self._watches.insert(0, BlockWatch(self._driver.begin, self._driver.end))
             log.append("device", **self._driver.end(), processes=self._driver.other_processes())
 
     def begin(self) -> None:
         """A block is about to start."""
-        # No look around without the driver: every sample of a device tells its clocks.
+        # No other watch without the driver: every sample of a device has its clocks.
         for watch in self._watches:
             if not watch.begin():
                 break
@@ -239,8 +236,8 @@ class DeviceMonitor:
             fields.setdefault("wall_seconds", seconds)
             self._log.append("device", round=round, first_step=first_step, **fields)
 
-    def _look_around(self) -> dict[str, Any]:
-        """What the CPUs did, and who else is on a device that lists its processes."""
+    def _measure_cpus(self) -> dict[str, Any]:
+        """The fields of the CPUs, and other processes on a device that lists them."""
         fields = self._cpus.end()
         if self._driver is not None:
             fields["processes"] = self._driver.other_processes()
@@ -251,13 +248,13 @@ class DeviceMonitor:
         if now < self._names_next or _others_share(cpus) <= WORTH_NAMES:
             return []
         self._names_next = now + NAMES_EVERY_SECONDS
-        # The share of the blocks to come is then that of others alone.
+        # Later shares then contain the time of other processes alone.
         self._cpus.breakeven_pids = breakeven_processes()
         return busy_processes(self._experiment)[:MAX_NAMED]
 
 
 def _open_driver(experiment_id: str, device: Device) -> Driver | None:
-    """None on the CPU, and where no driver answers."""
+    """None on the CPU, and if no driver reports."""
     try:
         return device.open_driver(experiment_id)
     except Unavailable:  # the `environment` event says why
@@ -265,7 +262,7 @@ def _open_driver(experiment_id: str, device: Device) -> Driver | None:
 
 
 def _others_share(cpus: dict[str, Any]) -> float:
-    """Of the CPU time, what others than this run used; 0 where that is not known."""
+    """The share of the CPU time that other processes used; 0 if unknown."""
     capacity = cpus["wall_seconds"] * cpus["cpus"]
     if "busy_cpu_seconds" not in cpus or not capacity:
         return 0.0
