@@ -1,4 +1,4 @@
-"""Hooks into the training loop, for callbacks of one's own and for those that Breakeven brings.
+"""Hooks into the training loop, for a person's callbacks and for Breakeven's own.
 
 A callback is a class with any of the methods of `Callback`. The loop calls them in the order of the
 experiment's `callbacks`, after its own. What they do inside a step is timed with it.
@@ -19,13 +19,13 @@ Hook = Literal[
 
 
 OwnValue = tuple[int, str, float | Tensor]
-"""A number that somebody recorded: steps done, name, value."""
+"""A recorded number: steps done, name, value."""
 
 
 @dataclass
 class TrainingState:
-    """Where training stands, as callbacks see it. Reading it costs nothing; `loss.item()` waits
-    for the device."""
+    """The state of training, for callbacks. Reading it costs nothing; `loss.item()` waits for the
+    device."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
@@ -87,11 +87,11 @@ class Callback:
     def block_end(self, state: TrainingState) -> None: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the callback: numbers, texts, tensors, lists and dicts."""
+        """The callback's part of a checkpoint: numbers, texts, tensors, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes back what `state_dict` gave."""
+        """Restores the state that `state_dict` returned."""
 
 
 class Hooks:
@@ -111,7 +111,7 @@ class Hooks:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Calls no callback meanwhile: for steps that are no part of the training."""
+        """Calls no callbacks: for steps that are no part of the training."""
         methods, self._methods = self._methods, {hook: [] for hook in self._methods}
         try:
             yield
@@ -120,7 +120,7 @@ class Hooks:
 
     @property
     def between_backward_and_update(self) -> bool:
-        """Whether a callback wants to be called between backward and the end of a step."""
+        """Whether a callback is called between backward and the end of a step."""
         return bool(self._methods["after_backward"] or self._methods["after_optimizer_step"])
 
     def state_dict(self) -> list[dict[str, Any]]:

@@ -22,11 +22,11 @@ from breakeven.runner.folders.events import (
 from breakeven.runner.masking import masker
 
 OF_NUMBERS = ("step", "block", "device")
-"""Kinds that hold no words, and so no secret; there are too many of them to look for one."""
+"""Kinds of events that hold no words, and so no secrets; they are too many to be searched."""
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
 TAIL_BYTES = 2**20
-"""Of a journal that is gone on with, in which the last `seq` is looked for first."""
+"""The end of an existing journal, in which the last `seq` is searched first."""
 
 
 class EventLog:
@@ -38,8 +38,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        """Goes on after what the journal holds; raises `InvalidRunFolder` if a newer version wrote
-        it."""
+        """Continues an existing journal; raises `InvalidRunFolder` if a newer version wrote it."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock = threading.RLock()
         self._buffer: list[bytes] = []
@@ -94,7 +93,7 @@ class EventLog:
         self._file = -1  # The system gives the old number to the next file that is opened.
 
     def close_as_it_is(self) -> None:
-        """Closes the journal of a run that fails; what cannot be written is left out."""
+        """Closes the journal of a run that fails, without rows that cannot be written."""
         with suppress(OSError):
             self.close()
 
@@ -128,7 +127,7 @@ class EventLog:
 
 
 class SilentLog(EventLog):
-    """The journal of a rank that keeps none: rank 0 alone writes."""
+    """The journal of all ranks but rank 0, which alone writes."""
 
     def __init__(self) -> None:
         pass

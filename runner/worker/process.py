@@ -1,4 +1,4 @@
-"""A process that works at a run: what it is set to before torch is imported, and how it ends."""
+"""Settings of a run's process before it imports torch, and how it ends."""
 
 import gc
 import os
@@ -18,38 +18,37 @@ from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
+                 "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+"""Words of errors that mean a lack of memory."""
 LEAVING_SECONDS = 20.0
-"""How long a process may take to end once all is written down."""
+"""How long a process may take to end once everything is written."""
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and all errors that led to it."""
     while error is not None:
-        words = (
-            "out of memory",
-            "can't allocate memory",
-            "not enough memory",
-            "CUBLAS_STATUS_ALLOC_FAILED",
-        )
-        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it followed from, says that the disk has no room."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, is a lack of memory on the device or the host."""
+    return any(
+        isinstance(one, MemoryError) or any(words in str(one) for words in OUT_OF_MEMORY)
+        for one in _with_causes(error)
+    )
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, is a full disk."""
+    return any(isinstance(one, OSError) and one.errno in NO_ROOM for one in _with_causes(error))
 
 
 def show_only(device: str, environment: MutableMapping[str, str]) -> None:
-    """Hides all devices of CUDA but this one; torch must not be imported yet.
+    """Hides all other devices of CUDA; torch must not be imported yet.
 
-    `device` is as specifications name it, and counts among those that are visible now.
+    `device` has its name from the specification, whose number counts the devices that are visible.
     """
     _, _, number = device.partition(":")
     listed = environment.get(CUDA_VISIBLE)
@@ -63,13 +62,13 @@ def show_only(device: str, environment: MutableMapping[str, str]) -> None:
 
 
 def name_of_visible(device: str) -> str:
-    """What the device is called where it alone is shown."""
+    """The name of the device where it alone is visible."""
     kind, _, number = device.partition(":")
     return f"{kind}:0" if number else kind
 
 
 def prepare(spec: RunSpec, run: RunDir) -> None:
-    """Settings that must stand before torch is imported."""
+    """Sets the environment variables that must be set before torch is imported."""
     experiment = spec.experiment
     usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -77,8 +76,8 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if experiment.is_script:
         show_only(spec.device, os.environ)
-    # A folder of its own makes every compilation a cold one, whatever other backends have compiled.
-    # Only a warm run finds something there: the supervisor put it there when the cold one was over.
+    # A separate folder makes every compilation a cold one, whatever other backends have compiled.
+    # Only a warm run finds files there, which the supervisor has copied from the cold run.
     if spec.variant.cache == "warm" and not run.compile_cache.exists():
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
@@ -91,8 +90,8 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """To import torch in. What is loaded stays: a garbage collector that looked through it again
-    and again would take a sixth of the processor time that loading takes."""
+    """Around the import of torch. All that is loaded stays: visiting it again and again would take
+    the garbage collector a sixth of the processor time of loading."""
     gc.disable()
     try:
         yield
@@ -101,8 +100,8 @@ def loading() -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> dict[str, Any]:
-    """The fields of an `error` event: a sentence for user mistakes, a trace for the rest. Says the
-    same on stderr. To be called where the error is handled."""
+    """The fields of an `error` event, and the same on stderr: a sentence for user mistakes, a
+    traceback for the rest. To be called where the error is handled."""
     trace = traceback.format_exc()
     # output.log may have no room for it.
     with suppress(OSError):
@@ -117,14 +116,15 @@ def describe_failure(error: Exception) -> dict[str, Any]:
 
 
 def status_after(error: Exception) -> WorkerExit:
-    """The exit status that says why a run gave up."""
+    """The exit status of a run that failed with this error."""
     if is_disk_full(error):
         return WorkerExit.DISK_FULL
     return WorkerExit.OUT_OF_MEMORY if is_out_of_memory(error) else WorkerExit.FAILED
 
 
 def leave_in_time(status: int) -> None:
-    """A person's code may have left threads, or work for the very end, that never come to one."""
+    """Ends the process after a while, since a person's code may have left threads or exit handlers
+    that never end."""
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, [status])
     leaving.daemon = True
     leaving.start()

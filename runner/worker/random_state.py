@@ -1,4 +1,4 @@
-"""Where all generators of random numbers stand, and what they are seeded with."""
+"""States and seeds of all random number generators."""
 
 import random
 from typing import Any
@@ -9,11 +9,11 @@ import torch
 from breakeven.runner.worker.device.base import Device
 
 SEEDS_APART = 7_654_321
-"""Between two trainings, so that steps of one draw other numbers than steps of the other."""
+"""Between the seeds of two trainings, so that their steps draw different numbers."""
 
 
 def random_state(device: Device) -> dict[str, Any]:
-    """Numbers, texts, tensors and lists of them alone, as a checkpoint may hold."""
+    """The states as numbers, texts, tensors and lists, which a checkpoint may hold."""
     kind, words, position, has_gauss, gauss = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
@@ -24,7 +24,7 @@ def random_state(device: Device) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], device: Device) -> None:
-    """Puts them where they stood when `random_state` was called."""
+    """Restores the states that `random_state` returned."""
     torch.set_rng_state(state["torch"])
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
@@ -34,9 +34,9 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
 
 
 def step_seed(seed: int, step: int) -> int:
-    """For the numbers that a step draws, counted from 0, of a training with that seed.
+    """The seed of a step, counted from 0, in a training with this seed.
 
-    Every step has a seed of its own, so that a backend which draws too many numbers once, as one
-    does that warms up before it captures a CUDA graph, draws the baseline's again a step later.
+    With a seed for every step, a backend that draws too many numbers once, as in warming up before
+    it captures a CUDA graph, draws the baseline's numbers again a step later.
     """
     return (seed + 1) * SEEDS_APART + step

@@ -1,8 +1,8 @@
-"""Asks torch whether it takes the settings of an experiment.
+"""Checks whether torch accepts the settings of an experiment.
 
-Reads a specification as JSON, and prints as JSON which field torch refuses and why, or nothing.
-What is tried here is made by the functions of a run, on a model of one layer: what passes here
-fails there only for what the real model or its labels are.
+Reads a specification as JSON, and prints as JSON the field that torch refuses and why, or nothing.
+The functions of a run try the settings on a model of one layer: settings that pass here can fail
+there only for the real model or its labels.
 """
 
 import difflib
@@ -47,9 +47,9 @@ def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
     for field, value, check in _checks(spec):
         try:
             check()
-        except Exception as error:  # whatever torch says to settings that it does not like
-            said = str(error) or type(error).__name__
-            before, _, reason = said.partition(" do not fit ")
+        except Exception as error:  # of any kind that torch raises for settings
+            message = str(error) or type(error).__name__
+            before, _, reason = message.partition(" do not fit ")
             rule = f"do not fit {reason}" if reason else before
             if not isinstance(error, WorkloadError):
                 rule = f"torch refuses it: {rule}"
@@ -58,9 +58,9 @@ def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
-    """Every setting that torch has a say in: its field, its value, and what tries it."""
+    """Every setting that torch checks: its field, its value, and a function that tries it."""
     training = spec.training
-    # As a run has them on a GPU, which this process leaves to those that train on it.
+    # As in a run on a GPU, which this process leaves to trainings.
     capturable = device_class(spec.device).captures_graphs
     ungrouped = replace(training, parameter_groups=())
     yield ("training.optimizer_options", training.optimizer_options,

@@ -1,4 +1,4 @@
-"""Functions and classes in Python files of a person's own, and copies of these files."""
+"""Loads functions and classes from a person's Python files, and copies these files."""
 
 import difflib
 import hashlib
@@ -17,7 +17,7 @@ from breakeven.runner.worker.event_log import EventLog
 
 
 def load_object(source: str) -> Any:
-    """What `path.py:name` names. A file is executed once, however many of its names are loaded.
+    """The object `path.py:name`. A file is executed once, however many of its names are loaded.
 
     The file may import others of its folder. Raises `CodeNotAllowed` for a file that may not run
     here, and `WorkloadError` for one that fails or does not define the name.
@@ -34,7 +34,7 @@ def load_object(source: str) -> Any:
 
 
 def call(source: str) -> Any:
-    """What the function `path.py:name` returns without arguments."""
+    """The result of the function `path.py:name` without arguments."""
     function = load_object(source)
     if not callable(function):
         raise WorkloadError(
@@ -61,7 +61,7 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
             continue
         content = _read(file, source)
         sha256 = hashlib.sha256(content).hexdigest()
-        # Files of one name from several folders differ in what they say.
+        # Files of the same name from several folders differ in their content.
         name = file.name if file.name not in names else f"{file.stem}-{sha256[:8]}.py"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -71,14 +71,14 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
 
 
 def keep_sources(experiment: ExperimentSpec, run: RunDir, log: EventLog) -> None:
-    """Copies the Python files that the run executes: what they say later may be something else."""
+    """Copies the Python files that the run executes, since they may change later."""
     for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
         log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
 
 
 def _load_module(file: Path, source: str) -> ModuleType:
     _read(file, source)
-    # Named after its path, so that it cannot stand in for a module of the same file name.
+    # Named after its path, so that it cannot replace a module of the same file name.
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]

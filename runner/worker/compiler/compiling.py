@@ -1,4 +1,4 @@
-"""Putting functions and modules under a backend."""
+"""Compiles functions and modules with a backend."""
 
 import difflib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Puts a function under a backend."""
+"""Compiles a function with a backend."""
 CARRIES_NONE = (
     "backend {!r} is for inference alone: what it computes carries no gradients, so nothing can be "
     "trained with it. Choose another backend, or time forward passes with it (--scenario speed "
@@ -26,7 +26,7 @@ CARRIES_NONE = (
 
 
 def make_compiler(variant: Variant) -> Compile:
-    """What puts a function under the variant's backend; it compiles when it is first called.
+    """A function that compiles functions with the variant's backend, at their first call.
 
     Raises `WorkloadError` for a backend that torch does not know here.
     """
@@ -45,22 +45,22 @@ def make_compiler(variant: Variant) -> Compile:
 
 
 def set_ddp_mode(variant: Variant) -> None:
-    """What Dynamo does with DistributedDataParallel, which asks for it when it is made."""
+    """Sets how Dynamo treats DistributedDataParallel, before that is constructed."""
     torch._dynamo.config.optimize_ddp = variant.optimize_ddp or True
     # The reducer in Python is compiled as a part of the backward pass.
     torch._dynamo.config.compiled_autograd = variant.optimize_ddp == "python_reducer"
 
 
 def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Stands for a compiler where nothing is to be compiled."""
+    """Returns the function itself, where nothing is compiled."""
     return function
 
 
 def compile_arguments(variant: Variant) -> dict[str, Any]:
     """Keyword arguments of `torch.compile` for a variant with a backend.
 
-    It refuses a mode together with options; a mode is but a set of options, which torch itself
-    names.
+    It refuses a mode together with options, so a mode is replaced by the options that torch itself
+    lists for it.
     """
     mode, options = variant.mode, dict(variant.options)
     if mode is not None and options:
@@ -76,8 +76,8 @@ def compile_arguments(variant: Variant) -> dict[str, Any]:
 
 
 def traceable(module: nn.Module) -> Callable[..., Any]:
-    """The module's call, as `torch.compile` takes it: Dynamo does not begin in a forward that lies
-    in torch itself, as that of `nn.Sequential` does, but goes on there from another one."""
+    """The module's call for `torch.compile`. Dynamo does not begin in a forward of torch itself,
+    such as that of `nn.Sequential`, but continues there from another function."""
     call: Callable[..., Any] = module._call_impl
     is_method = isinstance(module.forward, MethodType)
     if is_method and trace_rules.check(module.forward):
@@ -86,7 +86,7 @@ def traceable(module: nn.Module) -> Callable[..., Any]:
 
 
 def compile_in_place(module: nn.Module, compiler: Compile) -> None:
-    """As `nn.Module.compile` does it, which compiles nothing where the forward is torch's own."""
+    """As `nn.Module.compile`, which compiles nothing where the forward is torch's own."""
     module._compiled_call_impl = compiler(traceable(module))
 
 
@@ -118,10 +118,10 @@ def compile_blocks(model: nn.Module, variant: Variant) -> None:
 
 @contextmanager
 def explained(variant: Variant) -> Iterator[None]:
-    """Says of a training that fails in autograd if that is the backend's doing.
+    """Raises `WorkloadError` for a training that fails in autograd because of the backend.
 
-    A loss may lack gradients by the script's own fault, so the backend is tried on a function that
-    has them without it.
+    A loss may also lack gradients because of the script, so the backend is tried on a function that
+    has gradients without it.
     """
     try:
         yield
@@ -133,7 +133,7 @@ def explained(variant: Variant) -> Iterator[None]:
 
 
 def _carries_gradients(variant: Variant) -> bool:
-    """True where the trial fails, which tells nothing."""
+    """True also if the trial fails, which proves nothing."""
 
     def times(factor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return (factor * other).sum()
@@ -142,5 +142,5 @@ def _carries_gradients(variant: Variant) -> bool:
     try:
         with torch.enable_grad():
             return bool(make_compiler(variant)(times)(factor, torch.ones(2)).requires_grad)
-    except Exception:  # whatever a backend has against this function
+    except Exception:  # of any kind that a backend raises for this function
         return True

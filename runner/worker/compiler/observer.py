@@ -32,26 +32,23 @@ COUNTERS = {
 }  # fmt: skip
 """Layer to the group and names of torch's counters of hits, misses, bypasses."""
 CAME_COMPILED = "triton_bundler_load_static_autotuner"
-"""Torch's counter of Triton kernels that came, compiled, with a graph from its cache."""
+"""Torch's counter of compiled Triton kernels that came with a graph from its cache."""
 BINARIES = ("*/*.cubin", "*/*.hsaco")
-"""What Triton leaves of a kernel in its cache, by CUDA and by ROCm."""
+"""Files of a kernel in Triton's cache, for CUDA and for ROCm."""
 Layers = dict[str, dict[str, int]]
 """Layer to how many look-ups were a `hit`, a `miss` or a `bypass`."""
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
-"""Compiled frames whose metrics are kept until they are reported."""
+"""Compiled frames whose metrics torch holds until they are reported."""
 Function = TypeVar("Function", bound=Callable[..., None])
 not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
-"""A backward that compiles calls its observers within compiled code. Dynamo would compile them as
-well, and wait for ever for the lock under which they are called."""
+"""A backward pass that compiles calls its observers within compiled code. Dynamo would compile them
+as well, and wait forever for the lock under which they are called."""
 
 
 def users_line(stack: Sequence[FrameSummary]) -> str | None:
-    """`file:line` of the innermost frame that a person wrote.
-
-    Where none did, of a library such as transformers, which holds the model; and where nothing but
-    torch and this runner took part, of the innermost frame. None for an empty stack.
-    """
+    """`file:line` of the innermost frame of a person's code; without one, of a library such as
+    transformers, which has the model; else of torch or this runner. None for an empty stack."""
     if not stack:
         return None
     inwards = sorted(stack, key=lambda frame: _ownership(frame.filename))  # keeps the order
@@ -68,7 +65,7 @@ def line_of(frame: FrameSummary) -> str:
 
 
 def short_path(path: str) -> str:
-    """A file of this project or of a package relative to where those lie: run folders travel."""
+    """The path within this project or the installed packages, since run folders are moved."""
     for folder in (PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
         path = path.removeprefix(folder)
     return path
@@ -82,13 +79,13 @@ def _ownership(file: str) -> int:
 
 
 class CompileCaches:
-    """Counts from the making of this object on."""
+    """Counts from its construction on."""
 
     def __init__(self) -> None:
         self._kernels_before = _compiled_kernels()
 
     def counts(self) -> Layers:
-        """Of every layer of which something was counted."""
+        """Counts of every layer that has any."""
         found = {
             layer: {
                 outcome: counters[group][name]
@@ -111,7 +108,7 @@ def _compiled_kernels() -> set[Path]:
 
 
 class CompileObserver:
-    """Writes compile events as they happen, and says whether a step compiled anything.
+    """Writes compile events as they happen, and reports whether a step compiled anything.
 
     `step` and `phase` are set by the training loop and stamped on every event.
     """
@@ -121,14 +118,14 @@ class CompileObserver:
         self.phase = "training"
         self._log = log
         self._pending: tuple[CallbackArgs, float] | None = None
-        """The compilation that goes on, and since when."""
+        """The current compilation, and its start."""
         self._num_started = 0
         self._num_reported = 0
         self._begun: dict[str, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
         self._breaks_when: list[tuple[int, str]] = []
-        """Step and phase of each graph break that is not reported yet."""
+        """Step and phase of each graph break that is not yet reported."""
         self._caches = CompileCaches()
         self._spans = CompileSpans()
         self._caches_seen: Layers = {}
@@ -139,7 +136,7 @@ class CompileObserver:
 
     @property
     def num_compilations(self) -> int:
-        """That have begun so far."""
+        """Compilations that have begun so far."""
         return self._num_started
 
     @property

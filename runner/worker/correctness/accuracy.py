@@ -1,9 +1,8 @@
-"""The scenario `accuracy`: does a backend compute what the model says, gradients included?
+"""The scenario `accuracy`: does a backend compute the model correctly, including gradients?
 
 For training and for inference: a reference in double precision, the baseline, the baseline again,
-which must agree with itself to the last bit, then the run's backend. Each starts from the same
-weights and works on the same batch. The journal has the result in the words of PyTorch's
-Dynamo harness.
+which must be equal to the last bit, then the run's backend. Each starts from the same weights and
+uses the same batch. The journal has the result in the terms of PyTorch's Dynamo harness.
 """
 
 import os
@@ -36,7 +35,7 @@ Status = Literal[
     "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",
     "eager_2nd_run_fail", "eager_2nd_run_OOM", "eager_two_runs_differ",
 ]  # fmt: skip
-"""The harness's words for how a check ended."""
+"""The harness's terms for the results of a check."""
 PHASES: dict[Part, Literal["training", "evaluating"]] = {
     "training": "training",
     "inference": "evaluating",
@@ -98,7 +97,7 @@ class AccuracyCheck:
         self._trial = Trial(self._experiment, workload, self._device)
         self._observer = CompileObserver(self._log)
         self._ended: dict[Part, tuple[Status, list[str]]] = {}
-        """How each part came out, with its notes."""
+        """The status and notes of each part."""
         self._not_deterministic: set[Part] = set()
         # Matrix products are deterministic with this memory, if they get it before the first one.
         os.environ.setdefault(*CUBLAS)
@@ -131,7 +130,7 @@ class AccuracyCheck:
         self._record(part, status, message, notes)
 
     def _record(self, part: Part, status: Status, message: str | None, notes: list[str]) -> None:
-        """Writes how a part came out; of two such lines the later one counts."""
+        """Records the result of a part; of two such rows the later one counts."""
         self._log.append(
             "accuracy_status",
             part=part,

@@ -1,10 +1,9 @@
-"""Whether a backend draws its own random numbers, and what is left to compare if it does.
+"""Whether a backend draws its own random numbers, and further comparisons if it does.
 
-Losses can be compared step by step only where the same numbers are drawn. Of a backend that draws
-others three things are measured after its training, when nothing is timed any more: what its steps
-come to with many draws, next to those without a compiler (`redraws`); whether it computes the same
-where dropout lets everything through; and whether each dropout drops as much as it should
-(`dropout_probes`).
+Losses can be compared step by step only if the same numbers are drawn. For a backend that draws
+others, three measurements follow its training, when nothing is timed any more: the results of its
+steps with many draws, and of those without a compiler (`redraws`); whether it computes the same
+without dropout; and whether each dropout drops as much as it should (`dropout_probes`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +44,7 @@ some kernels add in any order."""
 
 
 class RandomNumbersCheck:
-    """Made before the first step, because a rehearsal starts where training starts."""
+    """Constructed before the first step, because a rehearsal starts from the initial weights."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class RandomNumbersCheck:
         objective: Objective,
         inference: Inference,
     ) -> None:
-        """Ranks that have all weights each are checked together; each draws numbers of its own."""
+        """Ranks that each have all weights are checked as one; each draws its own numbers."""
         self._spec, self._device, self._log = context.spec, context.device, context.log
         self._inference = inference
         self._parallel = parallel
@@ -72,10 +71,10 @@ class RandomNumbersCheck:
         optimizers: Sequence[torch.optim.Optimizer],
         samples: Callable[[int], list[MicroBatch]],
     ) -> None:
-        """Asks and writes down the answers. What goes wrong here takes nothing from the run.
+        """Makes all checks and records the results; an error here does not fail the run.
 
-        `step` is the compiled one that was trained with; `samples` are those of a step of training.
-        Weights and optimizers are not as they were afterwards.
+        `step` is the compiled step of training; `samples` returns those of a step of training.
+        Changes weights and optimizers.
         """
         try:
             batches = samples(0)
@@ -98,12 +97,12 @@ class RandomNumbersCheck:
         return self._any(any(not torch.equal(before[name], after[name]) for name in before))
 
     def _any(self, answer: bool) -> bool:
-        """Whether it is so on any rank."""
+        """Whether it is true on any rank."""
         return any(self._parallel.group.gather(answer))
 
     def _inference_draws(self, batch: MicroBatch) -> bool | None:
-        """Whether the compiled model answers the same samples otherwise with another seed; None
-        where it does not answer compiled, so that there is no code for it yet."""
+        """Whether the compiled model's answers to the same samples differ with another seed; None
+        if the run does not evaluate the compiled model, which has no code yet."""
         experiment = self._spec.experiment
         if experiment.evaluates == "never" or not experiment.evaluation.compiled:
             return None
@@ -128,7 +127,7 @@ class RandomNumbersCheck:
         batches: Sequence[MicroBatch],
         inference_draws: bool | None,
     ) -> bool:
-        """Whether the backend draws the numbers that are drawn without a compiler."""
+        """Whether the backend draws the same numbers as without a compiler."""
         state = TensorState(self._model, optimizers, self._device)
         eager = uncompiled_step(
             self._model,
@@ -201,7 +200,7 @@ class RandomNumbersCheck:
     def _train(
         self, form: Form, probes: DropoutProbes, samples: Callable[[int], list[MicroBatch]]
     ) -> tuple[list[float], Tensor]:
-        """The losses, and what was drawn in all."""
+        """The losses, and the sums of all draws."""
         experiment = self._spec.experiment
         self._model.zero_grad()
         if form == "perturbed":
@@ -225,7 +224,7 @@ class RandomNumbersCheck:
     def _prepare(
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision
     ) -> tuple[Step, LearningRate]:
-        """A step of new optimizers, which knows nothing of what was compiled before."""
+        """A step with new optimizers and newly compiled code."""
         training, variant = self._spec.experiment.training, self._spec.variant
         device = self._device
 

@@ -18,18 +18,18 @@ from breakeven.runner.suites import SUITES
 from breakeven.runner.worker.device.base import Device
 
 SMALL_TENSOR = 1000
-"""Elements below which chance dominates the error of a tensor."""
+"""Number of elements below which chance dominates the error of a tensor."""
 COARSE_TOLERANCE = 2e-2
-"""From here on a tolerance says that the workload is known for its rounding."""
+"""From this tolerance on, a workload is known for its rounding."""
 SMALLEST_SCALE = 1e-3
-"""Least scale of a gradient, as a share of the largest one's: what is smaller is rounding."""
+"""Least scale of a gradient, as a share of the largest one's: smaller ones are rounding."""
 ROUNDING_MULTIPLIER = 10.0
-"""The harness's largest, for a tensor that is rounding and nothing else."""
+"""The harness's largest multiplier, for a tensor of rounding alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the rule found of one tensor. Errors are None where nothing can be subtracted."""
+    """The judgement of one tensor. Errors are None for tensors that cannot be subtracted."""
 
     max_difference: float | None
     """Largest difference to the baseline's tensor."""
@@ -82,7 +82,7 @@ def judge(
 
 
 def multiplier_for(tensor: Tensor, tolerance: float) -> float:
-    """How many times the baseline's error a tensor such as this may have."""
+    """The largest error of such a tensor, in multiples of the baseline's."""
     is_half = tensor.dtype in (torch.float16, torch.bfloat16)
     is_pointwise_kernel = tensor.ndim == 4 and tuple(tensor.shape[-2:]) == (1, 1)
     is_noisy = tensor.numel() < SMALL_TENSOR or tolerance >= COARSE_TOLERANCE
@@ -90,8 +90,8 @@ def multiplier_for(tensor: Tensor, tolerance: float) -> float:
 
 
 def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> float:
-    """The harness's: that of its suites of transformers and timm, or of TorchBench for its models
-    and for one's own."""
+    """The harness's tolerance for its suites of transformers and timm, or that of TorchBench for
+    its models and for a person's own."""
     training, precision = part == "training", experiment.training.precision
     model = experiment.model.from_suite
     if experiment.task != "custom" and (model is None or not SUITES[model.suite].is_held_closely):

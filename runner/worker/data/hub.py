@@ -1,4 +1,4 @@
-"""The hub of models and data sets: whether it can be reached, and what to say where it cannot."""
+"""The hub of models and data sets: whether it can be reached, and advice if it cannot."""
 
 import os
 import time
@@ -12,7 +12,7 @@ ATTEMPTS = 2
 PAUSE_SECONDS = 1.0
 """Before the second attempt."""
 GIVE_MODEL = "Give a local folder, or one of the built-in models"
-"""What to do without the model, after `hub_advice`."""
+"""Advice for a model that is not found, after `hub_advice`."""
 
 
 def go_offline_without_hub(experiment: ExperimentSpec) -> None:
@@ -34,23 +34,23 @@ def go_offline_without_hub(experiment: ExperimentSpec) -> None:
 
 
 def hub_advice(error: Exception) -> str:
-    """Why nothing was found under a name of the hub and what to do, to go on after the name."""
+    """Why nothing was found under a name of the hub, as the text after the name."""
     why = os.environ.get(UNREACHABLE_VARIABLE)
     if why is not None:
-        told = f"the hub could not be reached ({why}), and no copy is cached here"
+        reason = f"the hub could not be reached ({why}), and no copy is cached here"
     elif os.environ.get("HF_HUB_OFFLINE"):
-        told = "HF_HUB_OFFLINE is set, so that the hub is not asked, and no copy is cached here"
+        reason = "HF_HUB_OFFLINE is set, so that the hub is not asked, and no copy is cached here"
     else:
-        told = "the hub does not offer it, or could not be reached and no copy is cached here"
-    said = ""
+        reason = "the hub does not offer it, or could not be reached and no copy is cached here"
+    detail = ""
     if why is None or not isinstance(error, OSError):
         first_line = str(error).strip().partition("\n")[0]
-        said = f" ({type(error).__name__}: {first_line})"
-    return f"it is no local folder; {told}.{said}"
+        detail = f" ({type(error).__name__}: {first_line})"
+    return f"it is no local folder; {reason}.{detail}"
 
 
 def _may_ask_hub(experiment: ExperimentSpec) -> bool:
-    """Whether a source is neither built in, nor code, nor a file or folder here."""
+    """Whether a source is neither built in, nor code, nor a local file or folder."""
     data = experiment.data
     sources = [experiment.model.source, *([] if data.is_file else [data.source])]
     return any(":" not in source and not os.path.exists(source) for source in sources)

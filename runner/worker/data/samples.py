@@ -1,4 +1,4 @@
-"""Samples as they are found: chosen from a table or a built-in set, not yet encoded.
+"""Samples that are not yet encoded, from a table or a built-in data set.
 
 The built-in reviews are written by a generator, so that labelled text needs no network: every
 sentence is drawn from phrases whose sentiment leans towards the review's stars, with some that say
@@ -62,7 +62,7 @@ def _review(rng: random.Random, star: int) -> str:
 
 
 def _near(rng: random.Random, star: int) -> int:
-    """Usually the star itself, now and then a neighbour."""
+    """Usually the star itself, sometimes a neighbour."""
     shift = rng.choices((0, -1, 1), weights=(8, 1, 1))[0]
     return min(max(star + shift, 0), NUM_STARS - 1)
 
@@ -161,7 +161,7 @@ def _has_words(text: Any) -> bool:
 
 
 def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:
-    """Gives each part its share of the pool, one after the other."""
+    """Divides the pool into parts of these sizes."""
     samples, start = {}, 0
     for name, count in counts.items():
         share = slice(start, start + count)
@@ -171,8 +171,8 @@ def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:
 
 
 def _choose_from(data: DataSpec, choose: Choose, *, may_be_folder: bool) -> Samples:
-    """Parts of a file, or of splits of the hub's data set: those that name one split share it, and
-    none gets what another has."""
+    """The parts of a file, or of splits of a data set of the hub: parts that name the same split
+    divide its samples."""
     counts = part_sizes(data)
     if data.is_file:
         table = tables.open_file(data.source, may_be_folder=may_be_folder)

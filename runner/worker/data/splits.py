@@ -1,5 +1,5 @@
-"""Samples as tensors, in the parts that training, validation and testing take, and which of them
-each step trains on: an epoch's order, cut into micro-batches and windows. A window makes one step.
+"""Samples as tensors, in splits for training, validation and testing, and their order in an epoch,
+cut into micro-batches and windows. One step trains on one window.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import SplitName
 
 IGNORE = -100
-"""Label of what does not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
+"""Label of targets that do not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
 EPOCH_SEED_STRIDE = 1_000_003
 """Keeps the orders of all epochs apart for neighbouring seeds."""
 INDUCTOR_ALIGNMENT = 16
@@ -37,7 +37,7 @@ class Split:
 
     @property
     def can_pad(self) -> bool:
-        """Whether a batch can be filled up with samples that do not count."""
+        """Whether a batch can be padded with samples that do not count."""
         return not self.labels.is_floating_point()
 
     def to(self, device: torch.device) -> "Split":
@@ -47,7 +47,7 @@ class Split:
     def batch(self, indices: Tensor, num_real: int | None = None) -> dict[str, Tensor]:
         """The samples at `indices`, as keyword arguments of the model.
 
-        Samples from `num_real` on only fill the batch up: their labels become `IGNORE`.
+        Samples from `num_real` on are padding: their labels become `IGNORE`.
         """
         batch = {name: tensor[indices] for name, tensor in self.inputs.items()}
         labels = self.labels[indices]
@@ -74,7 +74,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[SplitName, Split]:
-        """The parts that there are, by name."""
+        """All splits by name."""
         splits: dict[SplitName, Split] = {"train": self.train, "validation": self.validation}
         if self.test is not None:
             splits["test"] = self.test
@@ -116,20 +116,20 @@ def make_split(inputs: dict[str, Tensor], labels: Tensor) -> Split:
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
-    """The elements in their order, whatever their type."""
+    """The elements of any type in their order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     content: bytes = flat.view(torch.uint8).numpy().tobytes()
     return content
 
 
 class RankPart(NamedTuple):
-    """Which of several equal parts of every micro-batch is taken: a rank's."""
+    """A rank's part of every micro-batch, one of several equal parts."""
 
     rank: int = 0
     size: int = 1
 
     def of(self, batch: Tensor) -> Tensor:
-        """This part of what has the samples first; the last ones may be smaller, or empty."""
+        """This part of the samples; the last parts may be smaller, or empty."""
         each = -(-len(batch) // self.size)
         return batch[self.rank * each : (self.rank + 1) * each]
 
@@ -138,12 +138,12 @@ WHOLE = RankPart()
 
 
 class MicroBatch(NamedTuple):
-    """What the device works on at once."""
+    """The samples of one forward and backward pass."""
 
     inputs: dict[str, Tensor]
     """Keyword arguments of the model, labels included; samples first."""
     share: Tensor
-    """Its part of all targets of the optimizer step, 0-dimensional, on the device."""
+    """Its share of all targets of the optimizer step, 0-dimensional, on the device."""
 
 
 class EpochBatches:
@@ -193,8 +193,7 @@ class EpochBatches:
         return self._batches[first : first + self._accumulation]
 
     def _shares_of(self, targets: Sequence[Tensor], part: RankPart) -> Tensor:
-        """Of several ranks each weighs by as many times its share as there are ranks, whose
-        gradients are averaged."""
+        """Multiplied by the number of ranks, because their gradients are averaged."""
         size = self._accumulation
         counts = [int(batch.sum()) for batch in targets]
         totals = [sum(counts[start : start + size]) for start in range(0, len(counts), size)]
@@ -206,9 +205,9 @@ class EpochBatches:
 
 
 class FixedBatches:
-    """The first full windows of the first epoch, over and over again.
+    """The first full windows of the first epoch, repeated.
 
-    They are made beforehand, so that a step's time is that of the step alone.
+    They are prepared in advance, so that a step's time is that of the step alone.
     """
 
     epoch = 0
@@ -245,5 +244,5 @@ def _copied(batch: MicroBatch) -> MicroBatch:
 
 
 def _aligned(part: Tensor) -> Tensor:
-    """The same, in memory of its own if compiled code would copy it at every step."""
+    """The tensor, copied if compiled code would otherwise copy it at every step."""
     return part if part.data_ptr() % INDUCTOR_ALIGNMENT == 0 else part.clone()

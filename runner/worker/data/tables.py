@@ -1,8 +1,8 @@
 """Tables of samples, through the library `datasets`: a file, a folder of images, or the hub.
 
-A picture of a few kilobytes may unpack to half a gigabyte, its name may lead into the network, and
-one of its formats is a program for another interpreter. So each is unpacked when it is needed and
-no two at once, and nothing is opened but plain files and bytes, by decoders of pictures alone.
+A picture of a few kilobytes may unpack to half a gigabyte, its name may be an address in the
+network, and one of its formats is a program for an interpreter. So pictures are unpacked one by one
+when they are needed, from plain files and bytes alone, by decoders of pictures alone.
 """
 
 import glob

@@ -66,8 +66,8 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "T5Small": ("T5ForConditionalGeneration", {}),
     "YituTechConvBert": ("ConvBertForMaskedLM", {}),
 }
-"""Names of the harness that are no class of transformers: the class, and in what the configuration
-that the harness fetches from the hub differs from the default."""
+"""Names of the harness that are no classes of transformers: the class, and the differences of the
+harness's configuration, which comes from the hub, to the default."""
 PADDED_WITH_0 = ("GPT2ForSequenceClassification", "GPTNeoForSequenceClassification", "Roberta")
 """Models, by the beginning of their name, that need a padding token and have none that fits."""
 READS_ONE_TOKEN = "Roberta"
@@ -169,8 +169,8 @@ def configuration(name: str, divisor: int) -> tuple[Any, Any]:
     if name.startswith(PADDED_WITH_0):
         config.pad_token_id = 0
     if name.endswith("SequenceClassification"):
-        # Left open, transformers settles it in the first forward, and the changed configuration
-        # makes Dynamo compile the whole step a second time.
+        # Otherwise transformers sets it in the first forward, and the changed configuration makes
+        # Dynamo compile the whole step a second time.
         config.problem_type = "single_label_classification"
     shrink(config, divisor)
     return kind, config

@@ -1,4 +1,4 @@
-"""What training minimizes: the model's own loss, criteria of `torch.nn`, or a weighted sum."""
+"""The objective of training: the model's own loss, criteria of `torch.nn`, or a weighted sum."""
 
 import difflib
 import inspect
@@ -33,7 +33,7 @@ class Objective:
         self._terms = tuple(_make_term(loss, training, workload) for loss in losses)
 
     def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The total, and where there are several terms, these before weighing, (terms,)."""
+        """The total and, of several terms, these before weighting, (terms,)."""
         if len(self._terms) == 1:
             # The usual case pays for no list; with the weight 1 the loss passes untouched.
             loss = self._terms[0](output, labels)
@@ -45,7 +45,7 @@ class Objective:
 
 
 def logits_of(output: Any) -> Tensor:
-    """What the model answered, whether its output is an object, a mapping or the tensor itself."""
+    """The logits of an output that is an object, a mapping or the tensor itself."""
     logits: Tensor | None = output if isinstance(output, Tensor) else _entry(output, "logits")
     if logits is None:
         raise WorkloadError(
@@ -89,8 +89,8 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
 
 
 def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
-    """The criterion on the model's device and in its precision, which its weights of classes, if
-    any, must share. Raises `WorkloadError` for one that torch.nn does not have, or not so."""
+    """The criterion on the model's device and in its precision, which its class weights must share.
+    Raises `WorkloadError` for a criterion or options that torch.nn does not have."""
     known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
     if loss.name not in known:
         near = difflib.get_close_matches(loss.name, known, n=3)
@@ -118,7 +118,7 @@ def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
 
 
 def _place(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where the model computes, and what its logits are: float32, or double if its weights are."""
+    """The model's device, and the type of its logits: float32, or double if its weights are."""
     parameter = next(model.parameters(), torch.zeros(0))
     return parameter.device, torch.promote_types(parameter.dtype, torch.float32)
 
@@ -131,7 +131,7 @@ def _is_criterion(kind: Any) -> bool:
 
 
 def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload: Workload) -> None:
-    """Raises `WorkloadError` unless the criterion takes logits and labels such as will come."""
+    """Raises `WorkloadError` unless the criterion takes logits and labels of this workload."""
     data = workload.data
     device, dtype = _place(workload.model)
     if data.train.labels.is_floating_point():

@@ -1,4 +1,4 @@
-"""How good a model's answers are, over all batches of a split, through torchmetrics."""
+"""Metrics of a model's answers over all batches of a split, by torchmetrics."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ from breakeven.runner.worker.model.workload import Workload
 
 
 @contextmanager
-def _hollow(name: str, **content: Any) -> Iterator[None]:
-    """For the time being, a module that holds nothing else stands for one that is not loaded."""
+def _empty_module(name: str, **content: Any) -> Iterator[None]:
+    """Provides a module with this content alone in place of one that is not loaded."""
     if name in sys.modules:
         yield
         return
@@ -28,9 +28,9 @@ def _hollow(name: str, **content: Any) -> Iterator[None]:
         del sys.modules[name]
 
 
-# Torchmetrics asks this one for an old name, which one of its metrics of sound needs, and for
-# nothing else; loading it is a seventh of the processor time in which a run loads everything.
-with _hollow("scipy.signal", hamming=None):
+# Torchmetrics imports one old name from it, for a metric of sound. Loading the real module would
+# take a seventh of the processor time in which a run loads everything.
+with _empty_module("scipy.signal", hamming=None):
     import torchmetrics
     from torchmetrics import classification, regression, text
 
@@ -50,7 +50,7 @@ CONSTRUCTORS: dict[str, Callable[[int], torchmetrics.Metric]] = {
 
 
 class Scores:
-    """The metrics of a workload's task, of all answers since it was made.
+    """The metrics of a workload's task, of all answers so far.
 
     `accuracy` is the share of right answers; `f1`, `precision` and `recall` are means over the
     classes that occur or were predicted; `roc_auc` is the mean over the classes of each against
@@ -58,8 +58,8 @@ class Scores:
     """
 
     def __init__(self, workload: Workload, device: torch.device, group: RankGroup = ALONE) -> None:
-        """`group`: the ranks, each of which has a part of the answers; torchmetrics brings them
-        together over torch.distributed."""
+        """`group`: the ranks, each of which has a part of the answers, which torchmetrics gathers
+        through torch.distributed."""
         self._group = group
         self._num_targets = 0
         self._names = workload.metrics
@@ -68,13 +68,13 @@ class Scores:
         self._metrics: dict[str, torchmetrics.Metric] = {}
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Takes a batch's answers into account; targets that are `IGNORE` do not count."""
+        """Adds a batch's answers; targets that are `IGNORE` do not count."""
         answers, targets = self._align(logits, labels)
         if not targets.is_floating_point():
-            kept = (targets != IGNORE).nonzero().squeeze(1)
-            answers, targets = answers[kept], targets[kept]
+            counted = (targets != IGNORE).nonzero().squeeze(1)
+            answers, targets = answers[counted], targets[counted]
         if not self._metrics:
-            # Only the logits tell how many classes there are: models round vocabularies up.
+            # The number of classes is that of the logits: models round vocabularies up.
             num_classes = answers.shape[-1]
             self._metrics = {
                 name: CONSTRUCTORS[name](num_classes).to(self._device) for name in self._names
@@ -82,7 +82,7 @@ class Scores:
         self._num_targets += len(targets)
         answers = answers.float()
         for name, metric in self._metrics.items():
-            # A rank without answers must have a list of none to bring together with the others'.
+            # A rank without answers needs an empty list to gather with those of other ranks.
             if len(targets) == 0 and name != "roc_auc":
                 continue
             match name:

@@ -71,8 +71,8 @@ def make_model(
 
 
 def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of a model that names one class for each sample."""
-    # Left open, transformers settles the problem's type in the first forward, and the changed
+    """Settings of a model that classifies samples."""
+    # Otherwise transformers sets the problem's type in the first forward, and the changed
     # configuration makes Dynamo compile the whole step a second time.
     return {"num_labels": len(labels), "problem_type": "single_label_classification"}
 
@@ -108,7 +108,7 @@ def perturb(model: nn.Module, relative: float, seed: int) -> None:
 
 
 def switch_off_dropout(model: nn.Module) -> None:
-    """Sets the probability of every dropout to 0 that torch's own modules hold."""
+    """Sets the dropout probabilities of all torch modules to 0."""
     for module in model.modules():
         if isinstance(module, _DropoutNd):
             module.p = 0.0

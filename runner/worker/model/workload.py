@@ -1,4 +1,4 @@
-"""What a task hands to the training loop: a model, samples, and how to judge its answers."""
+"""The workload of a task: a model, samples, and metrics of the model's answers."""
 
 import importlib
 from collections.abc import Callable
@@ -40,10 +40,10 @@ class Workload:
 
 
 def load_workload(experiment: ExperimentSpec) -> Workload:
-    """The workload of the experiment's task, the same for all runs; raises `NotLoaded` for one that
-    cannot be had.
+    """The workload of the experiment's task, the same for all runs; raises `NotLoaded`.
 
-    Each task is a module of `runner.worker.tasks`: its function `load`, and in `TASK` what fits it.
+    Each task is a module of `runner.worker.tasks` with a function `load`, and `TASK`, which says
+    what fits it.
     """
     try:
         return _load(experiment)
@@ -65,7 +65,7 @@ def _load(experiment: ExperimentSpec) -> Workload:
 
 
 def _check_targets(data: Dataset) -> None:
-    """A batch without targets has no loss, so every sample must have one."""
+    """Raises `WorkloadError` for samples without targets, whose batches would have no loss."""
     for name, split in data.splits.items():
         empty = (split.num_targets == 0).nonzero()
         if len(empty):

@@ -1,5 +1,5 @@
-"""The run's process where a run has several ranks: it starts them through torchrun's elastic launch
-and says how they ended."""
+"""The process of a run with several ranks: it starts them through torchrun's elastic launch and
+reports how they ended."""
 
 import logging
 import os
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 RANK_MODULE = "breakeven.runner.worker.ranks.rank"
 LOOPBACKS = ("lo", "lo0")
-"""What the device that leads nowhere else is called, on Linux and on macOS."""
+"""Names of the loopback interface, on Linux and on macOS."""
 COMING_SECONDS = 600.0
 """How long the first machine of several waits for the others, and they for it."""
 TELLING_SECONDS = 3.0
-"""How long another machine may take to say why it failed."""
+"""How long another machine may take to report why it failed."""
 CONSEQUENCE = re.compile(r"[Cc]onnection (closed|reset|refused)|Socket Timeout|NCCL|Broken pipe")
-"""What ranks say when others are gone."""
+"""Errors of ranks that follow from the end of others."""
 
 
 def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
-    """Runs all ranks to their end. What went wrong is in the journal then."""
+    """Runs all ranks to their end, and records failures in the journal."""
     prepare(spec, run)
     pipes = os.environ.pop(TURN_PIPES_VARIABLE, "")
     listener = RankListener([int(fd) for fd in pipes.split(",") if fd])
@@ -59,13 +59,13 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
             return WorkerExit.FINISHED
         if listener.was_abandoned or failure.status == WorkerExit.CANCELLED:
             return WorkerExit.CANCELLED
-        return _write_down(run, spec, failure)
+        return _record(run, spec, failure)
     finally:
         listener.close()
 
 
 def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFailure | None:
-    """The same on the first of several machines, which calls the others."""
+    """The failure of a run, on the first of several machines, which calls the others."""
     data_dir = DataDir(run.path.parent.parent)
     meetings = Meetings(data_dir)
     meeting = Meeting(
@@ -86,7 +86,7 @@ def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFail
         failure = run_ranks(run, spec, listener, meeting)
         if failure is not None and failure.status != WorkerExit.CANCELLED:
             time.sleep(TELLING_SECONDS)
-            return _from_afar(meetings, run.run_id) or failure
+            return _remote_failure(meetings, run.run_id) or failure
         return failure
     finally:
         meetings.close(run.run_id)
@@ -96,9 +96,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(WorkerExit.CANCELLED)
 
 
-def _from_afar(meetings: Meetings, run_id: str) -> RankFailure | None:
-    """What another machine says was wrong there, unless that came of what was wrong elsewhere: that
-    the connection to another rank was closed."""
+def _remote_failure(meetings: Meetings, run_id: str) -> RankFailure | None:
+    """The failure that another machine reports, unless it follows from a failure elsewhere, such as
+    a closed connection to another rank."""
     reported = [RankFailure(**one) for one in meetings.failures(run_id)]
     own = [one for one in reported if not CONSEQUENCE.search(str(one.fields.get("message")))]
     return own[0] if own else None
@@ -117,7 +117,7 @@ def run_ranks(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    # The run reports failures in its own words, and elastic none.
+    # The run reports failures itself.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
         rendezvous = [] if meeting is not None else [f"{folder}/ranks"]
@@ -136,8 +136,8 @@ def run_ranks(
 
 
 def _stay_on_this_machine() -> None:
-    """Has ranks talk over the loopback device where no other one is named, and meet in a file: in
-    the network, nobody needs to be let in."""
+    """Has ranks communicate over the loopback interface unless another one is set, and meet in a
+    file: no port is open to the network."""
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     for _, name in socket.if_nameindex():
         if name in LOOPBACKS:
@@ -150,14 +150,14 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
     from torch.distributed.launcher.api import LaunchConfig
 
     nodes = 1 if meeting is None else meeting.nodes
-    # On one machine, in a file: a store of torch's listens to the whole network, asks nobody who
-    # they are, and what somebody puts there the agent unpickles, which is to run it.
+    # On one machine, in a file: a store of torch's listens to the whole network without
+    # authentication, and the agent unpickles, and so executes, whatever is put there.
     where: dict[str, Any] = {
         "rdzv_backend": "c10d", "rdzv_endpoint": f"{folder}/agent", "local_addr": "localhost",
         "rdzv_configs": {"store_type": "file"},
     }  # fmt: skip
     if meeting is not None:
-        # Which machine is the first one is known: it has the turn and the journal.
+        # The first machine has the turn and the journal, so its address is known.
         where = {
             "rdzv_backend": "static",
             "rdzv_endpoint": f"{meeting.address}:{meeting.port}",
@@ -176,18 +176,18 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
 
 
 def _first_failure(listener: RankListener, error: "ChildFailedError") -> RankFailure:
-    """A rank that was killed, here or by somebody, could say nothing, and what others say is a
-    consequence: a peer closed the connection, they were asked to stop. Else what was heard first.
-    """
-    heard = sorted(listener.failures, key=lambda one: one.status is not None)
-    if heard and heard[0].status is None:
-        return heard[0]
+    """The failure of a killed rank, which could not report it: the reports of others are
+    consequences, such as a closed connection or a request to stop. Without one, the first
+    report."""
+    reports = sorted(listener.failures, key=lambda one: one.status is not None)
+    if reports and reports[0].status is None:
+        return reports[0]
     for rank, ended in error.failures.items():
         if ended.exitcode < 0:
             return _lost(rank, ended.exitcode)
-    reported = [failure for failure in heard if failure.status != WorkerExit.CANCELLED]
-    if reported or heard:
-        return (reported or heard)[0]
+    if reports:
+        own = [failure for failure in reports if failure.status != WorkerExit.CANCELLED]
+        return (own or reports)[0]
     rank, first = error.get_first_failure()
     return _lost(rank, first.exitcode)
 
@@ -197,8 +197,8 @@ def _lost(rank: int, exitcode: int) -> RankFailure:
     return RankFailure(rank, None, {"error": "RankLost", "message": f"rank {rank}: {reason}"})
 
 
-def _write_down(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
-    """Writes the failure into the journal, of which this process is the only writer now."""
+def _record(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
+    """Records the failure in the journal, of which this process is the only writer now."""
     from breakeven.runner.worker.event_log import EventLog
 
     device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]

@@ -2,8 +2,8 @@
 
 python -m breakeven.runner.worker.ranks.rank RUN_FOLDER SOCKET [RENDEZVOUS_FILE]
 
-A socket to the run's process is its lifeline: the rank ends when that process does. Rank 0 has the
-turn from the supervisor and shares it.
+The rank ends when its socket to the run's process closes. Rank 0 gets the turn from the supervisor
+and shares it.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 STOPPING_SECONDS = 2.0
-"""How long ranks that have to stop may take to come to the end of a block: less than a run on
-one device has, because the run's process ends after them."""
+"""How long ranks that have to stop may take to reach the end of a block: less than a run on one
+device, because the run's process ends after them."""
 
 
 class Lifeline:
@@ -61,7 +61,7 @@ class Lifeline:
             self._connection.sendall(data)
 
     def close(self) -> None:
-        """Sends and receives nothing any more."""
+        """Stops the heartbeats, and lets the process live on."""
         self._is_open = False
 
     def _beat(self) -> None:
@@ -78,19 +78,19 @@ class Lifeline:
 
 
 def _die_with_parent() -> None:
-    """A stopped process cannot watch anything; on Linux the kernel ends it with its parent."""
+    """On Linux the kernel then ends even a stopped process, which could not end itself."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Termination:
-    """SIGTERM to a rank: noted at once and acted on in time, also while the main thread waits in a
+    """Receives SIGTERM at once and ends the rank in time, also while the main thread waits in a
     collective, where Python runs no handler."""
 
     def __init__(self, save: Callable[[], None]) -> None:
-        """`save` writes down what is buffered."""
-        self.is_asked = False
-        self.when_asked: Callable[[], None] = lambda: None
+        """`save` writes the buffered rows."""
+        self.is_requested = False
+        self.when_requested: Callable[[], None] = lambda: None
         self._save = save
         self._woken, wakes = socket.socketpair()
         wakes.setblocking(False)
@@ -103,19 +103,20 @@ class Termination:
     def _listen(self) -> None:
         while not set(self._woken.recv(16)) & {signal.SIGTERM, signal.SIGINT}:
             pass
-        self.is_asked = True
-        self.when_asked()
+        self.is_requested = True
+        self.when_requested()
         time.sleep(STOPPING_SECONDS)
         leave(self._save, WorkerExit.CANCELLED)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """A signal without a handler would end the process before anything is saved."""
+    """Does nothing: without a handler, the signal would end the process before anything is
+    saved."""
 
 
 class SharedTurns:
-    """Turns as every rank gets them. Whether to stop is agreed on between blocks alone, because a
-    rank that left a block early would leave the others waiting in it."""
+    """Turns of all ranks. They agree on stopping between blocks alone, because the others would
+    wait for a rank that left a block early."""
 
     def __init__(
         self, group: "RankGroup", source: TurnTaker | None, termination: Termination
@@ -127,8 +128,8 @@ class SharedTurns:
         self._termination = termination
         self._round = -1
         if source is not None:
-            termination.when_asked = source.interrupt
-            if termination.is_asked:
+            termination.when_requested = source.interrupt
+            if termination.is_requested:
                 source.interrupt()
 
     def ready(self) -> None:
@@ -146,7 +147,7 @@ class SharedTurns:
             self._source.done(finished=finished)
 
     def _next(self) -> Turn | None:
-        if self._termination.is_asked:
+        if self._termination.is_requested:
             return None
         if self._source is not None:
             return self._source.wait()
@@ -166,7 +167,7 @@ def main() -> int:
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         fields = describe_failure(error)
-        status = WorkerExit.CANCELLED if termination.is_asked else status_after(error)
+        status = WorkerExit.CANCELLED if termination.is_requested else status_after(error)
         log.close_as_it_is()
         lifeline.send("failed", status=status, **fields)
     lifeline.close()

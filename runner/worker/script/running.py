@@ -1,8 +1,8 @@
 """Runs a script as `python train.py` would, with `breakeven` attached to a session.
 
-Libraries that train on a script's behalf are changed once the script has imported them: nothing is
-imported that it does not use. A script that makes no steps is ended: the other runs, and the
-person, would wait for ever.
+Libraries that train on a script's behalf are patched when the script has imported them: no library
+is imported that it does not use. A script that makes no steps is ended, because the other runs and
+the person would wait for ever.
 """
 
 import faulthandler
@@ -58,7 +58,7 @@ NOT_INSTALLED = (
 
 
 class Watchdog:
-    """Looks once a second while a script runs."""
+    """Ends a script that makes no steps; checks once a second."""
 
     def __init__(self, session: ScriptSession, patience_seconds: float, log: EventLog) -> None:
         self._session = session
@@ -141,8 +141,8 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     session = ScriptSession(context, RecordedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
-        # Of an attempt that was cut short, or of a folder from elsewhere: its modules would be
-        # imported in place of anybody's.
+        # Of an attempt that was cut short, or of a foreign run folder, whose modules would
+        # replace other modules.
         shutil.rmtree(run.workplace, ignore_errors=True)
     linked = make_workplace(folder, run.workplace)
     if linked:
@@ -158,7 +158,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
 
 
 def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
-    """Whatever the end is: what a script measured stays, and who it forked says nothing here."""
+    """Records the measured steps of a script that fails; ends processes that it forked silently."""
     process = os.getpid()
     try:
         _execute(script, run, spec, session)
@@ -173,7 +173,6 @@ def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: Scrip
 
 
 def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
-    """Until the script ends by itself, or the session ends it."""
     os.chdir(run.workplace)
     sys.argv = [str(script), *spec.experiment.script.arguments]
     sys.path.insert(0, str(script.parent))
@@ -200,8 +199,8 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
 
 
 def seed(number: int) -> None:
-    """Sets all generators of random numbers that a script may draw from without seeding them. The
-    order of sets is the same in all runs, too: the supervisor starts them with PYTHONHASHSEED."""
+    """Seeds all random number generators, for scripts that do not. The order of sets is also the
+    same in all runs: the supervisor starts them with PYTHONHASHSEED."""
     random.seed(number)
     torch.manual_seed(number)
     with suppress(ImportError):
@@ -211,7 +210,7 @@ def seed(number: int) -> None:
 
 
 def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
-    """The script, and the folder that it expects to be started in; raises `CodeNotAllowed`."""
+    """The script, and the folder in which it expects to be started; raises `CodeNotAllowed`."""
     assert experiment.model.script is not None
     script, _ = locate(experiment.model.script)
     folder = experiment.script.folder

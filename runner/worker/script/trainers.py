@@ -1,7 +1,7 @@
-"""Libraries that train on a script's behalf, whose scripts need no change.
+"""Libraries that train on a script's behalf, so that the script needs no change.
 
-Each has a function here that is called with the library's module once a script has imported it, and
-has the library tell the session. A new one is such a function and an entry in `TRAINERS`.
+For each library a function here gets its module once a script has imported it, and patches it to
+inform the session. A new library takes such a function and an entry in `TRAINERS`.
 """
 
 import functools
@@ -19,7 +19,7 @@ import breakeven
 from breakeven.runner.worker.script.session import ScriptSession
 
 TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers.Trainer", "lightning", "accelerate"
-"""What the journal calls the libraries."""
+"""Names of the libraries in the journal."""
 CHECKPOINT_FOLDER = "checkpoint"
 """Begins the names of checkpoints' folders, as transformers.trainer_utils has it."""
 NO_METRICS = ("runtime", "samples_per_second", "steps_per_second", "compilation_time", "epoch")
@@ -39,7 +39,7 @@ class StepSize:
         self.tokens = 0
 
     def add(self, loss: Tensor | None, batch: Any = None) -> None:
-        """`loss` is the micro-batch's share of the step's."""
+        """Adds a micro-batch; `loss` is its share of the step's loss."""
         if loss is not None:
             loss = loss.detach()
             self.loss = loss if self.loss is None else self.loss + loss
@@ -48,7 +48,7 @@ class StepSize:
         self.tokens += tokens.numel() if isinstance(tokens, Tensor) else 0
 
     def take(self) -> tuple[Tensor | None, int | None, int | None]:
-        """What was gathered, None for what is not known; the next step begins."""
+        """Loss, samples and tokens of the step, None if unknown; the next step begins."""
         taken = self.loss, self.samples or None, self.tokens or None
         self.clear()
         return taken
@@ -63,7 +63,7 @@ def num_samples(batch: Any) -> int | None:
 
 
 def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
-    """`transformers.Trainer` and those derived from it, `Seq2SeqTrainer` among them."""
+    """`transformers.Trainer` and its subclasses, such as `Seq2SeqTrainer`."""
     callback_class: Any = type(
         "SessionCallback", (_TransformersCallback, module.TrainerCallback), {}
     )
@@ -103,7 +103,7 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
         fit, make_epochs = trainer.fit, trainer.fit_loop.run
 
         def make_epochs_as_then() -> Any:
-            # At once: it draws an order of samples before it says that training begins.
+            # Immediately: it draws an order of samples before it reports that training begins.
             session.resuming.restore_random_state()
             return make_epochs()
 
@@ -119,11 +119,11 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
         def place(
             filepath: Any, weights_only: bool | None = None, *args: Any, **kwargs: Any
         ) -> tuple[Path, int, bool]:
-            # In the middle of an epoch it does not know how to find the next sample.
+            # In the middle of an epoch it cannot find the next sample when it resumes.
             is_last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
             return Path(filepath), trainer.global_step, not weights_only and is_last
 
-        # Before those that save: the step is over first.
+        # Before callbacks that save: the step is over first.
         trainer.callbacks.insert(0, callback_class(session))
         trainer.fit = going_on
         trainer.save_checkpoint = _saving(trainer.save_checkpoint, LIGHTNING, session, place)
@@ -132,7 +132,7 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
 
 
 def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
-    """Has every trainer that is made from now on pass by."""
+    """Calls `made` with every trainer that is constructed from now on."""
     make = trainer.__init__
 
     @functools.wraps(make)
@@ -144,8 +144,8 @@ def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
 
 
 def _saving(save: Any, name: str, session: ScriptSession, place: Callable[..., Any]) -> Any:
-    """Has the session know when a library saves. `place` says of the arguments where it does, after
-    how many steps, and whether it can go on from there as if nothing had been."""
+    """Informs the session when a library saves. `place` returns for the arguments the path, the
+    number of steps, and whether the library can resume from there without any difference."""
 
     @functools.wraps(save)
     def saving(*args: Any, **kwargs: Any) -> None:
@@ -157,7 +157,7 @@ def _saving(save: Any, name: str, session: ScriptSession, place: Callable[..., A
 
 
 class _TransformersCallback:
-    """What a callback of transformers tells the session."""
+    """A callback of transformers that informs the session."""
 
     def __init__(self, session: ScriptSession, size: StepSize) -> None:
         self._session = session
@@ -176,7 +176,7 @@ class _TransformersCallback:
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
     ) -> None:
-        kept = {
+        found = {
             name.removeprefix(TRANSFORMERS_PREFIX): value
             for name, value in (metrics or {}).items()
             if name.startswith(TRANSFORMERS_PREFIX)
@@ -188,11 +188,11 @@ class _TransformersCallback:
             count = len(rest["eval_dataloader"].dataset)
         except (KeyError, AttributeError, TypeError):  # no loader yet, or samples without end
             count = None
-        self._session.evaluated("validation", count, kept)
+        self._session.evaluated("validation", count, found)
 
 
 class _LightningCallback:
-    """What a callback of Lightning tells the session."""
+    """A callback of Lightning that informs the session."""
 
     def __init__(self, session: ScriptSession) -> None:
         self._session = session
@@ -203,7 +203,7 @@ class _LightningCallback:
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps_done = trainer.global_step
         if not self._session.has_compiled_besides(pl_module):
-            # What Lightning compiles of a module that somebody compiled.
+            # The part of a compiled module that Lightning compiles.
             pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
         steps = trainer.estimated_stepping_batches
         self._session.trained_by(LIGHTNING, None, 0 if math.isinf(steps) else int(steps))
@@ -237,7 +237,7 @@ class _LightningCallback:
 
 
 def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was logged of a validation, by names that other scripts use as well."""
+    """The logged metrics of a validation, by names that other scripts use as well."""
     names = {"acc": "accuracy"}
     metrics = {}
     for name, value in found.items():
@@ -250,8 +250,7 @@ def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
     """Loops written with `accelerate.Accelerator`: `prepare`, `backward`, `optimizer.step`. Every
-    accelerator tells the session, unless the script does so itself, or a library that uses
-    accelerate in its turn."""
+    accelerator informs the session, unless the script or a library that uses accelerate does."""
     from accelerate import data_loader  # only scripts that use it have it
 
     size = StepSize()
@@ -259,7 +258,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
     prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
     stepping: dict[str, Any] = {}
     batches: list[Any] = []
-    """The last one that a loader gave, until something of it goes backwards."""
+    """The last batch of a loader, until its backward pass."""
     for loader in (data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher):
         _listen(loader, batches)
 
@@ -267,7 +266,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
     def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = prepare(self, *args, **kwargs)
         models = [one for one in _all(result) if isinstance(one, nn.Module)]
-        if models and not session.has_compiled and not _script_says_what():
+        if models and not session.has_compiled and not _script_uses_breakeven():
             for model in models:
                 session.compile(model, None, {})
         return result
@@ -283,8 +282,8 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
         result = step(self, *args, **kwargs)
         if not (self.gradient_state.sync_gradients and session.may_step(ACCELERATE)):
             return result
-        # Of several optimizers one tells the step.
-        if stepping.setdefault("first", self) is self and not _script_says_what():
+        # Of several optimizers, the first one ends the step.
+        if stepping.setdefault("first", self) is self and not _script_uses_breakeven():
             session.trained_by(ACCELERATE, None, 0)
             session.step(*size.take())
         return result
@@ -298,7 +297,7 @@ def _all(result: Any) -> tuple[Any, ...]:
 
 
 def _listen(loader: Any, batches: list[Any]) -> None:
-    """Has loaders of a class leave each batch that they give, in place of the one before."""
+    """Has loaders of a class put each batch into `batches`, in place of the one before."""
     iterate = loader.__iter__
 
     @functools.wraps(iterate)
@@ -310,9 +309,8 @@ def _listen(loader: Any, batches: list[Any]) -> None:
     loader.__iter__ = listened
 
 
-def _script_says_what() -> bool:
-    """Whether the script itself uses `breakeven`: then it says what is compiled and what a step
-    is."""
+def _script_uses_breakeven() -> bool:
+    """Whether the script itself uses `breakeven` to compile and to end steps."""
     names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
     main = vars(sys.modules["__main__"])
     nameable = [one for one in list(main.values()) if isinstance(one, ModuleType | FunctionType)]

@@ -1,8 +1,8 @@
-"""The folder in which a script works: a copy of its own for each run.
+"""The working folder of a script: each run has a copy.
 
-Scripts read and write where they are started, and in their own folder. Were all runs of an
-experiment to do so in the same folder, they would overwrite each other's checkpoints, and perhaps a
-person's. Small files are copied. Large ones, which are data, are linked, so that they cost nothing.
+Scripts read and write in their own folder. If all runs of an experiment did so in the same folder,
+they would overwrite each other's checkpoints, and perhaps a person's. Small files are copied. Large
+files, which are data, are linked, so that they cost nothing.
 """
 
 import os
@@ -12,23 +12,24 @@ from pathlib import Path
 
 LARGEST_COPIED_BYTES = 16_000_000
 MAX_COPIED_BYTES = 500_000_000
-"""Of all files together; what would go beyond is linked."""
+"""Of all files; the remaining files are linked."""
 MAX_FILES = 20_000
 """Folders found after so many files are linked whole."""
 NOT_TAKEN = {"__pycache__", "node_modules", "venv", "env"}
-"""Folders that no script reads by its own path; nor does it hidden ones, such as `.git`."""
+"""Folders that no script reads by path, like hidden ones such as `.git`."""
 
 
 def make_workplace(folder: Path, place: Path) -> list[str]:
-    """Copies `folder` to `place`, where what is there stays; the names of what was linked."""
+    """Copies `folder` to `place`, without replacing files there; returns the names that are
+    linked."""
     place.mkdir(parents=True, exist_ok=True)
     linked: list[str] = []
     copied, files = 0, 0
     for parent, folders, names in os.walk(folder):
         here = place / Path(parent).relative_to(folder)
-        kept = [name for name in folders if _is_taken(Path(parent, name), place)]
-        folders[:] = kept if files < MAX_FILES else []
-        for name in kept:
+        taken = [name for name in folders if _is_taken(Path(parent, name), place)]
+        folders[:] = taken if files < MAX_FILES else []
+        for name in taken:
             if files < MAX_FILES and not os.path.islink(Path(parent, name)):
                 (here / name).mkdir(exist_ok=True)
             else:
@@ -47,8 +48,8 @@ def make_workplace(folder: Path, place: Path) -> list[str]:
 
 
 def tidy(folder: Path, place: Path) -> None:
-    """Removes what `make_workplace` brought and the script left as it was; what remains are its
-    own files."""
+    """Removes the copies and links of `make_workplace` that the script left unchanged, so that its
+    own files remain."""
     for parent, folders, names in os.walk(place, topdown=False):
         original = folder / Path(parent).relative_to(place)
         for name in [*names, *folders]:
@@ -66,7 +67,7 @@ def _is_taken(folder: Path, place: Path) -> bool:
 
 
 def _size(file: Path) -> int | None:
-    """None for what is no file, such as a pipe, or cannot be read."""
+    """None for pipes and the like, and for files that cannot be read."""
     try:
         return file.stat().st_size if file.is_file() and os.access(file, os.R_OK) else None
     except OSError:

@@ -15,13 +15,13 @@ from breakeven.runner.worker.step.stepping import MixedPrecision
 
 
 class Answer(NamedTuple):
-    """What the model says of one batch, fillers left out wherever they would count."""
+    """The model's answer to one batch, without padding wherever that would count."""
 
     output: Any
-    """What an objective takes, together with `labels`."""
+    """The objective's input, with `labels`."""
     labels: Tensor
     logits: Tensor
-    """Of the samples that are no fillers."""
+    """Without padding."""
     num_targets: int
 
 
@@ -29,18 +29,17 @@ class Question(NamedTuple):
     """A batch of a split, which the model may answer several times."""
 
     samples: Tensor
-    """Their places in the split, without fillers."""
+    """Their places in the split, without padding."""
     answer: Callable[..., Answer]
     """The model's answer; `compiled`, a keyword: under its compiler or without one."""
 
 
 class Inference:
-    """The weights as they are, under the variant's compiled model or without a compiler.
+    """The model's answers with its current weights, under the variant's compiler or without one.
 
-    Every batch has the size of the training's, so that one compilation serves all: the last one is
-    filled up with samples that do not count. Only for a model that computes its own loss from
-    labels which cannot say so, the last batch is smaller. The random state of training is not
-    touched: dropout is off and nothing is drawn.
+    Every batch has the size of training, so that one compilation serves all: the last one is padded
+    with samples that do not count. Only for a model that computes its own loss from labels that
+    cannot mark padding, the last batch is smaller. Dropout is off, and no random numbers are drawn.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Inference:
         *,
         own_loss: bool,
     ) -> None:
-        """`own_loss` says that the objective needs the loss that the model itself computes. Of
-        every batch only `part` is answered."""
+        """`own_loss`: the objective needs the model's own loss. Only `part` of every batch is
+        answered."""
         self._part = part
         self._model = model
         self._precision = precision
@@ -62,7 +61,7 @@ class Inference:
         self._own_loss = own_loss
         self._replays_graphs = variant.captures_cuda_graphs
 
-        # A function of its own: the compiler keeps its code apart from that of training.
+        # A separate function, whose compiled code is not that of training.
         def answer(batch: dict[str, Tensor]) -> Any:
             return model(**batch)
 
@@ -94,24 +93,22 @@ class Inference:
         return Answer(output, labels, logits, int(targets.sum()))
 
     def forward_uncompiled(self, batch: dict[str, Tensor]) -> Any:
-        """What the model says of a batch without a compiler, in the mode that it is in."""
+        """The model's output without a compiler, in its current mode."""
         # Blocks that were compiled in place would otherwise run compiled here, too.
         with torch.compiler.set_stance("force_eager"), self._precision.autocast():
             return self._model(**batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
-        """What the variant's compiled model says of a batch, in the mode that the model is in.
-
-        A captured CUDA graph overwrites its outputs at the next replay.
-        """
+        """The output of the variant's compiled model, in its current mode. A captured CUDA graph
+        overwrites it at the next replay."""
         if self._replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with self._precision.autocast():
             return self._compiled(batch)
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
-        """Indices of samples, of which so many are no fillers. Every rank has as many batches as
-        the others, a last one without any sample of its own included."""
+        """Indices of samples, and how many of them are no padding. All ranks have equally many
+        batches, even if the last one holds padding alone."""
         order = torch.arange(len(split), device=split.labels.device)
         for indices in torch.split(order, self._batch_size):
             size = self._batch_size // self._part.size

@@ -16,7 +16,7 @@ from breakeven.runner.specs.values import Options
 
 Named = list[tuple[str, nn.Parameter]]
 SMALLEST_RATE = 1e-30
-"""Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
+"""Replaces a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
 every weight without a gradient. In float32 a step of this size changes nothing."""
 
 
@@ -136,7 +136,7 @@ class LearningRate:
             self._apply()
 
     def fill_full(self) -> None:
-        """Gives the optimizers the rates of the specification, wherever the schedule stands."""
+        """Sets the rates of the specification, whatever the state of the schedule."""
         for optimizer, rate in zip(self._optimizers, self._full, strict=True):
             for group in optimizer.param_groups:
                 if isinstance(group["lr"], torch.Tensor):

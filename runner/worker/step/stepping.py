@@ -25,11 +25,11 @@ LossOf = Callable[[Any, Tensor], Terms]
 
 
 class StepResult(NamedTuple):
-    """What a step leaves behind, still on the device."""
+    """The results of a step, still on the device."""
 
     loss: Tensor
     terms: Tensor | None
-    """The terms of the loss before weighing; None if there is only one."""
+    """The terms of the loss before weighting; None if there is only one."""
     gradient_norm: Tensor | None
     """None unless it is recorded."""
 
@@ -39,7 +39,7 @@ Step = Callable[[Sequence[MicroBatch]], StepResult]
 
 
 class MixedPrecision:
-    """Autocast as the specification asks for it, and loss scaling for fp16."""
+    """Autocast in the specification's precision, and loss scaling for fp16."""
 
     def __init__(self, training: TrainingSpec, device: torch.device) -> None:
         self._device_type = device.type

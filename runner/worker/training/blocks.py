@@ -1,4 +1,4 @@
-"""Blocks of steps: which steps make one, after which the model is evaluated, what they leave."""
+"""Blocks of steps: their lengths, the evaluations after them, and the rows that record them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
 
 
 def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
-    """Numbers of steps after which something is due that must wait for the end of a block."""
+    """Numbers of steps after which an evaluation or a checkpoint is due, at the end of a block."""
     if experiment.evaluates == "steps":
         yield experiment.evaluation.every
     if experiment.checkpoints.every is not None and experiment.checkpoints.unit == "steps":
@@ -89,8 +89,8 @@ def _is_due(point: EvaluationPoint, every: int, step: int, experiment: Experimen
 
 @dataclass
 class Steps:
-    """The steps of a block so far. What they computed stays on the device until it is over; forward
-    passes leave nothing but whether they compiled."""
+    """The steps of a block so far. Their results stay on the device until the block is over;
+    forward passes record only whether they compiled."""
 
     losses: list[Tensor | None] = field(default_factory=list)
     terms: list[Tensor] = field(default_factory=list)
@@ -98,11 +98,11 @@ class Steps:
     learning_rates: list[float] = field(default_factory=list)
     compiled: list[bool] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
-    """Of a script, which tells them, or None, in each step; like `tokens`."""
+    """Reported by a script in each step, or None; like `tokens`."""
     tokens: list[int | None] = field(default_factory=list)
 
     def add(self, result: StepResult, learning_rate: float, *, copy: bool) -> None:
-        """Keeps a step's results; `copy` where the next step overwrites them in place."""
+        """Adds a step's results; `copy` if the next step overwrites them in place."""
         self.losses.append(result.loss.clone() if copy else result.loss)
         if result.terms is not None:
             self.terms.append(result.terms.clone() if copy else result.terms)
@@ -117,7 +117,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCost:
-    """What clock and allocator measured of a block."""
+    """Measurements of a block by clock and allocator."""
 
     seconds: list[float]
     memory: MemoryUse
@@ -126,7 +126,7 @@ class BlockCost:
 
 
 class BlockRecorder:
-    """Writes blocks down when they are over."""
+    """Records blocks when they are over."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class BlockRecorder:
         self.write_values()
 
     def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
-        """What each rank's own clock and allocator measured of the block."""
+        """Records the block according to each rank's own clock and allocator."""
         if self._group.size == 1:
             return
         mine = {
@@ -219,7 +219,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
-    """Their values, waited for once."""
+    """The values of all tensors, for which the device is waited for once."""
     known = [full_tensor(tensor) for tensor in tensors if tensor is not None]
     if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
         known = [one.to(known[0].device, torch.float32) for one in known]

@@ -1,4 +1,4 @@
-"""Which callbacks a run has, and those of Breakeven that stop it early or look at gradients."""
+"""The callbacks of a run, and Breakeven's own, which stop it early or record gradients."""
 
 import math
 from collections.abc import Mapping
@@ -109,8 +109,8 @@ def make_callbacks(
     inference: Inference,
     splits: Mapping[SplitName, Split],
 ) -> tuple[list[Any], Checkpoints | None]:
-    """The callbacks of one run, in the order in which they are called, and of them the one that
-    writes checkpoints."""
+    """The callbacks of one run, in the order of their calls, and the one that writes
+    checkpoints."""
     experiment = context.experiment
     every = experiment.training.gradient_statistics_every
     callbacks: list[Any] = []
@@ -125,7 +125,7 @@ def make_callbacks(
     callbacks += [_make(source) for source in experiment.callbacks]
     if experiment.checkpoints.every is None:
         return callbacks, None
-    # Last, so that a checkpoint holds what the other callbacks came to know.
+    # Last, so that a checkpoint holds the final states of the other callbacks.
     checkpoints = Checkpoints(context)
     return [*callbacks, checkpoints], checkpoints
 
