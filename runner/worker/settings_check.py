@@ -5,7 +5,6 @@ The functions of a run try the settings on a model of one layer: settings that p
 there only for the real model or its labels.
 """
 
-import difflib
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from torch import nn
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
 from breakeven.runner.worker.device.devices import device_class
@@ -111,9 +111,7 @@ def _try_backend(text: str) -> None:
     known = torch._inductor.config.get_config_copy()
     for name in variant.options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WorkloadError(f"Inductor has no configuration {name!r}.{hint}")
+            raise WorkloadError(f"Inductor has no configuration {name!r}{nearest(name, known)}")
     make_compiler(variant)(leave_alone)
 
 

@@ -1,6 +1,5 @@
 """Loads functions and classes from a person's Python files, and copies these files."""
 
-import difflib
 import hashlib
 import importlib.util
 import sys
@@ -13,6 +12,7 @@ from breakeven.runner.checks.user_code import locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.event_log import EventLog
 
 
@@ -28,9 +28,8 @@ def load_object(source: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         public = [word for word in vars(module) if not word.startswith("_")]
-        near = difflib.get_close_matches(name, public, n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(public)}"
-        raise WorkloadError(f"{source!r}: {file} does not define {name!r}. {hint}") from None
+        hint = nearest(name, public) or f"; it has {', '.join(public)}"
+        raise WorkloadError(f"{source!r}: {file} does not define {name!r}{hint}") from None
 
 
 def call(source: str) -> Any:

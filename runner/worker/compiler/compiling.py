@@ -1,6 +1,5 @@
 """Compiles functions and modules with a backend."""
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ from torch import nn
 from torch._dynamo import external_utils, trace_rules
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -34,11 +34,11 @@ def make_compiler(variant: Variant) -> Compile:
         return leave_alone
     known = torch._dynamo.list_backends(exclude_tags=None)
     if variant.backend not in known:
-        near = difflib.get_close_matches(variant.backend, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        message = f"backend {variant.backend!r} is not registered here.{hint}"
         usual = dict.fromkeys([*torch._dynamo.list_backends(), *QUICK_COMPILERS])
-        raise WorkloadError(f"{message} Known: {', '.join(usual)}")
+        raise WorkloadError(
+            f"backend {variant.backend!r} is not registered here; there are {', '.join(usual)}"
+            + nearest(variant.backend, known)
+        )
     # Draw random numbers as eager does, so that dropout agrees between backends.
     torch._inductor.config.fallback_random = True
     return cast(Compile, partial(torch.compile, **compile_arguments(variant)))

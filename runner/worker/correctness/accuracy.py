@@ -19,7 +19,7 @@ from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.sameness import (
+from breakeven.runner.worker.correctness.judgement import (
     Judgement,
     default_tolerance,
     judge,

@@ -2,7 +2,6 @@
 smaller for trials on small machines.
 """
 
-import difflib
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import SuiteModelName
 from breakeven.runner.worker.model.models import without_dropout
 from breakeven.runner.worker.model.workload import (
@@ -160,10 +160,9 @@ def configuration(name: str, divisor: int) -> tuple[Any, Any]:
     class_name, differences = CONFIGURATIONS.get(name, (name, {}))
     kind: Any = getattr(transformers, class_name, None)
     if not hasattr(kind, "config_class"):
-        near = difflib.get_close_matches(class_name, dir(transformers), n=3)
         raise WorkloadError(
             f"model.source = 'huggingface:{name}': transformers {transformers.__version__} has no "
-            f"model {class_name!r}" + (f"; it has {', '.join(near)}" if near else "")
+            f"model {class_name!r}{nearest(class_name, dir(transformers))}"
         )
     config = kind.config_class(**differences)
     if name.startswith(PADDED_WITH_0):

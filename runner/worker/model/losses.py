@@ -1,6 +1,5 @@
 """The objective of training: the model's own loss, criteria of `torch.nn`, or a weighted sum."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from torch.nn.modules.loss import _Loss
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.data.splits import IGNORE
 from breakeven.runner.worker.model.workload import Workload
 
@@ -93,11 +93,10 @@ def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
     Raises `WorkloadError` for a criterion or options that torch.nn does not have."""
     known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
     if loss.name not in known:
-        near = difflib.get_close_matches(loss.name, known, n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(known)}"
+        hint = nearest(loss.name, known) or f"; it has {', '.join(known)}"
         raise WorkloadError(
             f"training.losses names {loss.name!r}, which is no criterion of torch.nn for logits "
-            f"and labels. {hint}"
+            f"and labels{hint}"
         )
     options: dict[str, Any] = {
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, tuple) else value

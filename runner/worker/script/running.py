@@ -57,38 +57,33 @@ NOT_INSTALLED = (
 )
 
 
-class Watchdog:
-    """Ends a script that makes no steps; checks once a second."""
+@contextmanager
+def watchdog(session: ScriptSession, patience: float, log: EventLog) -> Iterator[None]:
+    """Ends a script that makes no steps for so many seconds; checks once a second."""
+    over = threading.Event()
 
-    def __init__(self, session: ScriptSession, patience_seconds: float, log: EventLog) -> None:
-        self._session = session
-        self._patience = patience_seconds
-        self._log = log
-        self._over = threading.Event()
-
-    def __enter__(self) -> "Watchdog":
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._over.set()
-
-    def _watch(self) -> None:
+    def watch() -> None:
         seen, since = -1, time.monotonic()
-        while not self._over.wait(LOOK_SECONDS):
-            if self._session.num_steps != seen or self._session.is_excused:
-                seen, since = self._session.num_steps, time.monotonic()
-            elif time.monotonic() - since > self._patience:
-                self._end()
+        while not over.wait(LOOK_SECONDS):
+            if session.num_steps != seen or session.is_excused:
+                seen, since = session.num_steps, time.monotonic()
+            elif time.monotonic() - since > patience:
+                _end_stuck(TOO_LONG.format(patience=patience), log)
 
-    def _end(self) -> None:
-        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-        message = TOO_LONG.format(patience=self._patience)
-        sys.stderr.write(message + "\n")
-        self._log.append("error", error="WorkloadError", message=message, traceback=message,
-                         out_of_memory=False)  # fmt: skip
-        self._log.flush(durable=True)
-        os._exit(WorkerExit.FAILED)
+    threading.Thread(target=watch, name="watchdog", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _end_stuck(message: str, log: EventLog) -> None:
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+    sys.stderr.write(message + "\n")
+    log.append("error", error="WorkloadError", message=message, traceback=message,
+               out_of_memory=False)  # fmt: skip
+    log.flush(durable=True)
+    os._exit(WorkerExit.FAILED)
 
 
 @contextmanager
@@ -149,7 +144,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
         session.workload.notes.append(
             f"Linked into each run's folder, not copied: {_listed(linked)}."
         )
-    with Watchdog(session, experiment.script.patience_seconds, log):
+    with watchdog(session, experiment.script.patience_seconds, log):
         _execute_to_the_end(_inside(script, folder, run.workplace), run, spec, session)
     finished = session.finish()
     if finished or not run.has_checkpoint:

@@ -29,7 +29,7 @@ from breakeven.runner.worker.script.checkpoints import (
     ScriptCheckpoints,
 )
 from breakeven.runner.worker.script.compiling import ScriptCompiler
-from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
+from breakeven.runner.worker.script.fingerprints import inputs_of, models_of, random_states
 from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
 from breakeven.runner.worker.training.blocks import BlockRecorder
 from breakeven.runner.worker.training.profiler import StepProfiler

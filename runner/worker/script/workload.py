@@ -19,7 +19,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.model.models import perturb, weights_sha256
-from breakeven.runner.worker.script.sameness import code_sha256, inputs_of
+from breakeven.runner.worker.script.fingerprints import code_sha256, inputs_of
 
 KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
 """Other namespaces hold a library's own kernels, whose operations are unknown."""

@@ -114,7 +114,7 @@ def test_a_file_may_import_its_neighbour_but_not_replace_a_library(folder: Path)
         (
             "def make_model(): ...",
             "make_modle",
-            "does not define 'make_modle'. Did you mean make_m",
+            "does not define 'make_modle'; did you mean 'make_m",
         ),
         ("import absent_library", "make", "model.py cannot be imported: ModuleNotFoundError"),
         ("def make(:", "make", "model.py cannot be imported: SyntaxError"),

@@ -111,7 +111,9 @@ def test_a_shrunk_model_keeps_the_size_of_its_heads() -> None:
 
 
 def test_a_name_that_transformers_does_not_have_is_said_with_near_ones() -> None:
-    with pytest.raises(WorkloadError, match=r"has no model 'BertForMaskedLMs'; it has BertForM"):
+    with pytest.raises(
+        WorkloadError, match=r"has no model 'BertForMaskedLMs'; did you mean 'BertForM"
+    ):
         load_workload(spec("huggingface:BertForMaskedLMs"))
 
 

@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
-from breakeven.runner.worker.correctness.sameness import default_tolerance, judge, own_scales
+from breakeven.runner.worker.correctness.judgement import default_tolerance, judge, own_scales
 from breakeven.runner.worker.correctness.trial import watched
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.cuda import CudaDevice
