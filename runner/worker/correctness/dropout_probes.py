@@ -55,7 +55,7 @@ class DropoutProbes:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Replaces the dropout functions."""
-        replacements: dict[str, Any] = dict.fromkeys(SILENCED, _return_input)
+        replacements: dict[str, Any] = dict.fromkeys(SILENCED, lambda input, *_, **__: input)
         replacements["dropout"] = self._try_dropout
         replacements["scaled_dot_product_attention"] = self._try_attention
         with mock.patch.multiple(F, **replacements):
@@ -151,10 +151,6 @@ class DropoutProbes:
         zeros = (forward.abs() < 0.5).float().sum()
         tried = torch.full_like(zeros, forward.numel())
         self._found.append(torch.stack([tried, zeros, forward.sum(), forward.square().sum()]))
-
-
-def _return_input(input: Tensor, *_: Any, **__: Any) -> Tensor:
-    return input
 
 
 def _num_samples(tensor: Tensor) -> int:

@@ -134,19 +134,16 @@ def _json_rows(text: str, is_whole: bool) -> Iterator[Any]:
     text = text.strip()
     if is_list:
         text = text[1:].removesuffix("]") if is_whole else text[1:]
-    while (place := _skipped(text, place)) < len(text):
+    while separators := SEPARATORS.match(text, place):
+        if separators.end() == len(text):
+            return
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, place = decoder.raw_decode(text, separators.end())
         except json.JSONDecodeError:
             if is_whole:
                 raise
             return
         yield value
-
-
-def _skipped(text: str, place: int) -> int:
-    found = SEPARATORS.match(text, place)
-    return found.end() if found else place
 
 
 def _read_parquet(file: io.BufferedReader) -> tuple[pd.DataFrame, int]:

@@ -99,7 +99,10 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
             rows = tables.pick_rows(table, count, seed, where)
             labels = tables.label_names(rows, data.label_column, where)
         else:
-            rows = tables.pick_rows(table, count, seed, where, column=column, accept=_has_words)
+            rows = tables.pick_rows(
+                table, count, seed, where, column=column,
+                accept=lambda text: text is not None and bool(str(text).strip()),
+            )  # fmt: skip
             labels = ()
         texts = ["" if text is None else str(text) for text in rows[column]]
         return LabelledSamples(samples=texts, labels=labels)
@@ -154,10 +157,6 @@ def part_sizes(data: DataSpec) -> dict[str, int]:
     """How many samples each part has, by its name."""
     sizes = {"train": data.num_train_samples, "validation": data.num_eval_samples}
     return sizes | ({"test": data.num_test_samples} if data.num_test_samples else {})
-
-
-def _has_words(text: Any) -> bool:
-    return text is not None and bool(str(text).strip())
 
 
 def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:

@@ -15,7 +15,6 @@ from breakeven.runner.specs.workload import SuiteModelName
 from breakeven.runner.worker.model.models import without_dropout
 from breakeven.runner.worker.model.workload import (
     TOKEN_METRICS,
-    Align,
     Workload,
     align_classes,
     align_next_tokens,
@@ -137,7 +136,7 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
             config.vocab_size,
         ),
         metrics=TOKEN_METRICS,
-        align=_align(name),
+        align=align_next_tokens if name.endswith(("CausalLM", "GPT2")) else align_classes,
     )
 
 
@@ -194,8 +193,3 @@ def _samples(
     if name.endswith("SequenceClassification"):
         return inputs, draw(config.num_labels, count)
     return inputs, draw(config.vocab_size, count, length)
-
-
-def _align(name: str) -> Align:
-    next_token = name.endswith(("CausalLM", "GPT2"))
-    return align_next_tokens if next_token else align_classes

@@ -145,7 +145,9 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
             f"Linked into each run's folder, not copied: {_listed(linked)}."
         )
     with watchdog(session, experiment.script.patience_seconds, log):
-        _execute_to_the_end(_inside(script, folder, run.workplace), run, spec, session)
+        if script.is_relative_to(folder):
+            script = run.workplace / script.relative_to(folder)
+        _execute_to_the_end(script, run, spec, session)
     finished = session.finish()
     if finished or not run.has_checkpoint:
         tidy(folder, run.workplace)
@@ -210,12 +212,6 @@ def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
     script, _ = locate(experiment.model.script)
     folder = experiment.script.folder
     return script, allowed(folder, Path(folder)) if folder else script.parent
-
-
-def _inside(script: Path, folder: Path, workplace: Path) -> Path:
-    """The script's copy, or itself if it lies elsewhere."""
-    is_inside = script.is_relative_to(folder)
-    return workplace / script.relative_to(folder) if is_inside else script
 
 
 def _listed(names: list[str]) -> str:

@@ -265,7 +265,8 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
     @functools.wraps(prepare)
     def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = prepare(self, *args, **kwargs)
-        models = [one for one in _all(result) if isinstance(one, nn.Module)]
+        results = result if isinstance(result, tuple) else (result,)
+        models = [one for one in results if isinstance(one, nn.Module)]
         if models and not session.has_compiled and not _script_uses_breakeven():
             for model in models:
                 session.compile(model, None, {})
@@ -290,10 +291,6 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
 
     accelerator.prepare, accelerator.backward = prepared, measured
     optimizer.step = stepped
-
-
-def _all(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _listen(loader: Any, batches: list[Any]) -> None:
