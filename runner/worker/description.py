@@ -153,7 +153,7 @@ def _flops_per_sample(
             workload.model, objective, workload.data.train, device, backward=backward
         )
     except Exception as error:
-        # Whatever a copy of somebody's model may not like, training itself need not.
+        # A model may fail to be copied, and train nevertheless.
         notes.append(f"Floating-point operations could not be counted: {error}")
         return None
 

@@ -194,15 +194,15 @@ class PairedAnswers:
             logits = torch.full_like(plain.logits, math.nan)
         ours, targets = self._align(plain.logits, labels)
         theirs, _ = self._align(logits, labels)
-        kept = torch.arange(targets.numel(), device=targets.device)
+        places = torch.arange(targets.numel(), device=targets.device)
         if targets.is_floating_point():
             ours, theirs = ours.reshape(-1, 1), theirs.reshape(-1, 1)
         else:
-            kept = kept[targets.reshape(-1) != IGNORE]
+            places = places[targets.reshape(-1) != IGNORE]
         each = max(1, targets.numel() // max(1, len(question.samples)))
-        pieces = torch.split(kept, max(1, CHUNK // max(1, ours.shape[-1])))
+        pieces = torch.split(places, max(1, CHUNK // max(1, ours.shape[-1])))
         found = torch.cat([_compared(ours[piece], theirs[piece]) for piece in pieces], 1).cpu()
-        samples = question.samples[kept // each].cpu()
+        samples = question.samples[places // each].cpu()
         return _Rows(found[0], found[1], found[2].bool(), samples)
 
 

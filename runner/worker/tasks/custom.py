@@ -1,4 +1,4 @@
-"""A model and samples from Python files of one's own."""
+"""A model and samples from a person's Python files."""
 
 import inspect
 import random
@@ -37,9 +37,10 @@ def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for functions that do not return what they must.
 
     The model's function returns an `nn.Module` whose forward takes the entries of a batch as
-    keyword arguments. The data's returns a mapping with `train`, `validation` and, if one is asked
-    for, `test`: each a mapping from names to tensors with the samples first, one of them `labels`,
-    or a data set (`__len__`, `__getitem__`) of such mappings for single samples.
+    keyword arguments. The data's returns a mapping with `train`, `validation` and, if the
+    experiment has test samples, `test`: each a mapping from names to tensors with the samples
+    first, one of them `labels`, or a data set (`__len__`, `__getitem__`) of such mappings for
+    single samples.
     """
     for name, spec in (("model.source", experiment.model), ("data.source", experiment.data)):
         if not spec.is_user_code:

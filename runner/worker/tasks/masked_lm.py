@@ -1,4 +1,4 @@
-"""Tokens hidden from the model, which it restores; by a transformers model."""
+"""Prediction of masked tokens, by a transformers model."""
 
 from dataclasses import dataclass, replace
 
@@ -29,8 +29,8 @@ TASK = Task(
     metrics=TOKEN_METRICS,
 )
 CHOSEN_SHARE = 0.15
-"""Share of the tokens that the model must tell. Of these 80 % are hidden behind the mask, 10 % are
-replaced by any token, and 10 % are left as they are (BERT, Devlin et al. 2018, section 3.1)."""
+"""Share of the tokens that the model must predict. Of these 80 % are hidden behind the mask, 10 %
+are replaced by any token, and 10 % are left as they are (BERT, Devlin et al. 2018, section 3.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class _Tally:
         self._seconds = 0.0
 
     def ask(self, question: Question) -> Answer:
-        """The model's answer, which is taken into account."""
+        """The model's answer, which is added to loss and metrics."""
         started = time.perf_counter()
         answer = question.answer(compiled=self.compiled)
         loss, _ = self._objective(answer.output, answer.labels)

@@ -21,7 +21,7 @@ from breakeven.runner.worker.turn_source import TurnSource
 
 
 class ForwardPasses:
-    """Has one model answer the same batches over and over under one backend."""
+    """Repeats the forward passes of one model over the same batches under one backend."""
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
@@ -42,7 +42,7 @@ class ForwardPasses:
 
     @torch.no_grad()
     def measure(self, turns: TurnSource) -> bool:
-        """Block after block until a turn is the last one (True), or until somebody asks to stop
+        """Measures block after block until the last turn (True), or until the run is stopped
         (False)."""
         for block in plan_blocks(self._experiment):
             turn = turns.wait()

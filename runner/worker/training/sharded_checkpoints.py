@@ -1,8 +1,8 @@
-"""Checkpoints that all ranks write together, each its part (`torch.distributed.checkpoint`).
+"""Checkpoints of which each rank writes its part (`torch.distributed.checkpoint`).
 
-A folder with the tensors by the names of parameters, which do not depend on how many ranks there
-are, and next to them `rest.pt` with everything that is no tensor. Nothing in it is code that
-loading would run: the one pickle of torch's format may name nothing but its own few classes.
+A folder with the tensors by the names of parameters, which do not depend on the number of ranks,
+and `rest.pt` with all other values. Loading runs no code: the one pickle of torch's format may name
+only a few classes of its own.
 """
 
 import io
@@ -60,8 +60,8 @@ def save_sharded(
     rest: dict[str, Any],
     group: RankGroup,
 ) -> int:
-    """Writes a folder that is there whole or not at all; returns its size in bytes. All ranks call
-    it; `rest` is rank 0's."""
+    """Writes a folder completely or not at all; returns its size in bytes. All ranks call it;
+    `rest` is rank 0's."""
     unfinished = folder.with_suffix(UNFINISHED)
 
     def begin() -> None:
@@ -87,7 +87,7 @@ def save_sharded(
 def load_sharded(
     folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, Any]:
-    """Puts weights and optimizers back, on any number of ranks; returns the rest.
+    """Restores weights and optimizers, on any number of ranks; returns the rest.
 
     Raises `WorkloadError` for a folder that is no such checkpoint.
     """
@@ -112,8 +112,8 @@ def divide(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> None:
-    """Gives each rank its part of what one device wrote whole, in place; what ranks do not share
-    stays whole. All ranks call it, and each has all of it."""
+    """Replaces, in place, the tensors of one device's checkpoint by this rank's parts, except those
+    that ranks do not share. All ranks call it, each with the whole checkpoint."""
     for name, tensor in model.state_dict().items():
         weights[name] = _part(weights[name], tensor)
     for optimizer, state in zip(optimizers, states, strict=True):
@@ -124,7 +124,7 @@ def divide(
 
 
 def _part(value: Any, like: Tensor) -> Any:
-    """Step counts and the like have another shape than the parameter and are everybody's."""
+    """Step counts and the like, of another shape than the parameter, stay whole on every rank."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
@@ -133,7 +133,7 @@ def _part(value: Any, like: Tensor) -> Any:
 def _taken_apart(
     model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors by name, and what of the optimizers is none."""
+    """All tensors by name, and the other values of the optimizers."""
     weights = get_model_state_dict(model)
     state: Any = get_optimizer_state_dict(model, optimizers, options=FLAT)
     tensors: dict[str, Any] = {f"model.{name}": tensor for name, tensor in weights.items()}
@@ -146,7 +146,7 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
 
 
 class _SafeReader(FileSystemReader):
-    """Reads the index without running what a stranger may have put there."""
+    """Reads the index without running code that it may contain."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         index = Path(self.path, ".metadata").read_bytes()
@@ -160,8 +160,8 @@ class _SafeReader(FileSystemReader):
 
 
 def _require_tensors(metadata: Metadata) -> None:
-    """Raises `UnpicklingError` for what is none: torch unpickles it, and runs what that says. Also
-    for a tensor that lies elsewhere than in a file of the checkpoint."""
+    """Raises `UnpicklingError` for entries that are no tensors, which torch would unpickle and so
+    execute, and for tensors outside of the checkpoint's files."""
     for name, entry in metadata.state_dict_metadata.items():
         if not isinstance(entry, TensorStorageMetadata):
             raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")

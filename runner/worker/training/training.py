@@ -1,4 +1,4 @@
-"""The training loop: one block of steps a turn, everything measured and written down."""
+"""The training loop: one block of steps per turn, with all measurements and records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -118,9 +118,9 @@ class Trainer:
             self._profiler.alternate_with(self._uncompiled_steps)
 
     def train(self, turns: TurnSource) -> bool:
-        """Trains to the end of the plan, or of training by its own rules (True), or until somebody
-        asks to stop (False). Goes on from the latest checkpoint if there is one."""
-        # What is drawn outside of the steps is the same in every run of an experiment, too.
+        """Trains to the end of the plan, or until a stopping rule ends training (True), or until
+        the run is stopped (False). Resumes from the latest checkpoint if there is one."""
+        # Random numbers outside of the steps are the same in every run of an experiment, too.
         torch.manual_seed(self._parallel.seed)
         self._hooks.call("train_begin")
         self._resume()
@@ -211,7 +211,7 @@ class Trainer:
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
-            # Lets go of the last epoch's samples before there are others.
+            # Frees the samples of the last epoch before those of the next are made.
             self._windows = None
             training = self._experiment.training
             is_compiled = self._variant.backend is not None
@@ -256,14 +256,14 @@ class Trainer:
         return found[0]
 
     def _enter(self, phase: Literal["evaluating", "training"]) -> None:
-        """What is compiled in between belongs to the phase that ends."""
+        """Enters a phase; compilations since the last step belong to the phase that ends."""
         self._observer.report()
         self._observer.compiled_since_last_asked()
         self._observer.phase = phase
         self._log.enter(phase)
 
     def _end(self, turns: TurnSource) -> bool:
-        """What follows the last step; the training has come to its end, so True."""
+        """Does the work after the last step; True, because the training has come to its end."""
         state = self._state
         if state.stop_reason is not None:
             ending = {} if self._ending is None else {"ending": asdict(self._ending)}
@@ -298,12 +298,12 @@ class Trainer:
 
     def _make_step(self, batches: Sequence[MicroBatch]) -> StepResult:
         if self._variant.captures_cuda_graphs:
-            # Tells the compiler that the last step's results may be overwritten.
+            # Allows the compiler to overwrite the results of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return self._step(batches)
 
     def _check_random_numbers(self) -> None:
-        """Last of all, because it leaves neither weights nor compiled code as they were."""
+        """Comes last, because it changes weights and compiled code."""
         if self._check is not None:
             self._enter("evaluating")
             self._rate.fill_full()
@@ -311,7 +311,7 @@ class Trainer:
             self._enter("training")
 
     def _samples_of(self, step: int) -> list[MicroBatch]:
-        """Those that a step of training is given."""
+        """The samples of a step of training."""
         block = next(plan_blocks(self._experiment, step))
         return self._batches_of(block.epoch).window(block.window)
 
