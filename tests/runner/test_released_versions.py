@@ -20,6 +20,13 @@ from tests.helpers.released import VERSIONS, left_by
 
 pytestmark = pytest.mark.heavy
 
+HURRIED = """
+import sys
+from tests.helpers import fake_worker
+fake_worker.time.sleep = lambda seconds: None
+sys.exit(fake_worker.main())
+"""
+"""A worker without torch for which the slowest backend takes no time."""
 STEPS = "SELECT run_id, count(*) FROM steps GROUP BY 1 ORDER BY 1"
 
 
@@ -61,7 +68,7 @@ def test_what_a_released_version_left_open_is_finished(
 ) -> None:
     before = {run: run.events_file.read_bytes() for run in named(left, "went through").runs}
     monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
-    supervisor.supervise(left, (sys.executable, "-m", "tests.helpers.fake_worker"))
+    supervisor.supervise(left, (sys.executable, "-c", HURRIED))
     assert states(left, "queued") == {RunState.FINISHED}
     assert all(run.is_recorded for run in named(left, "cut off").runs)
     assert before == {run: run.events_file.read_bytes() for run in before}

@@ -213,10 +213,10 @@ def cold_and_warm(folder: DataDir) -> None:
         run.block([0.5] * 10, [1.0] * 10).end()
 
 
-@pytest.fixture
-def everything(folder: DataDir) -> DataDir:
-    rich(folder)
-    return folder
+@pytest.fixture(scope="module")
+def everything(kept_folder: DataDir) -> DataDir:
+    rich(kept_folder)
+    return kept_folder
 
 
 @pytest.mark.parametrize("tab", EXPERIMENT_TABS["runs"])
