@@ -22,7 +22,8 @@ pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many 
 
 
 def told(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
-    with Store.in_memory(data_dir) as store:
+    with Store.open(data_dir) as store:  # which keeps what it computed for the next look
+        store.ingest_all()
         compute(store, 100.0)
         return trends(backend_rows(store, catalog(store)), quantity)
 

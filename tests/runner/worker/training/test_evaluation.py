@@ -181,18 +181,18 @@ def test_answers_of_earlier_weights_or_samples_show(
     ("backend", "precision"),
     [
         ("aot_eager", "float32"),
-        ("inductor:scope=forward", "bf16"),  # which rounds most
-        pytest.param("inductor:scope=forward", "float32", marks=pytest.mark.slow),
+        ("inductor:scope=forward", "float32"),
+        pytest.param("inductor:scope=forward", "bf16", marks=pytest.mark.slow),
     ],
 )
 def test_answers_of_right_backends_differ_by_rounding_alone(
     tmp_path: Path, backend: str, precision: Precision
 ) -> None:
     spec = net(backend, precision)
-    for event in of_kind(run(spec, tmp_path / "e.jsonl", spec.variants[-1].label), "evaluation"):
-        if event["compiled"]:
-            assert (event["answers"]["compared"], event["answers"]["wrong"]) == (10, 0)
-            assert event["answers"]["ratio"] < 0.5
+    events = run(spec, tmp_path / "e.jsonl", spec.variants[-1].label)
+    found = [event["answers"] for event in of_kind(events, "evaluation") if event["compiled"]]
+    assert [(one["compared"], one["wrong"]) for one in found] == [(10, 0)] * 2
+    assert all(one["ratio"] < 0.5 for one in found)
 
 
 def test_predictions_are_those_of_the_final_weights_sample_by_sample(tmp_path: Path) -> None:
