@@ -244,7 +244,7 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
     rule = "must not exceed data.num_train_samples (960): not one batch would be full"
     assert [entry.value for entry in app.caption if rule in entry.value]
     assert "**Batch size** (under “Batches, steps and precision”)" in app.error[0].value
-    assert app.button[-1].disabled
+    assert app.button[-1].disabled and app.text_input(key="quick.batch_size").value == "5000"
 
 
 def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(

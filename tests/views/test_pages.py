@@ -226,12 +226,6 @@ def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: Da
     assert "No step was recorded" in text(opened(tab="Learning"))
 
 
-@pytest.mark.parametrize("tab", ["Steps", "Compiling", "Settings", "Environment", "Log"])
-def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
-    record_experiment(folder.runs)
-    opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor", part=tab)
-
-
 def charted(app: AppTest) -> list[str]:
     return [title for title in ("**Learning rate**", "**Gradient norm**") if title in text(app)]
 
@@ -351,19 +345,6 @@ def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
     (experiment,) = experiments(folder)
     assert experiment.spec.training.batch_size == 16
     assert experiment.spec.num_steps == 60
-
-
-def test_launch_estimates_from_an_earlier_run_of_the_same_model_and_device(folder: DataDir):
-    record_experiment(folder.runs)
-    assert "going by “test” with the same model on this machine" in text(opened("launch"))
-
-
-def test_what_cannot_run_is_said_beside_the_form_and_nothing_typed_is_lost(folder: DataDir):
-    app = opened("launch")
-    app.text_input(key="quick.batch_size").set_value("5000").run()
-    assert "must not exceed data.num_train_samples (960)" in app.error[0].value
-    assert app.text_input(key="quick.batch_size").value == "5000"
-    assert not list(experiments(folder))
 
 
 def test_an_address_brings_back_what_was_typed(folder: DataDir):
