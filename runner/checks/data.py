@@ -31,7 +31,7 @@ Kind = Literal["text", "number", "truth", "image", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class DataColumn:
     """A column of a table, as far as its rows were read."""
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 class Head:
     """The beginning of a table, or all of a small one."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[DataColumn, ...]
     rows: tuple[tuple[str, ...], ...]
     """The first few, each cell as text that is cut where it is long."""
     num_read: int
@@ -70,13 +70,13 @@ class Head:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> DataColumn | None:
         return next((column for column in self.columns if column.name == name), None)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Head":
         columns = (
-            Column(**{**column, "multiplicities": tuple(map(tuple, column["multiplicities"]))})
+            DataColumn(**{**column, "multiplicities": tuple(map(tuple, column["multiplicities"]))})
             for column in content["columns"]
         )
         rows = tuple(map(tuple, content["rows"]))
@@ -245,7 +245,7 @@ def check_labels(data: DataSpec, head: Head) -> None:
     require(not _never_come_back(labels, data, head), "data.label_column", name, rule)
 
 
-def _never_come_back(labels: Column, data: DataSpec, head: Head) -> bool:
+def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
     """Whether held-out samples are certain to have labels that no training sample has.
 
     Of a label with c of N rows none is among T drawn ones with about (1 - T/N)^c; then one is among
@@ -267,7 +267,7 @@ def _never_come_back(labels: Column, data: DataSpec, head: Head) -> bool:
     return expected > CERTAIN
 
 
-def _column(head: Head, name: str) -> Column:
+def _column(head: Head, name: str) -> DataColumn:
     found = head.column(name)
     assert found is not None, "columns are checked first"
     return found

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from breakeven.runner.cluster.host import (
     Delivery,
+    HomeFile,
     NodeFacts,
-    There,
     at_home,
     facts,
     files_of,
@@ -80,7 +80,7 @@ class Job(Protocol):
     def node(self) -> str | None:
         """Where it was placed; None while that is not known."""
 
-    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+    def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
         """What is new since the last one, if there is an answer yet; raises `JobLost`."""
 
     def cancel(self, run_ids: list[str]) -> None:
@@ -114,7 +114,7 @@ class _Placed:
     experiment: Experiment
     job: Job
     allocation: Allocation
-    known: dict[str, dict[str, There]]
+    known: dict[str, dict[str, HomeFile]]
     host: str | None = None
     told: set[str] = field(default_factory=set)
     """Runs that were asked to stop."""

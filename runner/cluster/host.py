@@ -43,15 +43,15 @@ ARRIVING = ".arriving"
 
 
 @dataclass(frozen=True)
-class There:
-    """What of a file is at home."""
+class HomeFile:
+    """How much of a file has reached the home folder."""
 
     size: int
     version: int = 0
     """Of one that is sent whole, its time of change; one that only grows has none."""
 
 
-Known = Mapping[str, There]
+Known = Mapping[str, HomeFile]
 """By path in the run folder."""
 
 
@@ -77,11 +77,11 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
     whole = [(path, *_version(run.path / path)) for path in _whole(run)]
     left = most_bytes
     for name in GROWING:
-        for part in _grown(run, name, known.get(name, There(0)), left):
+        for part in _grown(run, name, known.get(name, HomeFile(0)), left):
             left -= len(part.data)
             yield part
     for path, version, size in sorted(whole, key=lambda one: one[0] == LAST):
-        there = known.get(path, There(0, -1))
+        there = known.get(path, HomeFile(0, -1))
         if (there.version, there.size) == (version, size):
             continue
         # Not before all of the journal is on its way, and exit.json not before all of the others.
@@ -96,7 +96,7 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
                    is_end=offset + len(data) >= size)  # fmt: skip
 
 
-def _grown(run: RunDir, name: str, there: There, most_bytes: int) -> Iterator[Part]:
+def _grown(run: RunDir, name: str, there: HomeFile, most_bytes: int) -> Iterator[Part]:
     try:
         with open_inside(run.path, name) as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -140,17 +140,17 @@ def _whole(run: RunDir) -> Iterator[str]:
                 yield path
 
 
-def at_home(run: RunDir) -> dict[str, There]:
+def at_home(run: RunDir) -> dict[str, HomeFile]:
     """What a folder has of the files that grow; the others are sent once more."""
     found = {}
     for name in GROWING:
         file = run.path / name
         if file.exists():
-            found[name] = There(file.stat().st_size)
+            found[name] = HomeFile(file.stat().st_size)
     return found
 
 
-def store(run: RunDir, part: Part, known: dict[str, There]) -> None:
+def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
     """Puts a part into the folder at home and notes it in `known`.
 
     Raises `InvalidRunFolder` for a path that leads out of the folder, and `OSError`.
@@ -173,7 +173,7 @@ def store(run: RunDir, part: Part, known: dict[str, There]) -> None:
             os.fsync(opened.fileno())
     if part.is_end:
         os.replace(file, target)
-    known[part.path] = There(part.offset + len(part.data), part.version)
+    known[part.path] = HomeFile(part.offset + len(part.data), part.version)
 
 
 WORKER = ("-m", "breakeven.runner.worker")

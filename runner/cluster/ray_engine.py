@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import (
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.cluster.driver import JobLost, Node
-from breakeven.runner.cluster.host import WORKER, Delivery, Host, NodeFacts, There, facts
+from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, Host, NodeFacts, facts
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
@@ -148,7 +148,7 @@ class RayJob:
         self._asked: Any = None
         self._silent_since = time.monotonic()
 
-    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+    def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
         if self._asked is None:
             self._asked = self._actor.deliver.remote({run: dict(has) for run, has in known.items()})
         ready, _ = ray.wait([self._asked], timeout=0)

@@ -23,9 +23,9 @@ from breakeven.runner.cluster.host import (
     PART_BYTES,
     WORKER,
     Delivery,
+    HomeFile,
     NodeFacts,
     Part,
-    There,
     missing,
 )
 from breakeven.runner.errors import RunnerError
@@ -191,7 +191,7 @@ class SubmititJob:
         self._alive = 0.0
         self._alive_since = time.monotonic()
 
-    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+    def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
         try:
             self._job.asked.touch()
         except FileNotFoundError:

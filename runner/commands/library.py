@@ -266,8 +266,8 @@ def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
     found = audit.entries(data_dir, None if options.json else max(0, options.most))
     for entry in found:
         row = audit.flat(entry)
-        whence = f" from {row['from']}" if row["from"] else ""
-        head = f"{row['time']}  {row['who']}{whence} ({row['via']}): {row['action']} {row['about']}"
+        source = f" from {row['from']}" if row["from"] else ""
+        head = f"{row['time']}  {row['who']}{source} ({row['via']}): {row['action']} {row['about']}"
         told = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
         sys.stdout.write(f"{told.rstrip()}\n")
     return 0

@@ -39,7 +39,7 @@ class Actor:
     name: str
     subject: str = ""
     """What the provider knows them by, where people sign in."""
-    whence: str = ""
+    source_address: str = ""
     via: str
     """`page` or `command line`."""
 
@@ -68,7 +68,7 @@ def record(data_dir: DataDir, action: str, about: str = "", **details: object) -
     line = {
         "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}Z",
         "who": _short(actor.name), "subject": _short(actor.subject),
-        "from": _short(actor.whence), "via": actor.via, "action": action,
+        "from": _short(actor.source_address), "via": actor.via, "action": action,
         "about": _short(about), "details": {name: _short(value) for name, value in details.items()},
     }  # fmt: skip
     try:

@@ -1,4 +1,4 @@
-"""Where runs compute: devices, machines and CPUs, and what cannot be asked of several."""
+"""Where runs compute: devices, machines and CPUs, and which choices several devices exclude."""
 
 import re
 from collections import Counter
@@ -43,8 +43,8 @@ Parallel = Literal["ddp", "fsdp", "dp", "spread"]
 MAX_RANKS = 64
 
 
-class Asked(Protocol):
-    """What of an experiment decides whether several devices can work at it."""
+class SharingSettings(Protocol):
+    """The fields of an experiment that decide whether several devices can share it."""
 
     @property
     def devices(self) -> tuple[str, ...]: ...
@@ -84,57 +84,57 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     require(fits, "parallel", parallel, rule)
 
 
-def check_ddp_modes(asked: Asked, compiled: Sequence[Variant]) -> None:
-    """How DDP is compiled can be asked of runs that have it."""
-    has_ddp = asked.parallel == "ddp" and len(asked.devices) * asked.nodes > 1
-    for text, variant in zip(asked.backends, compiled, strict=True):
+def check_ddp_modes(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
+    """Only a run with DDP can choose how DDP is compiled."""
+    has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
+    for text, variant in zip(spec.backends, compiled, strict=True):
         rule = (
             "says what Dynamo does with DistributedDataParallel: name several devices, with 'ddp'"
         )
         require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
 
 
-def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
-    """What cannot be asked of several devices."""
-    _check_nodes(asked)
-    if asked.parallel == "spread":
-        _check_spread(asked)
+def check_parallel(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
+    """Refuses what several devices cannot do."""
+    _check_nodes(spec)
+    if spec.parallel == "spread":
+        _check_spread(spec)
         return
     rule = "must name one device for a script, which starts its own processes"
-    require(not asked.is_script, "devices", asked.devices, rule)
+    require(not spec.is_script, "devices", spec.devices, rule)
     rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
-    require(not asked.kind.compares_tensors, "devices", asked.devices, rule)
+    require(not spec.kind.compares_tensors, "devices", spec.devices, rule)
     rule = "must name one device for inference: without gradients devices have nothing to share"
-    require(not asked.is_inference, "devices", asked.devices, rule)
-    _check_batches(asked)
-    _check_torch(asked, compiled)
+    require(not spec.is_inference, "devices", spec.devices, rule)
+    _check_batches(spec)
+    _check_torch(spec, compiled)
 
 
-def _check_nodes(asked: Asked) -> None:
+def _check_nodes(spec: SharingSettings) -> None:
     rule = "must be 'ddp' or 'fsdp' over several machines: one process, or runs that are spread, "
     rule += "stay on one"
-    fits = asked.nodes == 1 or asked.parallel in ("ddp", "fsdp")
-    require(fits, "parallel", asked.parallel, rule)
+    fits = spec.nodes == 1 or spec.parallel in ("ddp", "fsdp")
+    require(fits, "parallel", spec.parallel, rule)
     rule = f"must be at most {MAX_RANKS} devices in all: each is a process of every run"
-    require(len(asked.devices) * asked.nodes <= MAX_RANKS, "nodes", asked.nodes, rule)
+    require(len(spec.devices) * spec.nodes <= MAX_RANKS, "nodes", spec.nodes, rule)
     rule = "must be 1 for scenarios that compare no runs: nothing there is shared"
-    require(asked.nodes == 1 or asked.kind.compares_runs, "nodes", asked.nodes, rule)
+    require(spec.nodes == 1 or spec.kind.compares_runs, "nodes", spec.nodes, rule)
 
 
-def _check_spread(asked: Asked) -> None:
+def _check_spread(spec: SharingSettings) -> None:
     rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
-    require(asked.kind.compares_runs, "parallel", asked.parallel, rule)
-    rule = f"must be at least as many as the devices, {len(asked.devices)}: one on which only the "
+    require(spec.kind.compares_runs, "parallel", spec.parallel, rule)
+    rule = f"must be at least as many as the devices, {len(spec.devices)}: one on which only the "
     rule += "baseline runs says nothing"
-    require(len(asked.backends) >= len(asked.devices), "backends", asked.backends, rule)
+    require(len(spec.backends) >= len(spec.devices), "backends", spec.backends, rule)
 
 
-def _check_batches(asked: Asked) -> None:
-    count, training = len(asked.devices) * asked.nodes, asked.training
+def _check_batches(spec: SharingSettings) -> None:
+    count, training = len(spec.devices) * spec.nodes, spec.training
     rule = f"must be a multiple of {count}: each of {count} devices takes an equal part"
     is_equal = training.batch_size % count == 0
     require(is_equal, "training.batch_size", training.batch_size, rule)
-    left_over = asked.data.num_train_samples % training.batch_size
+    left_over = spec.data.num_train_samples % training.batch_size
     rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
     shares = training.last_batch != "dynamic" or left_over % count == 0
     require(shares, "training.last_batch", training.last_batch, rule)
@@ -144,22 +144,22 @@ def _check_batches(asked: Asked) -> None:
     require(training.last_batch != "pad" or fills, "training.last_batch", "pad", rule)
 
 
-def _check_torch(asked: Asked, compiled: Sequence[Variant]) -> None:
+def _check_torch(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
     """What torch does not support; `tests/runner/worker/ranks/test_support.py` asks it."""
     rule = "cannot be compiled with 'dp', which runs copies of the model in threads; leave out all "
     rule += "backends to time it as it is, or choose 'ddp'"
-    require(asked.parallel != "dp" or not compiled, "backends", asked.backends, rule)
-    for text, variant in zip(asked.backends, compiled, strict=True):
+    require(spec.parallel != "dp" or not compiled, "backends", spec.backends, rule)
+    for text, variant in zip(spec.backends, compiled, strict=True):
         rule = "cannot be one graph: Dynamo cannot trace what gathers weights and averages "
         rule += "gradients; choose scope=blocks, whose graphs lie between, or for 'ddp' "
         rule += "optimize_ddp=python_reducer, which traces it"
         traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
         in_one = variant.fullgraph and not traces
         require(not in_one, "backends", text, rule)
-    precision = asked.training.precision
+    precision = spec.training.precision
     rule = "was never tried with 'fsdp', where each device sees its own gradients alone overflow; "
     rule += "choose bf16"
-    fits = asked.parallel != "fsdp" or precision != "fp16"
+    fits = spec.parallel != "fsdp" or precision != "fp16"
     require(fits, "training.precision", precision, rule)
 
 

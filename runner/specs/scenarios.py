@@ -137,8 +137,8 @@ ScenarioName = Literal["train", "speed", "accuracy", "cache"]
 Compared = Literal["runs", "tensors", "caches"]
 
 
-class Asked(Protocol):
-    """What of an experiment decides how much is done."""
+class StepSettings(Protocol):
+    """The fields of an experiment that decide how many steps its runs make."""
 
     @property
     def training(self) -> TrainingSpec: ...
@@ -165,9 +165,9 @@ class Scenario:
     """What is judged: each run's times and losses by the baseline's (`runs`), each backend's
     outputs and gradients by a reference's (`tensors`), or compiling with what an earlier process
     left by compiling without (`caches`)."""
-    parts: Callable[[Asked], tuple[Part, ...]]
+    parts: Callable[[StepSettings], tuple[Part, ...]]
     """What is worked on: full optimizer steps, forward passes alone, or both."""
-    num_steps: Callable[[Asked], int]
+    num_steps: Callable[[StepSettings], int]
     """Steps of one run, or the most that it makes."""
     trains_fully: bool = False
     """Whether each run is a whole training, which is evaluated as one asks."""

@@ -69,7 +69,10 @@ def require_acting() -> None:
     allowed, who = may_act(), _who()
     verb = "acts" if allowed else "was refused"
     log.info(
-        "somebody %s", verb, stacklevel=2, extra={"fields": {"who": who.name, "from": who.whence}}
+        "somebody %s",
+        verb,
+        stacklevel=2,
+        extra={"fields": {"who": who.name, "from": who.source_address}},
     )
     if not allowed:
         raise NotAllowed(
@@ -97,12 +100,16 @@ def told(about: object) -> str:
 def _who() -> audit.Actor:
     """Who looks at the page that is being drawn, as far as that is known: by name where people sign
     in, or else the address, as far as a proxy lets that be known."""
-    headers, whence = st.context.headers, str(st.context.ip_address or "this machine")
+    headers, source_address = st.context.headers, str(st.context.ip_address or "this machine")
     person = doors.person_of(headers)
     if person is not None:
-        return audit.Actor(name=person.name, subject=person.subject, whence=whence, via="page")
+        return audit.Actor(
+            name=person.name, subject=person.subject, source_address=source_address, via="page"
+        )
     is_local = not doors.serves_others(headers)
-    return audit.Actor(name="local" if is_local else "somebody", whence=whence, via="page")
+    return audit.Actor(
+        name="local" if is_local else "somebody", source_address=source_address, via="page"
+    )
 
 
 def show_person(*, on_wall: bool) -> None:

@@ -14,7 +14,7 @@ import pytest
 import breakeven.runner.supervision.run_process
 from breakeven.runner import notifications
 from breakeven.runner.cluster.driver import JobLost, Node, drive
-from breakeven.runner.cluster.host import Delivery, Host, Part, There, facts
+from breakeven.runner.cluster.host import Delivery, HomeFile, Host, Part, facts
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
@@ -39,7 +39,7 @@ class LocalJob:
     is_cut: bool = False
     is_ended: bool = False
 
-    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+    def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
         if self.is_cut:
             raise JobLost("the machine is gone")
         return self.host.deliver(known)
@@ -272,7 +272,7 @@ def test_a_machine_that_sends_what_no_run_writes_ends_its_experiment_and_no_othe
     part = Part(run_id=stranger.run_id, path="exit.json", offset=0, data=b"{}", is_end=True)
 
     class Lying(LocalJob):
-        def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+        def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
             found = super().delivery(known)
             if found is None or self.host.experiment_id != bad:
                 return found

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.runner.cluster.host import Part, There, at_home, missing, store
+from breakeven.runner.cluster.host import HomeFile, Part, at_home, missing, store
 from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.folders.run_dir import RunDir
 
 
 def folders(parent: Path) -> tuple[RunDir, RunDir]:
-    """There, and at home."""
+    """HomeFile, and at home."""
     found = RunDir(parent / "there" / "e.baseline"), RunDir(parent / "home" / "e.baseline")
     for run in found:
         run.path.mkdir(parents=True)
     return found
 
 
-def bring(there: RunDir, home: RunDir, known: dict[str, There], most: int) -> list[str]:
+def bring(there: RunDir, home: RunDir, known: dict[str, HomeFile], most: int) -> list[str]:
     """One delivery; the paths that came."""
     parts = list(missing(there, known, most))
     for part in parts:
@@ -39,7 +39,7 @@ def test_a_journal_at_home_is_a_prefix_at_any_time_and_whole_at_last_whoever_ask
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[bytes, int, bool]]
 ) -> None:
     there, home = folders(tmp_path_factory.mktemp("parts"))
-    known: dict[str, There] = {}
+    known: dict[str, HomeFile] = {}
     written = b""
     for data, most, is_new_driver in writes:
         append(there.events_file, data)
@@ -67,7 +67,7 @@ def test_the_end_comes_after_all_else_and_what_the_supervisor_at_home_writes_nev
     there.compile_cache.mkdir()
     for path in ("exit.json", "claim.json", "spec.json", "cancel", "compile-cache/big"):
         (there.path / path).write_text("{}")
-    known: dict[str, There] = {}
+    known: dict[str, HomeFile] = {}
     came = [path for _ in range(9) for path in bring(there, home, known, 10)]
     checkpoint = "artifacts/checkpoints/step-10.pt"
     assert list(dict.fromkeys(came)) == ["events.jsonl", checkpoint, "exit.json"]
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_is_written_anew_on_its_way_never_comes_home_mixed(
     there.artifacts.mkdir()
     file, arrived = there.artifacts / "latest.pt", home.artifacts / "latest.pt"
     file.write_bytes(b"a" * 30)
-    known: dict[str, There] = {}
+    known: dict[str, HomeFile] = {}
     bring(there, home, known, 10)
     file.write_bytes(b"b" * 20)
     os.utime(file, ns=(1, 10**18))
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_written_anew_on_its_way_never_comes_home_mixed(
 def test_no_checkpoint_comes_before_the_steps_that_led_to_it(tmp_path: Path) -> None:
     there, home = folders(tmp_path)
     there.checkpoints.mkdir(parents=True)
-    known: dict[str, There] = {}
+    known: dict[str, HomeFile] = {}
     for step in range(5):
         append(there.events_file, json.dumps({"step": step}).encode() + b"\n")
         (there.checkpoints / f"{step}.pt").write_bytes(b"c")
@@ -137,7 +137,7 @@ def test_links_pipes_and_what_lies_behind_them_stay_there(tmp_path: Path) -> Non
 
 def test_output_that_was_cut_there_is_cut_here(tmp_path: Path) -> None:
     there, home = folders(tmp_path)
-    known: dict[str, There] = {}
+    known: dict[str, HomeFile] = {}
     there.output_file.write_bytes(b"long" * 9)
     bring(there, home, known, 100)
     there.output_file.write_bytes(b"short")

@@ -86,7 +86,7 @@ def test_the_command_line_is_written_down_with_the_user_of_the_machine(
 
 def test_a_page_acts_for_whoever_signed_in_and_other_threads_do_not(folder: DataDir) -> None:
     def page() -> None:
-        who = Actor(name="ada@example.org", subject="7", whence="10.1.2.3", via="page")
+        who = Actor(name="ada@example.org", subject="7", source_address="10.1.2.3", via="page")
         audit.acts(who)
         audit.record(folder, "upload", "a.csv", bytes=3)
 
@@ -106,7 +106,7 @@ def test_hostile_names_stay_one_short_line_and_secrets_are_masked(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "canary-0123456789")
-    audit.acts(Actor(name=HOSTILE, subject=HOSTILE, whence=HOSTILE, via="page"))
+    audit.acts(Actor(name=HOSTILE, subject=HOSTILE, source_address=HOSTILE, via="page"))
     audit.record(folder, "label", HOSTILE * 100, notes=f"{HOSTILE} canary-0123456789")
     text = folder.audit_file.read_text()
     assert text.count("\n") == 1 and len(text) < 3000 and text.isascii()
