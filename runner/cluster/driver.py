@@ -154,7 +154,7 @@ class _Driver:
     def work(self, linger: float | None) -> None:
         self._take_up()
         idle_since, look_next = time.monotonic(), 0.0
-        while linger is None or time.monotonic() - idle_since < linger:
+        while True:
             self._heartbeat.beat()
             self._exits.write_owed()
             for placed in list(self._placed.values()):
@@ -166,6 +166,8 @@ class _Driver:
                 idle_since = time.monotonic()
             elif self._worked_at:
                 self._look_at_trends()
+            elif linger is not None and time.monotonic() - idle_since >= linger:
+                break
             time.sleep(POLL_SECONDS)
         for thread in self._looking:
             thread.join()

@@ -102,7 +102,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def driving(data_dir: DataDir, engine: LocalEngine) -> Callable[[], None]:
     """Starts a driver; what is given back waits for its end."""
-    thread = threading.Thread(target=drive, args=(data_dir, engine), kwargs={"linger": 0.5})
+    thread = threading.Thread(target=drive, args=(data_dir, engine), kwargs={"linger": 0.0})
     thread.start()
     return thread.join
 
