@@ -554,7 +554,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     # A fifth of 50 to evaluate on; four batches of 8 fit into the rest, and of 16 they do not.
     assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (40, 10)
     assert (spec.training.batch_size, spec.num_steps) == (8, 240)
-    assert spec.name == "bert-tiny on questions [1].csv"
+    assert spec.name == "bert-tiny on questions [1].csv, batch 8, aot_eager, inductor"
 
 
 @pytest.mark.heavy

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.elements.lib.mutable_tab_container import TabContainer
 
+from breakeven.views.shared.inert import Markdown
+
 ECHO_SECONDS = 3.0
 """For so long after a choice an address without it is an old one: a part of the page that runs by
 itself may bring the one that the browser had before it heard of the choice."""
@@ -63,7 +65,7 @@ def bound(
     return {"key": key, "on_change": changed, **_first(known.start, options)}
 
 
-def tabs(name: str, labels: Sequence[str]) -> Sequence[TabContainer]:
+def tabs(name: str, labels: Sequence[Markdown]) -> Sequence[TabContainer]:
     """Tabs of which the address names the open one; only that one needs to be filled.
 
     Streamlit's own binding adds entries to the browser's history when the reader leaves the page,
