@@ -238,7 +238,6 @@ def test_one_runs_again_with_a_change(listed: Page, folder: DataDir):
     listed.get_by_role("link", name="with changes").click()
     listed.wait_for_url(f"**again={TARGET}*")
     expect(listed.get_by_text("with all its settings")).to_be_visible()
-    listed.get_by_text("Batches, steps and precision").click()
     listed.get_by_role("textbox", name="Batch size").fill("4")
     listed.keyboard.press("Enter")
     expect(listed.get_by_text("Changed:")).to_be_visible()

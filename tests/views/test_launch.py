@@ -243,8 +243,20 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
     app.text_input(key="quick.batch_size").set_value("5000").run()
     rule = "must not exceed data.num_train_samples (960): not one batch would be full"
     assert [entry.value for entry in app.caption if rule in entry.value]
-    assert "**Batch size** (under “Batches, steps and precision”)" in app.error[0].value
+    assert "**Batch size**, `training.batch_size = 5000`" in app.error[0].value
     assert app.button[-1].disabled and app.text_input(key="quick.batch_size").value == "5000"
+
+
+def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(folder: DataDir):
+    app = opened("launch")
+    assert not app.expander[0].proto.expanded
+    app.text_input(key="quick.warmup_steps").set_value("-1").run()
+    assert "**Warm-up steps** (under “Optimizer”)" in app.error[0].value
+    search = app.selectbox(key="quick search")
+    (found,) = [one for one in search.options if one.startswith("Warm-up steps")]
+    search.set_value(found).run()
+    assert app.expander[0].proto.expanded
+    assert app.text_input(key="quick.warmup_steps").value == "-1"
 
 
 def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(

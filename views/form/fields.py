@@ -47,16 +47,46 @@ class Fields:
         self._places: dict[str, tuple[str, str]] = {}
         """Label and subject by path."""
         self._subject = ""
+        self._tabs: dict[str, DeltaGenerator] = {}
         self._derived: dict[str, Any] = {}
 
     @contextmanager
-    def subject(self, title: Markdown, icon: str) -> Iterator[None]:
-        """A folded part of the form; unfolded where `unfold` has found something to say."""
-        is_open = st.session_state.get(self._unfolded) == title
-        with st.expander(title, icon=f":material/{icon}:", expanded=is_open):
+    def drawer(self, subjects: Sequence[Markdown]) -> Iterator[None]:
+        """The folded part of the form, a tab for each subject; open where `unfold`, or a search for
+        a field, leads into it. `subject` fills the tabs."""
+        opened = st.session_state.get(self._unfolded)
+        with st.expander("All other settings", icon=":material/tune:", expanded=bool(opened)):
+            search = st.empty()
+            first = opened if opened in subjects else subjects[0]
+            # Other tabs each time: those that are there open on their own what the reader chose.
+            tabs = st.tabs(subjects, default=first, key=f"{self._preset} subjects, {first} first")
+            self._tabs = dict(zip(subjects, tabs, strict=True))
+            yield
+            self._ask_search(search)
+
+    @contextmanager
+    def subject(self, title: Markdown) -> Iterator[None]:
+        """A tab of the drawer."""
+        with self._tabs[title]:
             self._subject = title
             yield
             self._subject = ""
+
+    def _ask_search(self, place: DeltaGenerator) -> None:
+        """Finds a field in the drawer by its label, option or subject, and opens its tab."""
+        found = {
+            f"{label} · {subject} · {self._fields[path].flag}": path
+            for path, (label, subject) in self._places.items() if subject
+        }  # fmt: skip
+        key = f"{self._preset} search"
+
+        def open_found() -> None:
+            if chosen := st.session_state[key]:
+                st.session_state[self._unfolded] = self._places[found[chosen]][1]
+
+        place.selectbox("Find a setting", list(found), index=None, key=key, on_change=open_found,
+                        placeholder="Find a setting: type a part of its name",
+                        label_visibility="collapsed")  # fmt: skip
 
     def ask(
         self,

@@ -1,4 +1,4 @@
-"""The form behind Launch: what is raced in plain view, everything else folded away by subject."""
+"""The form behind Launch: what, which backends, how long; all else in one drawer."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -33,7 +33,7 @@ SETTINGS_HELP = (
 
 
 class OwnWorkload(NamedTuple):
-    """Task and data of a preset for one's own data."""
+    """Task and data as they were chosen."""
 
     task: workload_form.ChosenTask
     data: workload_form.ChosenData
@@ -55,20 +55,24 @@ def spec_form(
     """
     fields = Fields(preset, start)
     above = st.container()
+    own = None
+    st.markdown("##### What")
     if start.is_script:
         script_form.ask_script(fields)
+    else:
+        own = _ask_workload(fields, start, machine)
+        if start.data.is_file:
+            workload_form.show_data(own.data)
+    told = st.empty()
+    st.markdown("##### Which backends")
     _ask_backends(fields, start, machine)
-    own = None
-    if start.data.is_file:  # what this preset is about, so in plain view
-        with st.container(horizontal=True):
-            own = _ask_workload(fields, start, machine)
-        workload_form.show_data(own.data)
-        told = st.empty()
-    with st.container(gap="xsmall"):
-        if start.is_script:
-            _ask_folded_of_script(fields, machine)
-        else:
-            _ask_folded(fields, start, machine, own)
+    st.markdown("##### How long")
+    if own is None:
+        script_form.ask_length(fields)
+        _ask_rest_of_script(fields, machine)
+    else:
+        settings.ask_length(fields, workload_form.fitting_batch(start, own.data.head))
+        _ask_rest(fields, start, machine, own)
     if not fields.given("model.source" if start.is_script else "data.source"):
         return None
     try:
@@ -87,56 +91,59 @@ def spec_form(
     return spec
 
 
-def _ask_folded(
-    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload | None
+def _ask_rest(
+    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload
 ) -> None:
-    """Everything that has a default which will do. `own`: what was asked above already."""
-    with fields.subject("Task, model and data", "dataset"):
-        left, middle, right = st.columns(3)
-        with left:
-            task = own.task if own else workload_form.ask_task(fields, start, machine)
-            if not own:
-                workload_form.ask_model(fields, task)
-            fields.ask("model.dropout")
-        with middle:
-            data = own.data if own else workload_form.ask_data(fields, task)
-            workload_form.ask_length(fields, task.fits)
-        with right:
-            num_test = workload_form.ask_samples(fields, start.data, data)
-        if not own:
-            workload_form.show_data(data)
-    with fields.subject("Batches, steps and precision", "view_module"):
-        settings.ask_batches(fields, workload_form.fitting_batch(start, data.head))
-    with fields.subject("Optimizer and schedule", "trending_down"):
-        settings.ask_optimizer(fields, machine)
-    with fields.subject("Losses and gradients", "functions"):
-        settings.ask_losses(fields)
-    with fields.subject("Evaluation and predictions", "fact_check"):
-        evaluated = settings.ask_evaluation(fields, task.fits, num_test)
-    with fields.subject("Stopping early", "front_hand"):
-        settings.ask_stopping(fields, evaluated)
-    with fields.subject("Checkpoints", "save"):
-        settings.ask_checkpoints(fields)
-    with fields.subject("Another scenario than training", "rule"):
-        settings.ask_scenario(fields)
-    with fields.subject("Own code", "code"):
-        settings.ask_callbacks(fields)
-    with fields.subject("Name, device and turns", "memory"):
-        settings.ask_experiment(fields, machine)
+    """Everything that has a default which will do."""
+    subjects = ("Model and samples", "Steps and precision", "Optimizer", "Losses", "Evaluation",
+                "Stopping early", "Checkpoints", "Other scenarios", "Own code",
+                "Name, device and turns")  # fmt: skip
+    with fields.drawer(subjects):
+        with fields.subject("Model and samples"):
+            left, right = st.columns(2)
+            with left:
+                fields.ask("model.dropout")
+                workload_form.ask_length(fields, own.task.fits)
+            with right:
+                num_test = workload_form.ask_samples(fields, start.data, own.data)
+        with fields.subject("Steps and precision"):
+            settings.ask_steps(fields)
+        with fields.subject("Optimizer"):
+            settings.ask_optimizer(fields, machine)
+        with fields.subject("Losses"):
+            settings.ask_losses(fields)
+        with fields.subject("Evaluation"):
+            evaluated = settings.ask_evaluation(fields, own.task.fits, num_test)
+        with fields.subject("Stopping early"):
+            settings.ask_stopping(fields, evaluated)
+        with fields.subject("Checkpoints"):
+            settings.ask_checkpoints(fields)
+        with fields.subject("Other scenarios"):
+            settings.ask_scenario(fields)
+        with fields.subject("Own code"):
+            settings.ask_callbacks(fields)
+        with fields.subject("Name, device and turns"):
+            settings.ask_experiment(fields, machine)
 
 
-def _ask_folded_of_script(fields: Fields, machine: Capabilities) -> None:
+def _ask_rest_of_script(fields: Fields, machine: Capabilities) -> None:
     """A script settles the rest by itself."""
-    with fields.subject("How the script is run", "terminal"):
-        script_form.ask_how(fields)
-    with fields.subject("Name, device and turns", "memory"):
-        settings.ask_experiment(fields, machine)
+    with fields.drawer(("How the script is run", "Name, device and turns")):
+        with fields.subject("How the script is run"):
+            script_form.ask_how(fields)
+        with fields.subject("Name, device and turns"):
+            settings.ask_experiment(fields, machine)
 
 
 def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
-    task = workload_form.ask_task(fields, start, machine)
-    workload_form.ask_model(fields, task)
-    return OwnWorkload(task, workload_form.ask_data(fields, task))
+    left, middle, right = st.columns(3)
+    with left:
+        task = workload_form.ask_task(fields, start, machine)
+    with middle:
+        workload_form.ask_model(fields, task)
+    with right:
+        data = workload_form.ask_data(fields, task)
+    return OwnWorkload(task, data)
 
 
 def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:

@@ -75,11 +75,18 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
+def ask_length(fields: Fields) -> None:
+    """How many of its steps count."""
+    left, _ = st.columns(2)
+    with left:
+        fields.ask("script.steps")
+
+
 def ask_how(fields: Fields) -> None:
-    """How long it runs, and where."""
+    """Where it runs, and for how long Breakeven waits for it."""
     left, middle, right = st.columns(3)
     with left:
-        fields.ask_all("script.steps", "training.seed")
+        fields.ask("training.seed")
     with middle:
         fields.ask("script.folder")
     with right:

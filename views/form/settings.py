@@ -1,4 +1,4 @@
-"""The folded parts of the form: steps, optimizer, losses, evaluation, stopping, scenario, place.
+"""The parts of the form: length, steps, optimizer, losses, evaluation, stopping, scenario, place.
 
 Labels, texts and ranges are those that `runner/specs/` declares.
 """
@@ -20,14 +20,22 @@ GROUPS = ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimi
 NEVER = "Nothing is evaluated"
 
 
-def ask_batches(fields: Fields, batch_size: int) -> None:
-    """How much work a step is, how many there are, in which precision. `batch_size`: at first."""
-    size, length, numbers = st.columns(3)
+def ask_length(fields: Fields, batch_size: int) -> None:
+    """How much work a step is and how many there are. `batch_size`: at first."""
+    size, epochs, steps = st.columns(3)
     with size:
         fields.ask("training.batch_size", value=batch_size)
-        fields.ask_all("training.gradient_accumulation", "training.last_batch")
-    with length:
-        fields.ask_all("training.epochs", "training.max_steps", "training.seed")
+    with epochs:
+        fields.ask("training.epochs")
+    with steps:
+        fields.ask("training.max_steps")
+
+
+def ask_steps(fields: Fields) -> None:
+    """What else a step is, and in which precision."""
+    size, numbers = st.columns(2)
+    with size:
+        fields.ask_all("training.gradient_accumulation", "training.last_batch", "training.seed")
     with numbers:
         precision = fields.ask("training.precision")
         fields.ask(
