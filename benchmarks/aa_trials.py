@@ -36,6 +36,7 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec,
 from breakeven.storage.comparison.comparison import compare  # noqa: E402
 from breakeven.storage.comparison.results import Comparison  # noqa: E402
 from breakeven.storage.index.store import Store  # noqa: E402
+from breakeven.storage.numbers.formats import format_verdict  # noqa: E402
 from breakeven.storage.statistics.speedups import SIGNIFICANCE  # noqa: E402
 
 KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
@@ -100,7 +101,10 @@ def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, o
         "trials": kind,
         "truth": "equal" if third == "same" else f"{SLOWDOWN:.0%} slower",
         "n": len(backends),
-        **{verdict: verdicts[verdict] for verdict in ("faster", "slower", "same", "unsure")},
+        **{
+            format_verdict(verdict): verdicts[verdict]
+            for verdict in ("faster", "slower", "same", "unsure")
+        },
         "p < 0.05": f"{np.mean(low_p):.1%}",
         "interval holds the truth": f"{np.mean(covers):.1%}",
         "median speedup": f"{np.median([one.median for one in speedups]):.4f}",

@@ -147,7 +147,7 @@ def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Experiments compared with the first; of two runs, what the compiler did otherwise."""
+    """Experiments compared with the first; of two runs, the compiler differences."""
     if all("." in side for side in options.sides):
         return print_compile_difference(data_dir, options.sides)
     with open_store(data_dir) as store:
@@ -159,14 +159,14 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_replay(store: Store, options: argparse.Namespace) -> int:
-    """Whether what was measured again came out as it should."""
+    """Whether a replication came out as expected."""
     found = load_replay(store, options.experiment)
     print(replay_report.replay_report(found))  # noqa: T201
     return replay_report.exit_status(found)
 
 
 def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
-    """What the compiler did otherwise in one run than in another."""
+    """Compiler differences between two runs."""
     if len(runs) != 2:
         raise StoreError("what the compiler did is compared of two runs, EXPERIMENT.LABEL each")
     with open_store(data_dir) as store:

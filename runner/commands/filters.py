@@ -25,8 +25,8 @@ FACETS = {
     "precision": "float32, tf32, bf16 or fp16",
     "batch": "batch size",
     "backend": "one of its backends",
-    "verdict": "speed of the best backend: faster, slower, same, unsure, failed or cancelled",
-    "parity": "worst of its backends: holds, broken, ...",
+    "verdict": "speed of the best backend: faster, slower, same, inconclusive, failed or cancelled",
+    "parity": "worst of its backends: matches, broken, ...",
     "tag": "one of its tags",
     "origin": "local, example or imported",
 }
@@ -68,7 +68,7 @@ class Filter:
     facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By facet, values of which one must be there."""
     archived: Archived = "no"
-    """Whether what was put away is listed, too, or alone."""
+    """Whether archived experiments are listed, too, or alone."""
     sort: str = "-when"
     """One of `SORTS`; with `-` in front the largest first."""
 
@@ -114,7 +114,7 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
-                        help="whether what was put away is listed, too (default: no)")  # fmt: skip
+                        help="whether archived experiments are listed (default: no)")  # fmt: skip
     parser.add_argument("--sort", type=said(check_sort), default="-when", metavar="[-]NAME",
                         help=f"one of {', '.join(SORTS)}; - for the largest first; write "
                         "--sort=-speedup (default: -when)")  # fmt: skip

@@ -72,7 +72,7 @@ def add_library_commands(add: Add) -> None:
         command.usage = f"{command.usage} EXPERIMENT..."
     text = "stop experiments: those with these ids, and all that a filter finds, as in `list`"
     add_cancel_options(add("cancel", cancel_many, text))
-    text = "list who did what: starts, stops, deletions, uploads, settings"
+    text = "list the audit log: starts, stops, deletions, uploads, settings"
     add_audit_options(add("audit", show_audit, text))
     listing = add("list", print_status, STORED["list"])
     text = "how the runs of all experiments stand; reads no database"

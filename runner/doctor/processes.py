@@ -60,7 +60,7 @@ def check_dashboard(data_dir: DataDir) -> Finding:
     subject, lock = "Dashboard", data_dir.database_lock
     seconds = seconds_busy(lock)
     if seconds <= STUCK_SECONDS:
-        return ok(subject, "moves on" if is_locked(lock) else "none is open")
+        return ok(subject, "responding" if is_locked(lock) else "none is open")
     pids = " ".join(map(str, holders(lock))) or "PID"
     evidence = f"process {pids} has been taking in run folders for {duration(seconds)}"
     remedy = (f"if the disk is not just slow, `kill -9 {pids}` and `make run`: the index is "

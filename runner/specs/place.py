@@ -192,7 +192,7 @@ class PlaceSpec(Spec):
     ] = 1
     """Machines that every run spans, each with these devices. On all but the first, `breakeven
     supervise --join` takes part, with the same data folder (docs/several-devices.md)."""
-    cpus: Annotated[str | None, Prompt("CPUs of its own", empty="near the device")] = None
+    cpus: Annotated[str | None, Prompt("Dedicated CPUs", empty="near the device")] = None
     """Which CPUs the experiment has to itself, such as `0-3,8`; none means those near its device,
     and on the CPU all. Experiments that share no device and no CPU run at the same time."""
     exclusive: Annotated[bool, Prompt("Alone on the machine", rare=True)] = False

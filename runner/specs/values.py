@@ -147,7 +147,7 @@ def nearest(value: object, known: Iterable[str]) -> str:
 def check_plain(name: str, value: Any) -> None:
     """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
 
-    JSON of a stranger may have numbers of 400 digits and halves of characters.
+    JSON of a stranger may have numbers of 400 digits and lone surrogates.
     """
     if isinstance(value, Mapping):
         value = tuple(value.items())
@@ -168,4 +168,4 @@ def _check_text(name: str, value: str) -> None:
     if len(value) > LONGEST_TEXT:
         raise InvalidSpec(name, value, f"must be at most {LONGEST_TEXT:,} characters")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InvalidSpec(name, value, "must be text without NUL and halves of characters")
+        raise InvalidSpec(name, value, "must be valid Unicode without NUL")

@@ -15,6 +15,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.learning import LossCheck, check_loss
 from breakeven.storage.statistics.parity import Parity
@@ -76,9 +77,11 @@ class Result:
         return (once,) if found.num_latencies == 1 else ()
 
     def text(self, name: str) -> str:
-        """What METRICS names so as every table writes it: a break-even that is unsure as that."""
-        doubtful = name.startswith("break_even") and self.break_even_verdict == "unsure"
-        return "unsure" if doubtful else METRICS[name].format(self.value(name))
+        """What METRICS names so as every table writes it: an inconclusive break-even as that."""
+        verdict = self.break_even_verdict
+        if name.startswith("break_even") and verdict == "unsure":
+            return format_verdict(verdict)
+        return METRICS[name].format(self.value(name))
 
 
 @dataclass(frozen=True, kw_only=True)

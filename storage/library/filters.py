@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.commands.conditions import Condition
-from breakeven.runner.commands.filters import FACETS, Filter
+from breakeven.runner.commands.filters import COMPUTED, FACETS, Filter
+from breakeven.storage.numbers.formats import format_verdict
 
 Mask = NDArray[np.bool_]
 COLUMN_OF = {"backend": "backends", "tag": "tags"}
@@ -55,7 +56,8 @@ def facet_counts(frame: pd.DataFrame, asked: Filter) -> dict[str, Counter[str]]:
 
 def searchable(row: Mapping[str, Any]) -> str:
     """All texts of a row that words are looked for in, in small letters."""
-    return "\n".join(" ".join(_values(row.get(name))) for name in SEARCHED).casefold()
+    texts = [" ".join(_names(name, row.get(name))) for name in SEARCHED]
+    return "\n".join(texts).casefold()
 
 
 def _mask(frame: pd.DataFrame, asked: Filter) -> Mask:
@@ -75,10 +77,16 @@ def _having(frame: pd.DataFrame, word: str) -> Mask:
 
 def _facet_masks(frame: pd.DataFrame, asked: Filter) -> dict[str, Mask]:
     return {
-        name: np.array([any(value in wanted for value in _values(cell))
+        name: np.array([any(value in wanted for value in _names(name, cell))
                         for cell in frame[COLUMN_OF.get(name, name)]], dtype=bool)
         for name, wanted in asked.facets.items() if wanted
     }  # fmt: skip
+
+
+def _names(facet: str, cell: Any) -> tuple[str, ...]:
+    """What people may call the values of a cell: of a verdict the word of files, and of pages."""
+    values = _values(cell)
+    return (*values, *map(format_verdict, values)) if facet in COMPUTED else values
 
 
 def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:

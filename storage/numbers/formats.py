@@ -151,13 +151,15 @@ def format_p_value(p: Any) -> str:
 
 
 format_text = _defined(str)
-PARITY_WORDS = {"holds": "matches", "nothing learned": "not testable"}
-"""Verdicts of parity as people read them, where that is another word."""
+VERDICT_WORDS = {
+    "holds": "matches", "nothing learned": "not testable", "unsure": "inconclusive",
+}  # fmt: skip
+"""Verdicts as people read them, where files and programs have another word."""
 
 
 @_defined
-def format_parity(verdict: Any) -> str:
-    return PARITY_WORDS.get(verdict, str(verdict))
+def format_verdict(verdict: Any) -> str:
+    return VERDICT_WORDS.get(verdict, str(verdict))
 
 
 def count_of(count: int, noun: str) -> str:

@@ -203,12 +203,12 @@ _RECORDED = (
               format_share, defined_in="profile_seconds"),
     measured("kernel_calls", "Calls a step", "How often a kernel or operator runs in a step.",
               format_number, defined_in="profile_seconds"),
-    measured("unknown_share", "Not known", "Part of the kernels' time that no rule knows.",
+    measured("unknown_share", "Unclassified", "Part of the kernels' time that no rule classifies.",
               format_share, defined_in="profile_seconds"),
     measured("idle_seconds", "Idle", "What a step takes by the clock and no kernel does.",
               format_seconds, "s"),
-    measured("own_speedup", "Speedup of the device's own time", "The baseline's kernels over the "
-              "run's, without gaps.", format_ratio, "x"),
+    measured("own_speedup", "GPU-busy-time speedup", "The time of the baseline's kernels over that "
+              "of the run's, without gaps.", format_ratio, "x"),
     measured("waited_seconds", "Step, waited for", "A step's time when the host waits for the "
               "device after each.", format_seconds, "s"),
     measured("launches", "Launches a step", "Kernels and graphs that the host starts in a step.",
@@ -223,8 +223,8 @@ _RECORDED = (
               "computes.", format_share),
     measured("sent_bytes", "Sent a step", "Bytes that a rank puts into collectives in a step.",
               format_bytes, "bytes"),
-    measured("profile_cost_seconds", "Cost of profiling", "Time that profiled turns took, in no "
-              "timing.", format_seconds, "s"),
+    measured("profile_cost_seconds", "Cost of profiling", "Time of the profiled turns, which is in "
+              "no step time.", format_seconds, "s"),
     measured("suite_change", "Change", "What counts as better or worse than an earlier suite run.",
               format_text),
     measured("left_out", "What a mean rests on",
@@ -241,10 +241,10 @@ _RECORDED = (
               format_ratio, "x"),
     measured("scaling_efficiency", "Scaling efficiency", "Throughput of several devices over as "
               "many times that of one.", format_share),
-    measured("over_below", "Over the rung below",
-              "Step time of the rung below over that of this one.", format_ratio, "x"),
-    measured("replayed", "Measured again", "Where a number should come out when it is measured "
-              "again, if only chance lies between.", format_text),
+    measured("over_below", "Over the previous stage",
+              "Step time of the previous stage over that of this one.", format_ratio, "x"),
+    measured("replayed", "Replication", "Where a number should come out when it is replicated, if "
+              "only chance lies between.", format_text),
     measured("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     measured("facts", "Facts", "What a run records of its machine, its model and its data."),

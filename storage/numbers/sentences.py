@@ -19,7 +19,7 @@ from functools import cache
 from numbers import Real
 from typing import Any
 
-from breakeven.storage.numbers.formats import format_text
+from breakeven.storage.numbers.formats import format_text, format_verdict
 from breakeven.storage.numbers.recorded import NUMBERS
 
 TOKEN = re.compile(r"\{(\w+)(?::([^{}]+))?\}|\]\((\w+)\)|([\[<>])")
@@ -53,7 +53,8 @@ def figure(name: str, value: Any) -> Figure:
     """A value as the registry writes it; raises TypeError where a number is no number."""
     write = NUMBERS[name].format
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if value is not None and not (isinstance(value, str) if write is format_text else is_number):
+    is_right = isinstance(value, str) if write in (format_text, format_verdict) else is_number
+    if value is not None and not is_right:
         raise TypeError(f"{name} is {value!r}, which is no number")
     return Figure(name, write(value))
 

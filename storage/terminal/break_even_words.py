@@ -1,7 +1,7 @@
-"""Break-evens in words, and why speeds are unsure: the same in every table and sentence."""
+"""Break-evens in words, and why speeds are inconclusive: the same in every table and sentence."""
 
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
@@ -11,18 +11,18 @@ _steps = METRICS["break_even_steps"].format
 
 
 def break_even_text(found: BreakEven | None) -> str:
-    """`210 steps (180 to 260, 84 s)`, `never`, `unsure`, or a dash for None."""
+    """`210 steps (180 to 260, 84 s)`, `never`, `inconclusive`, or a dash for None."""
     return _written(found, with_epochs=False)
 
 
 def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") -> str:
-    """The same with epochs; of what is unsure why, and what follows if the saving is real. `doubt`
-    is what is to be said of the saving."""
+    """The same with epochs; an inconclusive one with the reason, and what follows if the saving is
+    real. `doubt` is what is to be said of the saving."""
     if found is None or found.verdict != "unsure":
         return _written(found, with_epochs=True)
     if found.steps_if_real is None:
-        return f"unsure, a step saves nothing, which {doubt}"
-    return f"unsure, the saving {doubt}; if it is real, {_steps(found.steps_if_real)} steps"
+        return f"inconclusive, a step saves nothing, which {doubt}"
+    return f"inconclusive, the saving {doubt}; if it is real, {_steps(found.steps_if_real)} steps"
 
 
 def break_even_reason(result: Result) -> str:
@@ -41,7 +41,7 @@ def break_even_reason(result: Result) -> str:
 
 
 def speed_reason(result: Result) -> str:
-    """Why the speed of a run is unsure, and what would tell; else nothing."""
+    """Why the speed of a run is inconclusive, and what would tell; else nothing."""
     if result.speed_verdict != "unsure":
         return ""
     if result.speedup is None or result.speedup.low is None:
@@ -54,7 +54,7 @@ def speed_reason(result: Result) -> str:
 
 
 def doubt_of_saving(result: Result) -> str:
-    """Why the saving behind a break-even that is unsure is none to count on."""
+    """Why the saving behind an inconclusive break-even is none to count on."""
     doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
     return "may be chance" if doubt != "margin" else "is too small to tell from noise"
 
@@ -63,7 +63,7 @@ def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
     if found is None:
         return DASH
     if found.verdict != "reached":
-        return found.verdict
+        return format_verdict(found.verdict)
     told = [] if found.low is None else [f"{_steps(found.low)} to {_steps(found.high)}"]
     told.append(METRICS["break_even_seconds"].format(found.seconds))
     if with_epochs and found.epochs is not None:

@@ -21,7 +21,13 @@ from breakeven.storage.difference.sides import (
     labels,
 )
 from breakeven.storage.difference.speedups import Difference, differences
-from breakeven.storage.numbers.formats import DASH, aligned_table, format_ratio, format_share
+from breakeven.storage.numbers.formats import (
+    DASH,
+    aligned_table,
+    format_ratio,
+    format_share,
+    format_verdict,
+)
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 
@@ -97,7 +103,7 @@ def difference_text(found: Difference | None) -> str:
     if found is None:
         return DASH
     interval = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
-    return f"{found.ratio:.2f} times{interval}, {found.verdict}"
+    return f"{found.ratio:.2f} times{interval}, {format_verdict(found.verdict)}"
 
 
 def obstacles(sides: Sequence[Side]) -> list[str]:
@@ -139,7 +145,8 @@ def beside(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
 
 
 def _speed(result: Result) -> str:
-    told = [ratio_text(result.speedup), result.speed_verdict]
+    verdict = result.speed_verdict and format_verdict(result.speed_verdict)
+    told = [ratio_text(result.speedup), verdict]
     if result.speedup is not None and ended_early(result):
         told.append(result.state.replace("_", " "))
     return ", ".join(filter(None, told))

@@ -11,7 +11,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Quantity, Reading
@@ -64,7 +64,9 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
     if parity is None or parity.verdict == "holds":
         return None
-    said = "is broken" if parity.verdict == "broken" else f"could not be shown ({parity.verdict})"
+    said = "is broken"
+    if parity.verdict != "broken":
+        said = f"could not be shown ({format_verdict(parity.verdict)})"
     found = {
         "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),
         "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),

@@ -64,10 +64,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["torch"],
         row["best"],
         ratio_text(speedup),
-        row["verdict"],
+        METRICS["speed_verdict"].format(row["verdict"]),
         METRICS["parity"].format(row["parity"]),
         METRICS["compile_seconds"].format(row["compile_seconds"]),
-        pays
+        METRICS["break_even_verdict"].format(pays)
         if pays in ("never", "unsure")
         else METRICS["break_even_steps"].format(row["break_even_steps"]),
         " ".join(f"#{tag}" for tag in row["tags"]),

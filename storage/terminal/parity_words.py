@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.runner.texts import duration
-from breakeven.storage.numbers.formats import DASH, format_parity
+from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from breakeven.storage.statistics.parity import LEAD_STEPS, FindingKind, Parity, ParityFinding
@@ -55,7 +55,7 @@ def parity_text(parity: Parity | None) -> str:
         return f"broken {at} step {parity.first_step_outside:,}"
     if parity.verdict == "holds" and parity.band_ended:
         return f"matches (checked to step {parity.last_step_in_band:,})"
-    return format_parity(parity.verdict)
+    return format_verdict(parity.verdict)
 
 
 def parity_words(parity: Parity) -> Sentence:

@@ -23,12 +23,12 @@ WHY_NOT: dict[Reason, str] = {
 
 
 def replay_report(replay: Replay) -> str:
-    """What was measured again, figure by figure, and what is not as it was."""
+    """The replication number by number, and what differs."""
     header = ["", "recorded", "again", "expected (95 %)", ""]
     rows = [[METRICS[figure.name].title, *figure_texts(figure), outcome(figure)]
             for figure in replay.figures]  # fmt: skip
     lines = [
-        f"{printable(replay.recorded.name)}: {replay.label}, measured again",
+        f"{printable(replay.recorded.name)}: {replay.label}, replicated",
         f"recorded  {replay.recorded.experiment_id}",
         f"again     {replay.again.experiment_id}",
         "",
@@ -71,8 +71,8 @@ def summary(replay: Replay) -> Sentence:
         return fill(f"{whole} that could be judged came out as expected.")
     missed = [METRICS[one.name].title.lower() for one in replay.figures if one.verdict == "outside"]
     return fill(
-        f"{inside} of {judged} numbers came out as expected; not so: {', '.join(missed)}. Of right "
-        "ones one in twenty does by chance."
+        f"{inside} of {judged} numbers came out as expected, all but: {', '.join(missed)}. "
+        "One correct number in twenty falls outside by chance."
     )
 
 
@@ -81,8 +81,8 @@ def remarks(replay: Replay) -> list[Sentence]:
     found = []
     if elsewhere(replay):
         found.append(
-            fill("Machine or software are not those of the recording, so a number that comes out "
-                 "otherwise does not speak against it.")
+            fill("Machine or software are not those of the recording, so a different number "
+                 "does not refute the recording.")
         )  # fmt: skip
     pace = replay.pace
     if pace is not None and abs(pace - 1) > NOTICEABLE_PACE:

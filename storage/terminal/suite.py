@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from breakeven.storage.comparison.correctness import PASS
-from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
+from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, Words, fill, joined
 from breakeven.storage.statistics.speedups import ratio_text
@@ -82,12 +82,12 @@ def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
 
 def rests_on(mean: MeanSpeedup | None) -> Sentence:
     """Which models decide a mean's verdict, or move it most, as part of a sentence; nothing for one
-    model or none. `faster, but unsure without T5Small (1.04x)`."""
+    model or none. `faster, but inconclusive without T5Small (1.04x)`."""
     if mean is None or not mean.left_out:
         return Sentence()
-    most = mean.left_out[0]
+    most, verdict = mean.left_out[0], format_verdict(mean.verdict)
     if mean.deciding and mean.ratio.low is not None and most.verdict is not None:
-        return fill("{verdict}, but {others}", verdict=mean.verdict, others=_deciding(mean))
+        return fill("{verdict}, but {others}", verdict=verdict, others=_deciding(mean))
     begin = "{verdict}, whichever model is left out"
     if mean.ratio.low is None:
         begin = f"no interval, which takes {MIN_MODELS} models"
@@ -95,16 +95,16 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
         begin = "{verdict}; of {count:d} models none can be left out"
     return fill(
         f"{begin}; {{model}} moves the mean most, which is {{mean:geomean_speedup}} without it",
-        verdict=mean.verdict, count=mean.ratio.n, model=most.model, mean=most.mean,
+        verdict=verdict, count=mean.ratio.n, model=most.model, mean=most.mean,
     )  # fmt: skip
 
 
 def _deciding(mean: MeanSpeedup) -> Sentence:
-    """The verdicts without single models: `unsure without T5Small (1.04x)`."""
+    """The verdicts without single models: `inconclusive without T5Small (1.04x)`."""
     without: dict[str, list[Sentence]] = {}
     for one in mean.deciding:
         named = fill("{model} ({mean:geomean_speedup})", model=one.model, mean=one.mean)
-        without.setdefault(str(one.verdict), []).append(named)
+        without.setdefault(format_verdict(one.verdict), []).append(named)
     return joined((fill("{verdict} without {models}", verdict=verdict, models=either(models))
                    for verdict, models in without.items()), " and ")  # fmt: skip
 
@@ -126,7 +126,7 @@ def change_text(mean: MeanSpeedup) -> Sentence:
         "speedups are [{ratio}](suite_change) the earlier ones over {models}: {rest}",
         ratio=ratio_text(mean.ratio),
         models=count_of(mean.ratio.n, "model"),
-        rest=rest if rest.parts else str(mean.verdict),
+        rest=rest if rest.parts else format_verdict(mean.verdict),
     )
 
 
@@ -151,7 +151,7 @@ SUMMARY: dict[str, Callable[[Group], str]] = {
     "models": lambda one: str(len(one.outcomes)),
     "pass rate": share_text,
     "geomean speedup (95 %)": lambda one: ratio_text(one.speedup),
-    "speed": lambda one: one.mean.verdict if one.mean else DASH,
+    "speed": lambda one: format_verdict(one.mean and one.mean.verdict),
     "over": lambda one: str(one.num_counted),
     "failed": lambda one: str(len(one.failures)),
     "mean compile": compile_text,
@@ -166,7 +166,7 @@ CELLS: dict[str, Callable[[Outcome], str]] = {
     "backend": lambda one: one.cell.backend,
     "accuracy": lambda one: one.status or DASH,
     "speedup (95 %)": lambda one: ratio_text(one.speedup),
-    "speed": lambda one: one.speed_verdict or DASH,
+    "speed": lambda one: format_verdict(one.speed_verdict),
     "compile": lambda one: METRICS["compile_seconds"].format(one.compile_seconds),
     "memory ratio": lambda one: METRICS["memory_ratio"].format(one.memory_ratio),
     "cold": lambda one: METRICS["cold_compile_seconds"].format(one.cold_seconds),

@@ -68,8 +68,8 @@ def test_one_backend(verdict: str, sentence: str) -> None:
                                "are not shown to be faster or slower than no compile: the "
                                "difference may be chance."),
         (("unsure", "slower"), "No backend is shown to be faster than no compile: **a** at 0.90x "
-                               "(0.80 to 1.00) is unsure and **b** at 0.70x (0.60 to 0.80) is "
-                               "slower."),
+                               "(0.80 to 1.00) is inconclusive and **b** at 0.70x (0.60 to 0.80) "
+                               "is slower."),
     ],
 )  # fmt: skip
 def test_two_backends(verdicts: tuple[str, str], sentence: str) -> None:
@@ -146,7 +146,7 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     unknown = said(rated("a", 2.0, "faster", "unknown"))
     assert "Whether it learns the same thing is not known: it has not begun to train." in unknown
     nothing = said(rated("a", 2.0, "faster", "nothing learned"))
-    assert "is not shown: nothing was learned." in nothing
+    assert "is not testable: the loss did not fall." in nothing
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
         "inductor: after 1,234 steps",
         "eager: never",
         "aot_eager: after 500 steps, perhaps never",
-        "mine: unsure",
+        "mine: inconclusive",
     ]
 
 
@@ -570,7 +570,7 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
     ])  # fmt: skip
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
               "for after 700 steps.")  # fmt: skip
-    assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
+    assert table.endswith(f'title="{reason}">inconclusive</span></td></tr></tbody></table></div>')
 
 
 @pytest.mark.parametrize(

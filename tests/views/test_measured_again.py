@@ -27,11 +27,11 @@ def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recor
     spec = replay(SPEC, EXPERIMENT_ID, "inductor")
     record_experiment(recorded.runs, spec, AGAIN, backend_seconds=0.11)
     said = text(opened(experiment=AGAIN))
-    assert "inductor, measured again" in said
-    assert "1 of 3 numbers came out as expected; not so: speedup, step time" in said
+    assert "inductor, replicated" in said
+    assert "1 of 3 numbers came out as expected, all but: speedup, step time" in said
     assert said.count("not as expected") == 2 and ">as expected" in said
     app = opened(experiment=EXPERIMENT_ID)
-    assert "Measured again 1 time:" in text(app)
+    assert "Replicated 1 time:" in text(app)
     (opens,) = [one for one in app.button if one.label == "inductor, 22 Nov 2026, 09:30"]
     assert opens.click().run().query_params["experiment"] == AGAIN
 

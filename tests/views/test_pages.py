@@ -531,10 +531,10 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
     table, pays_off, caches = (entry.value for entry in app.dataframe)
     # 0.2 s saved per step: 8 s are earned in 40 steps, 2 s in 10.
     assert pays_off["Break-even, cold"].tolist() == [
-        "unsure, the saving may be chance; if it is real, 40 steps"
+        "inconclusive, the saving may be chance; if it is real, 40 steps"
     ]
     assert pays_off["Break-even, warm"].tolist() == [
-        "unsure, the saving may be chance; if it is real, 10 steps"
+        "inconclusive, the saving may be chance; if it is real, 10 steps"
     ]
     assert table[["Compiled", "Shapes"]].values.tolist() == [["iteration", "automatic"]]
     assert table["Compile time saved"].tolist() == ["75.0 %"]

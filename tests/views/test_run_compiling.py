@@ -53,7 +53,7 @@ def test_the_tab_has_the_timeline_and_says_what_another_run_compiled_otherwise(f
     assert "distinct graph breaks" in said and "backend" in said
     assert "Time by phase, each measured once" in "".join(cards(app))
     same = opened("experiment", tab="Runs", **{**address, "with": "nothing that is here"})
-    assert "What the compiler did otherwise" not in text(same)
+    assert "Compiler differences" not in text(same)
 
 
 def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):

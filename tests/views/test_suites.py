@@ -95,7 +95,7 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert shown["Now"] == ["1.00x (1.00 to 1.00)"]
     said = text(app)
     assert "1 number got worse since before." in said
-    assert "speedups are 0.50x the earlier ones over 1 model: unsure" in said
+    assert "speedups are 0.50x the earlier ones over 1 model: inconclusive" in said
     assert "Only the earlier run has 1 cell: Gone." in said
 
 

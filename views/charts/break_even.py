@@ -93,7 +93,7 @@ def _curve(
     estimate = None if result is None else estimate_time(result, baseline)
     found = None if result is None else result.break_even
     if found is not None and baseline is not None:
-        note = found.verdict
+        note = METRICS["break_even_verdict"].format(found.verdict)
         if found.verdict == "reached" and found.steps is not None:
             chance = ", perhaps never" if found.high == math.inf else ""
             note = f"after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import layout, shortened
@@ -49,7 +50,7 @@ def heat_map(found: BackendMatrix) -> go.Figure:
              for x, cell in zip(across, row, strict=True) if cell.empty]  # fmt: skip
     figure.add_scatter(
         x=[x for x, _, _ in empty], y=[y for _, y, _ in empty], mode="text",
-        text=[cell.empty for _, _, cell in empty], showlegend=False,
+        text=[format_verdict(cell.empty) for _, _, cell in empty], showlegend=False,
         textfont={"color": NEUTRAL, "size": 12}, hovertemplate="%{customdata}<extra></extra>",
         customdata=[_in_full(found.quantity, cell) for _, _, cell in empty],
     )  # fmt: skip
@@ -107,7 +108,7 @@ def _said(quantity: str, cell: MatrixCell) -> str:
         return ""
     notes = []
     if quantity == "speedup" and cell.verdict and cell.verdict not in ("faster", "slower"):
-        notes.append(cell.verdict)
+        notes.append(format_verdict(cell.verdict))
     if quantity != "parity" and cell.parity == "broken":
         notes.append("parity broken")
     if (ended := _early_end(cell)) and ended not in (cell.value, *notes):
@@ -129,7 +130,7 @@ def _in_full(quantity: str, cell: MatrixCell) -> str:
         lines.append(f"{METRICS[quantity].title}: {_written(quantity, cell)}{interval}")
         if _early_end(cell):
             lines.append(f"of what was measured before it ended: {_state(cell)}")
-    lines += [f"{METRICS[name].title}: {value}" for name, value in
+    lines += [f"{METRICS[name].title}: {METRICS[name].format(value)}" for name, value in
               (("speed_verdict", cell.verdict), ("parity", cell.parity)) if value]  # fmt: skip
     if cell.num_experiments > 1:
         lines.append(f"the newest of {cell.num_experiments} experiments")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.terminal.break_even_words import break_even_text
@@ -85,7 +86,7 @@ def none_faster(
     at: Mapping[SpeedVerdict, Sequence[Markdown]], why: Markdown, *, are_all: bool
 ) -> Markdown:
     """`at` has every speed, as `**a** at 0.80x`, by its verdict, none of them faster; `why`: why
-    those are unsure that are; `are_all`: whether no backend is left out."""
+    inconclusive ones are so; `are_all`: whether no backend is left out."""
     if len(at) > 1:
         return f"No backend is shown to be faster than no compile: {_by_verdict(at)}."
     ((verdict, mine),) = at.items()
@@ -101,17 +102,17 @@ def none_faster(
 
 
 def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
-    """`**a** at 1.00x is as fast, **b** at 0.68x is slower and **c** at 1.02x is unsure`."""
+    """`**a** at 1.00x is as fast, **b** at 0.68x is slower and **c** at 1.02x is inconclusive`."""
     parts: list[Markdown] = []
     for verdict in VERDICTS:
-        word = "as fast" if verdict == "same" else inert(verdict)
+        word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
         if mine := at.get(verdict, ()):
             parts.append(f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}")
     return joined(parts)
 
 
 def reasons(doubts: Sequence[SpeedDoubt], said: Mapping[SpeedDoubt, Markdown]) -> Markdown:
-    """Each reason once, of speeds that are unsure."""
+    """Each reason once, of inconclusive speeds."""
     return joined([said[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
@@ -150,7 +151,7 @@ def _parity_of(best: Result) -> Markdown:
     if parity.verdict == "holds":
         return "It learns the same thing."
     if parity.verdict == "nothing learned":
-        return "Whether it learns the same thing is not shown: nothing was learned."
+        return "Whether it learns the same thing is not testable: the loss did not fall."
     return f"Whether it learns the same thing is not known: {inert(str(parity_words(parity)))}."
 
 

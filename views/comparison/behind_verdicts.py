@@ -19,7 +19,7 @@ def show(comparison: Comparison) -> None:
     found = table(comparison)
     if found.empty:
         return
-    with st.expander("Behind the verdicts"):
+    with st.expander("Statistics"):
         show_table("How sure speed and parity are", found, "behind-verdicts", "",
                    download=numbers(comparison).reset_index())  # fmt: skip
         if "training_loss_check" in found:

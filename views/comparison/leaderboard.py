@@ -10,6 +10,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.scenarios import SCENARIOS, Scenario
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.break_even_words import (
@@ -142,7 +143,8 @@ def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Htm
 
 def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
     """A word that judges, in the colour of its kind; the reason shows on hover."""
-    return f'<span class="verdict {kind}" title="{inert(reason)}">{inert(text)}</span>'
+    word = inert(format_verdict(text))
+    return f'<span class="verdict {kind}" title="{inert(reason)}">{word}</span>'
 
 
 def _parity(result: Result) -> Html:

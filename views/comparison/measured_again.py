@@ -1,4 +1,5 @@
-"""Measuring a recorded number again: the button that does, and whether it came out as it should."""
+"""Replications of a recorded number: the button that starts one, and whether it came out as
+expected."""
 
 import pandas as pd
 import streamlit as st
@@ -35,19 +36,18 @@ TITLES: dict[ReplayVerdict, str] = {
     "inside": "as expected", "outside": "not as expected", "not judged": "not judged"
 }  # fmt: skip
 HELP = (
-    "Runs only what the number needs once more, with the same settings and seed: this backend, its "
-    "baseline and a control. Then each number is judged by where it should come out if only chance "
-    "lies between."
+    "Runs this backend, its baseline and a control once more, with the same settings and seed. "
+    "Each number is then compared with the range that it should fall into by chance alone."
 )
 
 
 def menu(comparison: Comparison) -> None:
-    """Beside the numbers of a whole experiment: which of its backends is measured again."""
+    """Beside the numbers of a whole experiment: which of its backends is replicated."""
     names = [one.label for one in comparison.results if one.role == "backend"]
     if not names or not permissions.may_act():
         return
-    with st.popover("Measure again", icon=":material/replay:", help=HELP):
-        label = st.selectbox("Numbers of", names, format_func=inert, key="measure-again-label")
+    with st.popover("Replicate", icon=":material/replay:", help=HELP):
+        label = st.selectbox("Backend", names, format_func=inert, key="measure-again-label")
         _button(comparison.experiment_id, str(label))
 
 
@@ -58,14 +58,14 @@ def button(store: Store, experiment_id: str, label: str) -> None:
 
 
 def _button(experiment_id: str, label: str) -> None:
-    if st.button("Measure again", icon=":material/replay:", help=HELP,
+    if st.button("Replicate", icon=":material/replay:", help=HELP,
                  key=f"measure-again-{experiment_id}-{label}"):  # fmt: skip
         with errors_said():
             measure_again(experiment_id, label)
 
 
 def measure_again(experiment_id: str, label: str) -> None:
-    """Queues what measures a run again and goes to watch it; raises `RunnerError`."""
+    """Queues the replication of a run and opens its page; raises `RunnerError`."""
     permissions.require_acting()
     with st.spinner("Looking at what this machine offers …"):
         machine = look_at_machine(data_dir()).result()
@@ -87,18 +87,18 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
         found = load_replay(store, experiment_id, PATIENCE)
     except NotInStore as error:
         told = inert(permissions.told(error))
-        st.info(f"This measured an experiment again that is not here. {told}",
+        st.info(f"This replicates an experiment that is not here. {told}",
                 icon=":material/replay:")  # fmt: skip
         return
     with st.container(border=True):
-        st.markdown(f"**{inert(found.label)}, measured again**", help=explained(["replayed"]))
+        st.markdown(f"**{inert(found.label)}, replicated**", help=explained(["replayed"]))
         st.markdown(sentence(summary(found)))
         if found.figures:
             st.html(html(found))
         if beside := remarks(found):
             st.caption(" ".join(map(sentence, beside)))
         with st.container(horizontal=True, vertical_alignment="center"):
-            label = f"What was recorded, {words.moment(found.recorded.submitted)}"
+            label = f"Recorded, {words.moment(found.recorded.submitted)}"
             _open_button(label, ":material/history:", found.recorded.experiment_id)
             sides = [found.recorded.experiment_id, experiment_id]
             st.page_link("views/experiments.py", label="Side by side, with what differs",
@@ -112,7 +112,7 @@ def html(found: Replay) -> Html:
                       for title in ("", "Recorded", "Again", "Expected"))  # fmt: skip
     body = "".join(_row(figure) for figure in found.figures)
     return scrolled(f"<thead><tr><th>Number</th>{columns}</tr></thead><tbody>{body}</tbody>",
-                    "Measured again")  # fmt: skip
+                    "Replication")  # fmt: skip
 
 
 def _row(figure: ReplayedNumber) -> Html:
@@ -128,7 +128,7 @@ def _row(figure: ReplayedNumber) -> Html:
 def _show_links(store: Store, found: list[str]) -> None:
     listed = queries.list_experiments(store).set_index("experiment_id")
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(f"Measured again {words.plural(len(found), 'time')}:", width="content")
+        st.caption(f"Replicated {words.plural(len(found), 'time')}:", width="content")
         for experiment_id in found[:MAX_LISTED]:
             row: pd.Series = listed.loc[experiment_id]
             spec = queries.experiment_spec(store, experiment_id)

@@ -28,8 +28,8 @@ MAX_FINDINGS = 4
 """Shown at once; the others a click away."""
 HOW_TO_READ = (
     "A few steps of each run are profiled after the timed ones. Bars are as long as the step was "
-    "by the clock; what no kernel filled is idle. From the baseline's step to a backend's, what is "
-    "saved stands first, then what is added."
+    "by the clock; what no kernel filled is idle. The bars from the baseline's step to a backend's "
+    "show first what is saved, then what is added."
 )
 HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled is Python")
 
@@ -95,7 +95,7 @@ def found(explained: Explanation) -> list[Markdown]:
 def show_findings(found: Explanation) -> None:
     """The most costly first; each with what to do, and a way to measure that."""
     if not found.findings:
-        st.caption("Nothing was found that costs time and can be helped.")
+        st.caption("No avoidable cost found.")
         return
     with st.container(border=True):
         st.markdown(f"**{linked('profile_share', 'Findings')}**")

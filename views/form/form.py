@@ -78,7 +78,8 @@ def spec_form(
     try:
         spec = fields.spec()
         if blamed is not None and fields.value_in(spec, blamed.field) == blamed.value:
-            above.warning(f"**It failed by this.** {fields.show(blamed)}", icon=":material/error:")
+            told = f"**This setting caused the failure.** {fields.show(blamed)}"
+            above.warning(told, icon=":material/error:")
             fields.unfold(blamed.field)
         check(spec, machine)
     except InvalidSpec as error:

@@ -8,6 +8,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.filters import chosen
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, matrix
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.library import query
@@ -93,9 +94,10 @@ def linked_table(found: BackendMatrix) -> pd.DataFrame:
         columns={"backend": "Backend", found.across: query.title(found.across)}
     )
     shown[METRICS[found.quantity].title] = [
-        empty or ("never" if one == float("inf") else write(one))
+        format_verdict(empty) if empty else ("never" if one == float("inf") else write(one))
         for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
     ]
-    shown["Speed"], shown["Parity"] = frame["speed_verdict"], frame["parity"]
+    for title, name in (("Speed", "speed_verdict"), ("Parity", "parity")):
+        shown[title] = frame[name].map(METRICS[name].format)
     shown["experiment"] = [link_to(key) for key in frame["experiment_id"]]
     return shown

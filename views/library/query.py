@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.commands.filters import (
+    COMPUTED,
     FACETS,
     NUMBERS,
     SORTS,
@@ -18,6 +19,7 @@ from breakeven.runner.commands.filters import (
     parse_terms,
 )
 from breakeven.storage.library.filters import facet_counts
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.views.shared.address import bound, value
 from breakeven.views.shared.inert import Markdown, inert
 
@@ -103,7 +105,8 @@ def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[s
     options += [one for one in chosen if one not in counts]
 
     def written(option: str) -> str:
-        return f"{option.replace('_', ' ')} ({counts[option]})"
+        word = format_verdict(option) if name in COMPUTED else option.replace("_", " ")
+        return f"{word} ({counts[option]})"
 
     st.multiselect(title, options, **bound(name, [], options), format_func=written,
                    placeholder="any")  # fmt: skip

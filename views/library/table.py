@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.library import pictures
 from breakeven.views.shared import words
@@ -41,6 +42,10 @@ def _text(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: plain(row[name]) if isinstance(row[name], str) else row[name]
 
 
+def _verdict(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda row: row[name] and format_verdict(row[name])
+
+
 def _number(
     title: str,
     name: str,
@@ -61,7 +66,8 @@ def _whose(row: dict[str, Any]) -> str | None:
     """`faster: inductor`: a speedup is that of the best backend."""
     if row["verdict"] is None:
         return None
-    return f"{row['verdict']}: {plain(row['best'])}" if row["best"] else str(row["verdict"])
+    verdict = format_verdict(row["verdict"])
+    return f"{verdict}: {plain(row['best'])}" if row["best"] else verdict
 
 
 COLUMNS = {
@@ -74,10 +80,10 @@ COLUMNS = {
                        (("width", 140),)),
     "verdict": Column("Speed", lambda row: _whose(row) if row["known"] else PENDING,
                       "speed_verdict", settings=(("width", 180),)),
-    "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 112),)),
+    "parity": Column("Parity", _verdict("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
-    "pays": Column("Pays off", _text("break_even_verdict"), "break_even_verdict"),
+    "pays": Column("Pays off", _verdict("break_even_verdict"), "break_even_verdict"),
     "losses": Column("Loss", _text("losses"), "loss", st.column_config.LineChartColumn,
                      (("width", 110),)),
     "model": Column("Model", _text("model"), settings=(("width", 130),)),

@@ -14,6 +14,7 @@ from breakeven.runner.texts import duration
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.parts.progress import progress
@@ -246,8 +247,10 @@ def _last_html(last: Last, now: pd.Timestamp) -> Html:
     )
     said = inert(words.STATES[last.state][0])
     if last.best and last.speedup is not None:
-        verdict = f' <em class="{CLASSES[last.verdict]}">{inert(last.verdict)}</em>' \
-            if last.verdict in CLASSES else ""  # fmt: skip
+        verdict = ""
+        if last.verdict in CLASSES:
+            word = inert(format_verdict(last.verdict))
+            verdict = f' <em class="{CLASSES[last.verdict]}">{word}</em>'
         parity = f", parity {inert(METRICS['parity'].format(last.parity))}" if last.parity else ""
         speedup = METRICS["speedup"].format(last.speedup)
         said = f"<b>{inert(last.best)} {speedup}</b>{verdict}{parity}"

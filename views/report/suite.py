@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome
@@ -65,7 +66,7 @@ def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
     for verdict in VERDICTS:
         mine = [f"{_where(row)} at {_speed(row)}" for row in rows
                 if row.mean and row.mean.verdict == verdict]  # fmt: skip
-        word = "as fast" if verdict == "same" else verdict
+        word = "as fast" if verdict == "same" else format_verdict(verdict)
         than = " than no compile" if verdict == "faster" else ""
         parts += [f"{word}{than} {listed(mine)}"] if mine else []
     return f"**{inert(backend)}** is {joined(parts)}."
@@ -134,7 +135,7 @@ def summary(rows: Sequence[Group]) -> pd.DataFrame:
         "models": [str(len(row.outcomes)) for row in rows],
         "pass_rate": [share_text(row) for row in rows],
         "geomean_speedup": [ratio_text(row.speedup) for row in rows],
-        "speed_verdict": [row.mean.verdict if row.mean else DASH for row in rows],
+        "speed_verdict": [format_verdict(row.mean and row.mean.verdict) for row in rows],
         "mean_compile_seconds": [compile_text(row) for row in rows],
         "memory_ratio": [ratio_text(row.memory) for row in rows],
         "compile_time_saved": [METRICS["compile_time_saved"].format(row.compile_time_saved)

@@ -43,7 +43,7 @@ BREAKS = re.compile(r"[\t\n\r\f\v\x85\u2028\u2029]+")
 UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters, those that turn the direction of writing, and halves of characters."""
+"""Control characters, those that turn the direction of writing, and lone surrogates."""
 
 UNSEEN_IN_NOTES = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f", 1))
 ACTING_IN_NOTES = re.compile(r"[\\`\[\]<>&\"'$~|{}^]|:(?!\s|$)")

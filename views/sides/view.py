@@ -99,13 +99,12 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
 
 
 def show_compilers(sides: Sequence[Side]) -> None:
-    """Where to see what a compiler did otherwise for the second side than for the first."""
+    """Links to the compiler differences between the first two sides."""
     one, other = sides[:2]
     both = [label for label in labels(sides) if one.result(label) and other.result(label)]
     if not both:
         return
-    st.caption(f"What the compiler did otherwise in {inert(other.letter)} than in "
-               f"{inert(one.letter)}:")  # fmt: skip
+    st.caption(f"Compiler differences, {inert(one.letter)} and {inert(other.letter)}:")
     with st.container(horizontal=True):
         for label in both[:MAX_LINKS]:
             run = one.spec.repeats_by_label[label][0]

@@ -1,5 +1,5 @@
-"""The run page's tab about compiling: what worked when, what broke, and what another run's compiler
-did otherwise."""
+"""The run page's tab about compiling: what worked when, what broke, and what differs from another
+run."""
 
 from functools import partial
 
@@ -114,7 +114,7 @@ def frames(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
-    """What the compiler did otherwise in a run that the reader chooses, of any experiment."""
+    """Compiler differences from a run that the reader chooses, of any experiment."""
     other = choose_other(store, run, record)
     if other is None:
         return
@@ -122,7 +122,7 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
     found = compile_difference(one, two)
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**What the compiler did otherwise**", width="stretch")
+            st.markdown("**Compiler differences**", width="stretch")
             if found:
                 csv_button("CSV", pd.DataFrame(found), "compile-difference")
         if told := same_text(found):
@@ -171,4 +171,4 @@ def difference_html(found: list[CompileDifference], one: str, other: str) -> Htm
     head = "".join(f"<th>{name}<br><small>{inert(title)}</small></th>"
                    for name, title in (("This run", one), ("Other run", other)))  # fmt: skip
     whole = f"<thead><tr><th>What</th><th>Differs in</th>{head}</tr></thead><tbody>{body}</tbody>"
-    return scrolled(whole, "What the compiler did otherwise")
+    return scrolled(whole, "Compiler differences")

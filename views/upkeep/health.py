@@ -1,4 +1,4 @@
-"""The health of machine, installation and data folder, the logs, and who did what."""
+"""The health of machine, installation and data folder, the logs, and the audit log."""
 
 import json
 import subprocess
@@ -65,7 +65,7 @@ def show_logs() -> None:
              if _is_asked(entry, least or LEVELS[0])]  # fmt: skip
     shown = [line for line in shown if word.lower() in line.lower()]
     if not shown:
-        st.caption("No line fits." if word else "Nothing was logged yet.")
+        st.caption("No matching lines." if word else "Nothing was logged yet.")
         return
     st.caption(f"{words.plural(len(shown), 'line')}, the latest first; whole in `logs/` of the "
                "data folder")  # fmt: skip
@@ -103,7 +103,7 @@ def show_history() -> None:
     if not entries:
         st.caption("Nobody did anything yet.")
         return
-    word = st.text_input("Of whom, what, or about what", key="history.word", width=300)
+    word = st.text_input("Search", key="history.word", width=300)
     frame = pd.DataFrame([audit.flat(entry) for entry in entries])
     if word:
         lines = frame.astype(str).agg(" ".join, axis=1).str.lower()

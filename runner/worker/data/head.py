@@ -196,7 +196,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A cell for people; no page can show halves of characters."""
+    """A cell for people; no page can show lone surrogates."""
     is_missing = value is None or (isinstance(value, float) and value != value)
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value["bytes"]

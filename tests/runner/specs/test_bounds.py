@@ -79,7 +79,7 @@ def test_numbers_of_any_size_in_json_are_refused_with_words(path: str, value: An
     [
         ('{"name": "x", "block_steps": ' + "9" * 5000 + "}", "is not JSON"),
         ("[" * 100_000, "is nested too deeply"),
-        ('{"name": "\\ud800"}', "halves of characters"),
+        ('{"name": "\\ud800"}', "valid Unicode without NUL"),
         ('{"name": "a\\u0000b"}', "without NUL"),
         ('{"name": "x", "\\ud800": 1}', "is not a field"),
         ('{"name": "x", "model": {"source": "' + "a" * 10**6 + '"}}', "at most 4,096 characters"),

@@ -74,7 +74,7 @@ def test_the_doctor_tells_of_processes_on_a_disk_that_nothing_is_written_to(disk
     assert check_dashboard(disk).evidence == "none is open"
     with disk.database_lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert check_dashboard(disk).evidence == "moves on"
+        assert check_dashboard(disk).evidence == "responding"
 
 
 def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceback(

@@ -154,8 +154,8 @@ def test_the_terminal_says_what_filled_caches_save(
     command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
     said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
-    pays = ("break-even cold: unsure, the saving may be chance; if it is real, 32 steps; "
-            "warm: unsure, the saving may be chance; if it is real, 8 steps")  # fmt: skip
+    pays = ("break-even cold: inconclusive, the saving may be chance; if it is real, 32 steps; "
+            "warm: inconclusive, the saving may be chance; if it is real, 8 steps")  # fmt: skip
     printed = capsys.readouterr().out
     assert f"{said}repeats: 1; {pays}" in printed
     assert "control's run folder" not in printed  # this scenario never has one

@@ -74,7 +74,16 @@ def test_one_of_several_values_of_a_facet_and_every_facet(frame: pd.DataFrame) -
     assert names(frame, facets={"model": ()}) == names(frame)
 
 
-def test_what_was_put_away_is_listed_on_request(frame: pd.DataFrame) -> None:
+@pytest.mark.parametrize("word", ["unsure", "inconclusive"])
+def test_a_verdict_is_found_by_the_word_of_files_and_by_that_of_pages(word: str) -> None:
+    row = {"name": "mine", "verdict": "unsure", "archived": False, "submitted": pd.Timestamp(0)}
+    whole = {name: row.get(name) for name in COLUMNS} | {"text": searchable(row)}
+    frame = pd.DataFrame([whole], columns=COLUMNS, dtype=object)
+    assert names(frame, facets={"verdict": (word,)}) == names(frame, text=word) == ["mine"]
+    assert not names(frame, facets={"verdict": ("faster",)})
+
+
+def test_archived_experiments_are_listed_on_request(frame: pd.DataFrame) -> None:
     assert "old" not in names(frame)
     assert names(frame, archived="only") == ["old"]
     assert len(names(frame, archived="yes")) == 4

@@ -236,7 +236,8 @@ def test_the_terminal_shows_summary_cells_and_changes(
     assert status == 5
     assert "WORSE  Model, float32, training, inductor: speed: 4.00x" in text
     assert (
-        "inductor, float32, training: speedups are 0.50x the earlier ones over 1 model: unsure"
+        "inductor, float32, training: speedups are 0.50x the earlier ones over 1 model: "
+        "inconclusive"
     ) in text
 
 
@@ -247,8 +248,8 @@ def test_the_terminal_says_which_models_a_mean_rests_on(
         record.speed(model, seconds)
     _, text = printed(data_dir, capsys, "now")
     # Four models at 2x and one at 0.2x.
-    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +unsure +5", text)
-    assert "inductor, float32, training: unsure, but faster without Odd (2.00x)" in text
+    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +inconclusive +5", text)
+    assert "inductor, float32, training: inconclusive, but faster without Odd (2.00x)" in text
 
 
 def noisy(low: float, high: float) -> Ratio:

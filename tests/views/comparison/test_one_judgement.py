@@ -76,7 +76,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         speeds = tables.speedup_html(sides, differences(sides))
         said_on_sides = difference_report(sides)
     for surface, said in surfaces.items():
-        assert "unsure" in said and "never<" not in said and " never" not in said, surface
+        assert "inconclusive" in said and "never<" not in said and " never" not in said, surface
     (run,) = (one for one in json.loads(comparison_json(comparison))["runs"]
               if one["label"] == "inductor")  # fmt: skip
     assert (run["break_even"]["verdict"], run["break_even"]["steps"]) == ("unsure", None)
@@ -84,10 +84,10 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     assert (cell.empty, cell.value) == ("unsure", None)
     for draw in (break_even.saved, break_even.cumulative):
         names = [entry.name for entry in draw(times, comparison.results).data]
-        assert "inductor: unsure" in names and "inductor pays off" not in names
+        assert "inductor: inconclusive" in names and "inductor pays off" not in names
     # Side by side: the verdict and the mark of the doubt stand beside the speedup, as on Compare.
-    assert speeds.count(">unsure<") >= 2 and speeds.count('class="doubt"') == 2
-    assert ", unsure" in line(said_on_sides, "inductor")
+    assert speeds.count(">inconclusive<") >= 2 and speeds.count('class="doubt"') == 2
+    assert ", inconclusive" in line(said_on_sides, "inductor")
     assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
 
 

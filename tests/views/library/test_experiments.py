@@ -223,12 +223,13 @@ def test_what_an_experiment_failed_of_stands_beside_its_field_until_that_is_chan
             run.log.append("error", error=error, message=message, traceback="", out_of_memory=False)
         run.end(state, "it ended")
     app = opened("launch", again=EXPERIMENT_ID)
-    assert "It failed by this." in text(app) and f"`{field} = " in text(app) and said in text(app)
+    assert "This setting caused the failure." in text(app)
+    assert f"`{field} = " in text(app) and said in text(app)
     in_drawer = field == "time_limit_seconds"
     assert any(one.proto.expanded for one in app.expander) == in_drawer, "the field is in sight"
     if field == "training.batch_size":
         app.text_input(key=f"again-{EXPERIMENT_ID}-0.batch_size").set_value("4").run()
-        assert not app.exception and "It failed by this." not in text(app)
+        assert not app.exception and "This setting caused the failure." not in text(app)
 
 
 def test_a_failure_that_blames_no_field_is_told_above_the_form(folder: DataDir, launched: None):
@@ -275,7 +276,7 @@ def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(folder
     with Store.in_memory(folder) as store:
         compute(store, 100.0)
         (verdict,) = table.written(catalog(store), table.USUAL)["verdict"]
-    assert verdict == "unsure: inductor"
+    assert verdict == "inconclusive: inductor"
     # Of 390 pixels margins take 32 and the boxes to tick 40; the word before the colon needs 90.
     assert table.USUAL[:3] == ("name", "speedup", "verdict")
     name, speedup = (dict(table.COLUMNS[one].settings)["width"] for one in table.USUAL[:2])
