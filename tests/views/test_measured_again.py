@@ -54,7 +54,7 @@ def test_beside_a_whole_experiments_numbers_one_chooses_whose(recorded: DataDir)
 
 def test_a_replay_of_what_is_gone_says_so(folder: DataDir):
     record_experiment(folder.runs, replay(SPEC, EXPERIMENT_ID, "inductor"), AGAIN)
-    assert "measured an experiment again that is not here" in text(opened(experiment=AGAIN))
+    assert "replicates an experiment that is not here" in text(opened(experiment=AGAIN))
 
 
 def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: pytest.MonkeyPatch):

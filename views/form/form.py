@@ -78,8 +78,8 @@ def spec_form(
     try:
         spec = fields.spec()
         if blamed is not None and fields.value_in(spec, blamed.field) == blamed.value:
-            told = f"**This setting caused the failure.** {fields.show(blamed)}"
-            above.warning(told, icon=":material/error:")
+            reason = f"**This setting caused the failure.** {fields.show(blamed)}"
+            above.warning(reason, icon=":material/error:")
             fields.unfold(blamed.field)
         check(spec, machine)
     except InvalidSpec as error:
