@@ -50,6 +50,7 @@ def show() -> None:
     """The button in the bar on top of every page."""
     with st.container(key="palette"):
         opened = st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
+                           key="palette-search",
                            help="Go to a page or an experiment, or start a race.")  # fmt: skip
     if opened:
         _ask()

@@ -66,7 +66,7 @@ def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
     for verdict in VERDICTS:
         mine = [f"{_where(row)} at {_speed(row)}" for row in rows
                 if row.mean and row.mean.verdict == verdict]  # fmt: skip
-        word = "as fast" if verdict == "same" else format_verdict(verdict)
+        word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
         than = " than no compile" if verdict == "faster" else ""
         parts += [f"{word}{than} {listed(mine)}"] if mine else []
     return f"**{inert(backend)}** is {joined(parts)}."
