@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -195,3 +196,36 @@ def processes_that_serve(address: str) -> list[str]:
         except OSError:
             continue  # it has ended meanwhile
     return [words for words in commands if f"--server.port\0{port}\0" in words]
+
+
+class Clicks:
+    """A reader who counts clicks; typing a path into a field that was clicked is none."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.count = page, 0
+
+    def on(self, role: Any, name: str) -> None:
+        self.page.get_by_role(role, name=name, exact=True).first.click()
+        self.count += 1
+
+
+@pytest.mark.slow
+def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_clicks(
+    page: Page, address: str, folder: DataDir
+):
+    table = folder.path / "mine.csv"
+    rows = [f"the {word} film number {n},{word}" for n in range(60) for word in ("good", "bad")]
+    table.write_text("text,label\n" + "\n".join(rows))
+    page.goto(address)
+    clicks = Clicks(page)
+    clicks.on("link", "Launch")
+    clicks.on("radio", "Your own data")
+    clicks.on("combobox", "Data")
+    page.keyboard.type(str(table))
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("What will run:")).to_be_visible()
+    clicks.on("button", "Launch")
+    page.wait_for_url(re.compile(r"/experiment\?.*experiment="))
+    expect(page.locator(".backend-cards")).to_be_visible()
+    expect(page.locator(".backend-card")).to_have_count(3)
+    assert clicks.count <= 6
