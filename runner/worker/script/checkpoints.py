@@ -67,8 +67,9 @@ class ScriptCheckpoints:
     def write(self, state: Any, step: int, path: Path, random: dict[str, Any]) -> None:
         """Saves as `torch.save` does, completely or not at all."""
         since = time.perf_counter()
-        with replacement(path, UNFINISHED) as unfinished:
-            torch.save(state, unfinished)
+        # Into a stream: a full disk is then an OSError.
+        with replacement(path, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+            torch.save(state, stream)
             # The file keeps its identity when it is renamed. Until then the note is invalid, and
             # the checkpoint before it still counts.
             saved = SavedCheckpoint(step=step, by=OWN, path=path, random=random)
@@ -87,8 +88,9 @@ class ScriptCheckpoints:
                    "identity": identity, "random": saved.random}  # fmt: skip
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
-        with replacement(note, UNFINISHED) as unfinished:
-            torch.save(content, unfinished)
+        # Into a stream: a full disk is then an OSError.
+        with replacement(note, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+            torch.save(content, stream)
 
     def _log(self, step: int, path: Path, seconds: float) -> None:
         for note, saved in self._notes():

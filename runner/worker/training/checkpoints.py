@@ -68,8 +68,9 @@ class Checkpointed:
         }
         file = run.checkpoints / f"{_name(step)}{WHOLE}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        with replacement(file, UNFINISHED) as unfinished:
-            torch.save(state, unfinished)
+        # Into a stream: a full disk is then an OSError.
+        with replacement(file, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
+            torch.save(state, stream)
         return file, file.stat().st_size
 
     def load(self, file: Path) -> int:

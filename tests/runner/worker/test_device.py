@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 import torch
@@ -419,7 +420,8 @@ def test_breakevens_own_processes_and_their_children_are_no_strangers(
 ) -> None:
     """A busy child of a busy process that is started like these, neither of them our child."""
     burn = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\nos.fork()\n{BUSY}\n"
-    mark = f"mark-{os.getpid()}"
+    # Those of the test before, just killed, may still be listed.
+    mark = f"mark-{uuid4().hex}"
     command = [sys.executable, "-c", burn, *arguments, mark]
     subprocess.run(command, check=True, cwd=PROJECT_ROOT)
     wait_until(lambda: len(_all_with(mark)) == 2)
