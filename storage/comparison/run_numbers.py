@@ -25,7 +25,7 @@ class RunNumbers:
     flops_per_second: float | None
     peak_share: float | None
     energy_per_step: float | None
-    """None where no counter of energy could be read, and on several devices."""
+    """None without a counter that could be read, and where several devices share a run."""
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
@@ -57,7 +57,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
         peak_share=_peak_share(run, flops_per_second, _precision(spec, run)),
-        energy_per_step=None if spec.num_places > 1 else _energy_per_step(run),
+        energy_per_step=_energy_per_step(run) if spec.num_devices == 1 else None,
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(compiled, on_cpu=run.computes_on_cpu),

@@ -9,6 +9,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.place import Parallel
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
@@ -100,6 +101,19 @@ def test_energy_is_that_of_the_steady_blocks_over_their_steps(tmp_path: Path) ->
     comparison = compared(record(tmp_path, CUDA, samples))
     assert comparison.result_of("baseline").value("energy_per_step") == pytest.approx(3.0)
     assert comparison.result_of("inductor").value("energy_per_step") is None
+
+
+@pytest.mark.parametrize(("parallel", "energy"), [("ddp", None), ("spread", 3.0)])
+def test_energy_is_not_said_of_a_run_on_several_devices_of_which_one_was_watched(
+    tmp_path: Path, parallel: Parallel, energy: float | None
+) -> None:
+    """Runs that are spread have a device each, which is watched."""
+    spec = replace(SPEC, devices=("cuda:0", "cuda:1"), parallel=parallel,
+                   backends=("inductor", "eager"))  # fmt: skip
+    watched = always(**CALM_GPU, energy_joules=30.0)
+    samples = dict.fromkeys(("baseline", "inductor"), watched)
+    found = compared(record(tmp_path, CUDA, samples, spec=spec)).result_of("baseline")
+    assert found.value("energy_per_step") == (None if energy is None else pytest.approx(energy))
 
 
 @pytest.mark.parametrize(
