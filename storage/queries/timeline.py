@@ -33,45 +33,54 @@ def timeline(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, 'kind, start, "end", first_step, num_steps', "start")
 
 
+KINDS = "".join(f"WHEN '{phase}' THEN '{kind}' " for phase, kind in KIND_OF_PHASE.items())
+SPANS = f"""
+    mine AS (SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id) WHERE {MINE}),
+    compiled AS (SELECT run_id, time, seconds FROM compile_ends
+        WHERE {MINE} AND isfinite(seconds)),
+    begun AS (
+        SELECT run_id, CASE phase {KINDS} ELSE phase END AS kind, time, seq FROM phases
+        WHERE {MINE}
+        UNION ALL SELECT run_id, 'loading', claimed, -1 FROM mine WHERE claimed IS NOT NULL),
+    last AS (SELECT greatest(max(claimed), max(ended), (SELECT max(time) FROM begun),
+        (SELECT max(time) FROM blocks WHERE {MINE}),
+        (SELECT max(time) FROM compiled)) AS told FROM mine),
+    unclipped AS (
+        SELECT run_id, kind, time AS start,
+            lead(time) OVER (PARTITION BY run_id ORDER BY time, seq) AS "end" FROM begun
+        UNION ALL SELECT run_id, 'compiling', time - seconds, time FROM compiled),
+    spans AS (
+        SELECT run_id, kind, greatest(start, claimed) AS start,
+            coalesce("end", ended, told) AS "end"
+        FROM unclipped JOIN mine USING (run_id), last WHERE claimed IS NOT NULL)"""
+"""What each run's newest process did from when to when, as `ELAPSED` names it, in seconds since the
+epoch. What goes on ends with the latest line of the experiment's journals, `last.told`."""
 NUM_STRETCHES = 300
-"""Stretches of an experiment, within each of which `activities` merges what a run repeats."""
+"""Of an experiment's time. What a run does several times within one of them is drawn as one."""
 
 
 @memo(revision)
 def activities(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, kind, start, end, in seconds since the first run was claimed.
 
-    kind: loading, compiling, training (its blocks), evaluating, profiling. What is under way ends
-    with the latest line of the experiment's journals. Turns that follow each other closely are one
-    row, so that a long experiment has a few hundred rows a run.
+    kind: as `ELAPSED` names it, without waiting. A compilation that goes on ends, like all that
+    goes on, with the latest line of the experiment's journals. Not more than `NUM_STRETCHES` rows
+    for each run and kind.
     """
     table = f"""(
-        WITH mine AS (SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id)
-            WHERE experiment = $1),
-        begun AS (
-            SELECT run_id, phase, time AS start, lead(time) OVER (
-                PARTITION BY run_id ORDER BY time, seq) AS "end" FROM phases WHERE experiment = $1),
-        done AS (
-            SELECT run_id, 'training' AS kind, time - seconds AS start, time AS "end" FROM blocks
-            WHERE experiment = $1 AND isfinite(seconds)
-            UNION ALL SELECT run_id, 'compiling', time - seconds, time FROM compile_ends
-            WHERE experiment = $1 AND isfinite(seconds)
-            UNION ALL SELECT run_id, 'evaluating', time - seconds, time FROM evaluations
-            WHERE experiment = $1 AND isfinite(seconds)),
-        zero AS (SELECT min(claimed) AS time, greatest(max(claimed), max(ended),
-            (SELECT max("end") FROM done), (SELECT max(start) FROM begun)) AS latest FROM mine),
-        spans AS (
-            FROM done
-            UNION ALL SELECT run_id, 'profiling', start, coalesce("end", latest) FROM begun, zero
-            WHERE phase = 'profiling'
-            UNION ALL SELECT run_id, 'loading', claimed, coalesce(loaded, ended, latest)
-            FROM mine CROSS JOIN zero LEFT JOIN (
-                SELECT run_id, min("end") AS loaded FROM begun WHERE phase = 'preparing'
-                GROUP BY run_id) USING (run_id)
-            WHERE claimed IS NOT NULL),
-        placed AS (SELECT run_id, kind, start - zero.time AS start, "end" - zero.time AS "end",
-            floor((start - zero.time) / (latest - zero.time + 1e-9) * {NUM_STRETCHES}) AS stretch
-            FROM spans, zero)
+        WITH {SPANS},
+        going_on AS (
+            SELECT run_id, 'compiling' AS kind, arg_max(s.time, s.seq) AS start, any_value(told)
+            FROM compile_starts s JOIN mine USING (run_id), last
+            WHERE s.{MINE} AND ended IS NULL AND s.seq > coalesce(
+                (SELECT max(seq) FROM compile_ends e WHERE e.{MINE} AND e.run_id = s.run_id), -1)
+            GROUP BY run_id),
+        placed AS (
+            SELECT run_id, kind, start - began AS start, "end" - began AS "end",
+                floor({NUM_STRETCHES} * (start - began) / (told - began)) AS stretch
+            FROM (FROM spans UNION ALL FROM going_on), last,
+                (SELECT min(claimed) AS began FROM mine)
+            WHERE kind <> 'waiting' AND start < "end")
         SELECT run_id, kind, min(start) AS start, max("end") AS "end" FROM placed
         GROUP BY run_id, kind, stretch)"""
     return rows(store, experiment_id, table, 'kind, start, "end"', "start")
@@ -82,35 +91,16 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
     """Seconds of wall time by what the experiment did, as `ELAPSED` names it, in its order, and the
     moment up to which they are told, in seconds since the epoch: the last line of its journals, or
     its end. What begins before a run's newest process is left out. None before the first claim."""
-    whats = "".join(f"WHEN '{phase}' THEN '{kind}' " for phase, kind in KIND_OF_PHASE.items())
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
     doing = "".join(f"WHEN {kind} > 0 THEN '{kind}' " for kind in ELAPSED)
     found = store.query(
         f"""
-        WITH mine AS (
-            SELECT run_id, claimed, ended FROM progress JOIN runs USING (run_id) WHERE {MINE}),
-        compiled AS (SELECT run_id, time, seconds FROM compile_ends
-            WHERE {MINE} AND isfinite(seconds)),
-        begun AS (
-            SELECT run_id, CASE phase {whats} ELSE phase END AS kind, time, seq FROM phases
-            WHERE {MINE}
-            UNION ALL SELECT run_id, 'loading', claimed, -1 FROM mine WHERE claimed IS NOT NULL),
-        last AS (SELECT greatest(max(claimed), max(ended), (SELECT max(time) FROM begun),
-            (SELECT max(time) FROM blocks WHERE {MINE}),
-            (SELECT max(time) FROM compiled)) AS told FROM mine),
-        spans AS (
-            SELECT run_id, kind, time AS start,
-                lead(time) OVER (PARTITION BY run_id ORDER BY time, seq) AS "end" FROM begun
-            UNION ALL SELECT run_id, 'compiling', time - seconds, time FROM compiled),
-        clipped AS (
-            SELECT kind, greatest(start, claimed) AS start,
-                coalesce("end", ended, told) AS "end"
-            FROM spans JOIN mine USING (run_id), last WHERE claimed IS NOT NULL),
+        WITH {SPANS},
         edges AS (
-            SELECT kind, start AS time, 1 AS change FROM clipped WHERE start < "end"
-            UNION ALL SELECT kind, "end", -1 FROM clipped WHERE start < "end"),
+            SELECT kind, start AS time, 1 AS change FROM spans WHERE start < "end"
+            UNION ALL SELECT kind, "end", -1 FROM spans WHERE start < "end"),
         moments AS (
             SELECT time, lead(time) OVER so_far - time AS seconds, {under_way} FROM edges
             WINDOW so_far AS (ORDER BY time, change DESC))

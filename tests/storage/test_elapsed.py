@@ -50,6 +50,16 @@ def record(folder: Path) -> None:
                 (80, "training"), (84, "profiling"), (88, "done")])  # fmt: skip
 
 
+def spans_of(data_dir: DataDir) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """From when to when, by label and kind, in the order of time."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    with Store.in_memory(data_dir) as store:
+        for row in queries.activities(store, EXPERIMENT_ID).itertuples():
+            span = (round(row.start, 6), round(row.end, 6))
+            found.setdefault((row.label, row.kind), []).append(span)
+    return found
+
+
 def test_every_second_of_an_experiment_counts_once_as_what_it_did(data_dir: DataDir) -> None:
     record(data_dir.runs)
     with Store.in_memory(data_dir) as store:
@@ -72,21 +82,38 @@ def test_what_a_run_has_compiled_is_told_of_all_its_graphs(data_dir: DataDir) ->
 
 
 def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> None:
-    """The axis begins with the first claim; the other run loads from its own on, 2 to 13 s."""
+    """The axis begins with the first claim. A stretch is a third of a second, so that each part has
+    a row of its own; between the claim and the journal's first line a run loads, too."""
     record(data_dir.runs)
-    with Store.in_memory(data_dir) as store:
-        found = queries.activities(store, EXPERIMENT_ID)
-    spans = {
-        (row.label, row.kind): (round(row.start, 6), round(row.end, 6))
-        for row in found.itertuples() if row.kind != "compiling"
-    }  # fmt: skip
-    assert spans == {
-        ("baseline", "loading"): (0, 10),
-        ("inductor", "loading"): (2, 13),
-        ("inductor", "profiling"): (84, 88),
+    assert spans_of(data_dir) == {
+        ("baseline", "loading"): [(0, 1), (1, 10)],
+        ("baseline", "steps"): [(11, 15), (70, 75)],
+        ("baseline", "evaluating"): [(75, 80)],
+        ("baseline", "finishing"): [(90, 100)],
+        ("inductor", "loading"): [(2, 3), (3, 13)],
+        ("inductor", "steps"): [(16, 69), (80, 84)],
+        ("inductor", "compiling"): [(22, 60), (25, 40), (62, 68)],
+        ("inductor", "profiling"): [(84, 88)],
+        ("inductor", "finishing"): [(88, 96)],
     }
-    compiling = found[found["kind"] == "compiling"]
-    assert [*compiling["start"].round(6)] == [22, 25, 62]
+
+
+def test_the_axis_of_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None:
+    phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training")]
+    run(data_dir.runs, "baseline", phases, claimed=4998.0, ended=5030.0)
+    loading, steps = [(0, 2), (2, 12)], [(12, 32)]
+    expected = {("baseline", "loading"): loading, ("baseline", "steps"): steps}
+    assert spans_of(data_dir) == expected
+
+
+def test_a_compilation_that_goes_on_reaches_to_the_latest_line(data_dir: DataDir) -> None:
+    """It began at 12 s, and another run's journal goes on until 30 s."""
+    recording = run(data_dir.runs, "inductor", [(1, "preparing"), (10, "training")])
+    recording.log.append("compile_started", time=T0 + 12, step=0, trigger="DYNAMO",
+                         compile_id="0/0")  # fmt: skip
+    recording.log.flush()
+    run(data_dir.runs, "baseline", [(1, "preparing"), (30, "waiting")])
+    assert spans_of(data_dir)["inductor", "compiling"] == [(12, 30)]
 
 
 def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:

@@ -19,9 +19,10 @@ from breakeven.views.charts.layers import (
 )
 from breakeven.views.charts.palette import COLORS, FAINT, NEUTRAL, run_looks
 from breakeven.views.shared import links
+from breakeven.views.shared.words import DOINGS
 
 SMALL_HEIGHT = 220
-ACTIVITIES = ("training", "evaluating", "loading", "compiling", "profiling")
+ACTIVITIES = ("steps", "evaluating", "loading", "compiling", "profiling", "finishing")
 """What runs do, in the order of drawing: a turn that compiles is drawn below the compilation."""
 ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
@@ -72,10 +73,11 @@ def activities(frame: pd.DataFrame) -> go.Figure:
     for kind, color in ACTIVITY_COLORS.items():
         mine = frame[frame["kind"] == kind]
         if len(mine):
+            name = DOINGS.get(kind, kind)
             figure.add_bar(
                 base=mine["start"], x=mine["end"] - mine["start"], y=mine["label"],
-                orientation="h", name=kind, marker={"color": color, "line": {"width": 0}},
-                customdata=[f"{kind}, {METRICS['cumulative_seconds'].format(one)}"
+                orientation="h", name=name, marker={"color": color, "line": {"width": 0}},
+                customdata=[f"{name}, {METRICS['cumulative_seconds'].format(one)}"
                             for one in mine["end"] - mine["start"]],
                 hovertemplate="%{y}: %{customdata}<extra></extra>",
             )  # fmt: skip

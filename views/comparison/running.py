@@ -1,5 +1,7 @@
 """The runs of an active experiment: their steps, losses and compilations as they come."""
 
+from functools import partial
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
@@ -63,7 +65,8 @@ def show_rest(store: Store, experiment_id: str) -> None:
         show_stops(store, experiment_id)
         with files_of(experiment_origin(store, experiment)):
             show_race(store, experiment_id, is_active)
-            show_card(time_axis(store, experiment_id))
+            for card in time_axis(store, experiment_id):
+                show_card(card)
 
 
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
@@ -134,13 +137,13 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
 
 
 @memo(queries.revision)
-def time_axis(store: Store, experiment_id: str) -> Card:
-    """What each run did when, on one axis of time."""
+def time_axis(store: Store, experiment_id: str) -> list[Card]:
+    """What each run did when, on one axis of time; nothing before the first run has begun."""
     found = queries.activities(store, experiment_id)
-    return Card(
-        "What each run does when", lambda: run_charts.activities(found), found, "activities",
-        ["elapsed_seconds"],
-    )  # fmt: skip
+    if found.empty:
+        return []
+    draw = partial(run_charts.activities, found)
+    return [Card("What each run does when", draw, found, "activities", ["elapsed_seconds"])]
 
 
 @memo(queries.revision)

@@ -94,7 +94,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     results = charts.pick(comparison)
     charts.show(cards.speed_cards(store, comparison, results), NO_STEP, side_by_side=True)
     charts.show(cards.device_cards(store, comparison, results))
-    charts.show([running.time_axis(store, comparison.experiment_id)])
+    charts.show(running.time_axis(store, comparison.experiment_id))
 
 
 def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
