@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -18,9 +21,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
+from breakeven.views.parts import actions
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
 from breakeven.views.tabs.experiment import TABS
+from tests.helpers.machine import MACHINE, keep
 
 ROOT = Path(__file__).parents[2]
 # Each page under test looks through every installed package for components, which takes longer than
@@ -33,6 +38,22 @@ def close_store(folder: DataDir) -> None:
     store = process_wide().stores.pop(folder.path, None)
     if store is not None:
         store.close()
+
+
+@contextmanager
+def shown(place: Path) -> Iterator[DataDir]:
+    """An empty data folder that knows this machine, and no shipped examples."""
+    data_dir = DataDir(place / "data")
+    data_dir.path.mkdir()
+    keep(data_dir, MACHINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+        patch.setattr(resources, "EXAMPLES", place / "examples")
+        # What a supervisor then does is test_browser's subject; here it would only burn time.
+        patch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
+        patch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
+        yield data_dir
+        close_store(data_dir)
 
 
 def compare_all(folder: DataDir) -> None:

@@ -1,33 +1,14 @@
 """A data folder that the pages of a test show."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.views.parts import actions, downloads
-from breakeven.views.shared import resources
-from tests.helpers.machine import MACHINE, keep
-from tests.helpers.pages import close_store
-
-
-@contextmanager
-def shown(place: Path) -> Iterator[DataDir]:
-    """An empty data folder that knows this machine, and no shipped examples."""
-    data_dir = DataDir(place / "data")
-    data_dir.path.mkdir()
-    keep(data_dir, MACHINE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-        patch.setattr(resources, "EXAMPLES", place / "examples")
-        # What a supervisor then does is test_browser's subject; here it would only burn time.
-        patch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
-        patch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-        yield data_dir
-        close_store(data_dir)
+from breakeven.views.parts import downloads
+from tests.helpers.pages import shown
 
 
 @pytest.fixture

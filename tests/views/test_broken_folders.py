@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from streamlit.testing.v1 import AppTest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index.journal_rows import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
-from breakeven.views.parts import actions
-from breakeven.views.shared import resources
 from tests.helpers.breakages import HOSTILE_NAMES, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.pages import close_store, compare_all
+from tests.helpers.pages import compare_all, shown
 
 pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[2]
@@ -37,17 +34,10 @@ EXTREMES: dict[str, tuple[Any, ...]] = {
 @contextmanager
 def recorded(place: Path) -> Iterator[DataDir]:
     """Two experiments that the pages show."""
-    data_dir = DataDir(place / "data")
-    record_experiment(data_dir.runs, experiment_spec(num_steps=40), GOOD)
-    record_experiment(data_dir.runs, experiment_spec(num_steps=40), BAD)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-        patch.setattr(resources, "EXAMPLES", place / "examples")
-        patch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
-        patch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-        patch.setattr(resources, "look_at_machine", lambda data_dir: Future())  # no answer yet
+    with shown(place) as data_dir:
+        for experiment_id in (GOOD, BAD):
+            record_experiment(data_dir.runs, experiment_spec(num_steps=40), experiment_id)
         yield data_dir
-        close_store(data_dir)
 
 
 @pytest.fixture
