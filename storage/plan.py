@@ -1,7 +1,8 @@
 """How long a training of a given number of steps takes under each run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result, standings
@@ -68,28 +69,31 @@ class Plan:
 
 
 def plan(comparison: Comparison, num_steps: int) -> Plan:
-    """The best is a backend that is faster beyond noise and does not break parity; below its
-    break-even no compiler is."""
+    """A choice is a backend that is faster beyond noise and does not break parity, or no compiler;
+    the best is the one that takes the least time for so many steps."""
     baseline = of_role(comparison.results, "baseline")
     found = {one.label: estimate_time(one, baseline) for one in comparison.results}
     estimates = {label: one for label, one in found.items() if one}
     totals = {label: one.total_seconds(num_steps) for label, one in estimates.items()}
-    base = None if baseline is None else totals.get(baseline.label)
-    faster = [one for one in standings(comparison).counted
-              if one.speed_verdict == "faster" and one.label in totals]  # fmt: skip
-    best = min(faster, key=lambda one: totals[one.label], default=None)
-    if best is not None and (base is None or totals[best.label] >= base):
-        best = None
-    lines: dict[str | None, TimeEstimate] = {one.label: estimates[one.label] for one in faster}
+    faster = {one.label: one for one in standings(comparison).counted
+              if one.speed_verdict == "faster" and one.label in estimates}  # fmt: skip
+    choices: tuple[Choice, ...] = ()
     if baseline is not None and baseline.label in estimates:
-        lines[None] = estimates[baseline.label]
+        lines: dict[str | None, TimeEstimate] = {label: estimates[label] for label in faster}
+        choices = tuple(_choices({None: estimates[baseline.label], **lines}))
+    chosen = chosen_for(num_steps, choices)
     return Plan(
         num_steps=num_steps,
         totals=totals,
-        best=best,
-        baseline_seconds=base,
-        choices=tuple(_choices(lines)) if None in lines else (),
+        best=faster.get(chosen.label or "") if chosen else None,
+        baseline_seconds=None if baseline is None else totals.get(baseline.label),
+        choices=choices,
     )
+
+
+def chosen_for(num_steps: int, choices: Sequence[Choice]) -> Choice | None:
+    """The choice for a training of so many steps; None without any."""
+    return next((one for one in reversed(choices) if one.from_steps < num_steps), None)
 
 
 def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
@@ -98,13 +102,17 @@ def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
     now = min(lines, key=lambda one: (lines[one].compile_seconds, lines[one].step_seconds))
     while True:
         yield Choice(from_steps=at, label=now)
-        crossings = {
-            (other.compile_seconds - lines[now].compile_seconds)
-            / (lines[now].step_seconds - other.step_seconds): label
+        crossings = [
+            (_crossing(lines[now], other), other.step_seconds, label)
             for label, other in lines.items()
             if other.step_seconds < lines[now].step_seconds
-        }
+        ]
         if not crossings:
             return
-        at = min(crossings)
-        now = crossings[at]
+        # Of lines that cross at the same place the flattest is the lowest from there on.
+        at, _, now = min(crossings, key=itemgetter(0, 1))
+
+
+def _crossing(steep: TimeEstimate, flat: TimeEstimate) -> float:
+    """The number of steps at which two lines meet."""
+    return (flat.compile_seconds - steep.compile_seconds) / (steep.step_seconds - flat.step_seconds)

@@ -206,6 +206,29 @@ def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
 
 
+def test_lines_reach_as_far_as_the_plan():
+    frame = series("seconds", baseline=[2.0, 4.0], inductor=[3.0, 6.0])
+    results = [result("baseline", step_seconds=2.0), result("inductor", step_seconds=3.0)]
+    for draw, last in ((break_even.cumulative, 200.0), (break_even.saved, 0.0)):
+        line = line_of(draw(frame, results, 100), "baseline")
+        assert (line.x[-1], line.y[-1]) == (100.0, pytest.approx(last))
+
+
+def test_bars_on_the_axis_of_time_lie_from_start_to_end_in_the_row_of_their_run():
+    frame = pd.DataFrame(
+        [("baseline", "loading", 0.0, 2.0), ("inductor", "steps", 2.5, 9.0),
+         ("inductor", "compiling", 3.0, 8.0)], columns=["label", "kind", "start", "end"],
+    )  # fmt: skip
+    figure = run_charts.activities(frame)
+    bars_of = {one.name: (list(one.y), list(one.base), list(one.x)) for one in figure.data}
+    assert bars_of == {
+        "training steps": (["inductor"], [2.5], [6.5]),
+        "loading": (["baseline"], [0.0], [2.0]),
+        "compiling": (["inductor"], [3.0], [5.0]),
+    }
+    assert list(bars_of)[-1] == "compiling", "it is drawn over the turn that it lies in"
+
+
 def test_what_was_measured_is_told_apart_from_what_is_estimated():
     frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.5, 4.0, 5.0, 6.5])
     results = [result("baseline", step_seconds=2.0),
@@ -561,7 +584,13 @@ def test_a_run_stands_behind_a_piece_of_its_line():
     assert "dasharray" not in leaderboard.run_mark("inductor", KNOWN["inductor"])
 
 
-def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():
+def test_energy_has_a_column_where_a_run_has_it_and_none_elsewhere():
+    known = leaderboard.html([result("baseline", energy_per_step=42.4), result("inductor")])
+    assert "Energy per step" in known and "<td>42.4 J</td>" in known
+    assert "Energy" not in leaderboard.html([result("baseline"), result("inductor")])
+
+
+def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
     found = pays("unsure", 700.0)
     table = leaderboard.html([

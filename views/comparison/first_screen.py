@@ -1,5 +1,7 @@
 """The first screen of a verdict: the plan, the break-even chart, and a card for each backend."""
 
+from itertools import zip_longest
+
 import streamlit as st
 
 from breakeven.storage.comparison.evidence import of_role
@@ -7,7 +9,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.plan import Plan, plan
+from breakeven.storage.plan import Plan, chosen_for, plan
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard
@@ -78,16 +80,14 @@ def plan_text(planned: Plan) -> Markdown:
 def choices_text(planned: Plan) -> Markdown:
     """What other lengths of training call for; empty where one choice is best for all lengths."""
     steps = METRICS["break_even_steps"].format
-    chosen = None if planned.best is None else planned.best.label
+    now = chosen_for(planned.num_steps, planned.choices)
     told = []
-    for choice, following in zip(planned.choices, (*planned.choices[1:], None), strict=True):
+    for choice, following in zip_longest(planned.choices, planned.choices[1:]):
         takes = "do not compile" if choice.label is None else f"take {inert(choice.label)}"
-        if choice.label == chosen:
-            continue
-        if following is not None and planned.num_steps > choice.from_steps:
-            told.append(f"below {steps(following.from_steps)} steps {takes}")
-        elif planned.num_steps <= choice.from_steps:
+        if choice.from_steps >= planned.num_steps:
             told.append(f"from {steps(choice.from_steps)} steps on {takes}")
+        elif choice != now:
+            told.append(f"below {steps(following.from_steps)} steps {takes}")
     text = ", ".join(told)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 

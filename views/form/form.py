@@ -169,7 +169,7 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 
 
 def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
-    """One click that fills the backends with every rung of the ladder."""
+    """One click that fills the backends with one for each stage of the compiler."""
 
     def climb() -> None:
         rungs = ladder_on(fields.typed("device", start.device))
@@ -183,8 +183,9 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
         "" if start.device.startswith("cuda") else " CUDA graphs are left out on this device."
     )
     st.button(
-        "The whole ladder", icon=":material/stairs:", type="tertiary", key="ladder", on_click=climb,
+        "Every stage of the compiler", icon=":material/stairs:", type="tertiary", key="ladder",
+        on_click=climb,
         help=f"Puts a backend for each stage of the compiler above: {stages}. Each does what the "
-        f"one before it does and one thing more, so that Compare can name the stage that fails, "
+        f"one before it does and one thing more, so that the experiment shows which stage fails, "
         f"computes wrongly or loses time.{left_out}",
     )  # fmt: skip

@@ -173,21 +173,21 @@ def ask_callbacks(fields: Fields) -> None:
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
     """What the experiment is called, where it runs, and how its runs take turns."""
     what, where, turns = st.columns(3)
-    with what:
-        model, data = (fields.given_or_start(f"{one}.source") for one in ("model", "data"))
-        precision, batch_size, backends = (
-            fields.given_or_start(one)
-            for one in ("training.precision", "training.batch_size", "backends")
-        )
-        named = usual_name(model, data, precision=precision, batch_size=batch_size,
-                           backends=backends)  # fmt: skip
-        is_own = bool(model and fields.start_of("name") in UNNAMED)
-        fields.ask("name", value=named if is_own else None, derived=is_own)
-        fields.ask_all("controls", "more_controls", "settings")
-    with where:
+    with where:  # first, because the name says which device
         fields.ask_listed("devices", _offered(machine))
         fields.ask_all("parallel", "nodes", "cpus", "exclusive", "priority", "cpu_threads",
                        "time_limit_seconds")  # fmt: skip
+    with what:
+        model, data, precision, batch_size, backends, devices = (
+            fields.given_or_start(one)
+            for one in ("model.source", "data.source", "training.precision",
+                        "training.batch_size", "backends", "devices")
+        )  # fmt: skip
+        named = usual_name(model, data, precision=precision, batch_size=batch_size,
+                           backends=backends, device=", ".join(devices))  # fmt: skip
+        is_own = bool(model and fields.start_of("name") in UNNAMED)
+        fields.ask("name", value=named if is_own else None, derived=is_own)
+        fields.ask_all("controls", "more_controls", "settings")
     with turns:
         fields.ask_all("schedule", "compile", "keep_code", "keep_trace", "block_steps",
                        "profile_steps")  # fmt: skip
