@@ -1,6 +1,7 @@
 """The command palette, Ctrl+K or Cmd+K on every page: pages, experiments and actions by name."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import streamlit as st
 
@@ -19,59 +20,68 @@ _focus = st.components.v2.component(
 }""",
 )
 """The field to type in is ready at once; Streamlit leaves the focus on the dialog."""
+OPEN = "palette open"
+"""In the session's state: whether the reader has opened the palette and not closed it."""
 RACE = "Start a race on this machine"
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """A page of the dashboard, with what its address names."""
 
     page: str
     query: dict[str, str] = field(default_factory=dict)
 
 
-PLACES = {
-    "Experiments": Place("views/experiments.py", {"view": "Table"}),
+DESTINATIONS = {
+    "Experiments": Destination("views/experiments.py", {"view": "Table"}),
     **{
-        name: Place("views/experiments.py", {"view": name})
+        name: Destination("views/experiments.py", {"view": name})
         for name in ("Matrix", "Trends", "Side by side", "Suites")
     },
-    "Launch": Place("views/launch.py"),
+    "Launch": Destination("views/launch.py"),
     **{
-        name: Place("views/machine.py", {"tab": name})
+        name: Destination("views/machine.py", {"tab": name})
         for name in ("Devices", "Queue", "Health", "Log", "Audit log")
     },
-    "Wall": Place("views/machine.py", {"wall": "1"}),
-    "Definitions": Place("views/definitions.py"),
+    "Wall": Destination("views/machine.py", {"wall": "1"}),
+    "Definitions": Destination("views/definitions.py"),
 }
 
 
 def show() -> None:
-    """The button in the bar on top of every page."""
+    """The button in the bar on top of every page, and the palette while it is open."""
     with st.container(key="palette"):
-        opened = st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
-                           key="palette-search",
-                           help="Go to a page or an experiment, or start a race.")  # fmt: skip
-    if opened:
+        st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
+                  key="palette-search", on_click=_keep_open, args=[True],
+                  help="Go to a page or an experiment, or start a race.")  # fmt: skip
+    # A page that draws itself again by itself, as the list does, would close it otherwise.
+    if st.session_state.get(OPEN):
         _ask()
 
 
-@st.dialog("Go to")
+def _keep_open(is_open: bool) -> None:
+    st.session_state[OPEN] = is_open
+
+
+@st.dialog("Go to", on_dismiss=partial(_keep_open, False))
 def _ask() -> None:
     store = get_store()
     experiments = queries.list_experiments(store)
-    latest = experiments[~experiments["archived"]].head(MAX_EXPERIMENTS)
+    latest = experiments[~experiments["archived"].astype(bool)].head(MAX_EXPERIMENTS)
     named = titles(latest.set_index("experiment_id", drop=False))
     by_title = {title: experiment_id for experiment_id, title in named.items()}
     actions = [RACE] if permissions.may_act() else []
     chosen = st.selectbox(
-        "Page, experiment or action", [*actions, *PLACES, *by_title], index=None,
+        "Page, experiment or action", [*actions, *DESTINATIONS, *by_title], index=None,
         placeholder="Type a name", label_visibility="collapsed",
     )  # fmt: skip
     _focus()
+    if chosen:
+        _keep_open(False)
     if chosen == RACE:
         quick_race()
-    elif chosen in PLACES:
-        st.switch_page(PLACES[chosen].page, query_params=PLACES[chosen].query)
+    elif chosen in DESTINATIONS:
+        st.switch_page(DESTINATIONS[chosen].page, query_params=DESTINATIONS[chosen].query)
     elif chosen:
         st.switch_page(EXPERIMENT, query_params={"experiment": by_title[chosen]})

@@ -1,0 +1,47 @@
+"""The command palette: what it offers, and that it stays open until the reader has chosen."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.views.access import permissions
+from breakeven.views.parts import actions, palette
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.pages import opened
+
+pytestmark = pytest.mark.heavy
+LABEL = "Page, experiment or action"
+
+
+def searching(page: str = "machine") -> AppTest:
+    return opened(page).button(key="palette-search").click().run()
+
+
+def field_of(app: AppTest):
+    return next(one for one in app.selectbox if one.label == LABEL)
+
+
+def test_the_palette_stays_open_when_the_page_draws_itself_again(folder: DataDir):
+    app = searching().run()
+    assert field_of(app).options[-1] == "Definitions"
+
+
+def test_an_experiment_named_like_a_page_is_told_apart_from_it(folder: DataDir):
+    record_experiment(folder.runs, experiment_spec(name="Launch"))
+    options = field_of(searching()).options
+    named = [one for one in options if one.startswith("Launch")]
+    assert named[0] == "Launch" and named[1].startswith("Launch · ") and len(named) == 2
+    assert EXPERIMENT_ID not in "".join(options), "people know names and times"
+
+
+def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_offered_it(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(actions, "check", lambda spec, machine: None)
+    app = searching()
+    field_of(app).set_value(palette.RACE).run()
+    (started,) = experiments(folder)
+    assert started.spec.name == "Quick look"
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    assert palette.RACE not in field_of(searching()).options
