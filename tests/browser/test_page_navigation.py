@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from playwright.sync_api import TimeoutError as TooLate
 
 from breakeven.runner.files import FileLock
@@ -15,6 +15,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.serving import served
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 OLDER, NEWER = "20261121-101010-000000-aaa0", "20261122-101010-000000-aaa1"
@@ -208,16 +209,28 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_tu
     assert len((tmp_path / "race.csv").read_text().splitlines()) == 1 + 3 * 20
 
 
+def open_palette(page: Page) -> Locator:
+    """Its field. A page that has just been drawn takes some milliseconds until it hears keys."""
+    field = page.get_by_role("dialog").locator("input")
+
+    def opens() -> bool:
+        page.keyboard.press("Control+k")
+        with suppress(TooLate):
+            field.wait_for(timeout=2000)
+        return field.is_visible()
+
+    wait_until(opens)
+    expect(field).to_be_focused()
+    return field
+
+
 def test_control_k_opens_an_experiment_by_a_part_of_its_name(page: Page, address: str):
     page.goto(f"{address}/machine")
     page.get_by_role("tab", name="Devices").wait_for()
-    page.keyboard.press("Control+k")
-    field = page.get_by_role("dialog").locator("input")
-    expect(field).to_be_focused()
+    field = open_palette(page)
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)
-    page.keyboard.press("Control+k")
-    expect(field).to_be_focused()
+    open_palette(page)
     page.keyboard.type("older")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(OLDER))
