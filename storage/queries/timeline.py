@@ -44,7 +44,7 @@ SPANS = f"""
         UNION ALL SELECT run_id, 'loading', claimed, -1 FROM mine WHERE claimed IS NOT NULL),
     last AS (SELECT greatest(max(claimed), max(ended), (SELECT max(time) FROM begun),
         (SELECT max(time) FROM blocks WHERE {MINE}),
-        (SELECT max(time) FROM compiled)) AS told FROM mine),
+        (SELECT max(time) FROM compiled), $2::DOUBLE) AS told FROM mine),
     unclipped AS (
         SELECT run_id, kind, time AS start,
             lead(time) OVER (PARTITION BY run_id ORDER BY time, seq) AS "end" FROM begun
@@ -54,18 +54,19 @@ SPANS = f"""
             coalesce("end", ended, told) AS "end"
         FROM unclipped JOIN mine USING (run_id), last WHERE claimed IS NOT NULL)"""
 """What each run's newest process did from when to when, as `ELAPSED` names it, in seconds since the
-epoch. What goes on ends with the latest line of the experiment's journals, `last.told`."""
+epoch. What goes on ends with the latest line of the experiment's journals or at the moment `$2`,
+whichever is later: `last.told`."""
 NUM_STRETCHES = 300
 """Of an experiment's time. What a run does several times within one of them is drawn as one."""
 
 
 @memo(revision)
-def activities(store: Store, experiment_id: str) -> pd.DataFrame:
+def activities(store: Store, experiment_id: str, until: float | None = None) -> pd.DataFrame:
     """run_id, label, role, kind, start, end, in seconds since the first run was claimed.
 
-    kind: as `ELAPSED` names it, without waiting. A compilation that goes on ends, like all that
-    goes on, with the latest line of the experiment's journals. Not more than `NUM_STRETCHES` rows
-    for each run and kind.
+    kind: as `ELAPSED` names it, without waiting. What goes on ends with the latest line of the
+    experiment's journals, or at `until`, in seconds since the epoch, if that is later. Not more
+    than `NUM_STRETCHES` rows for each run and kind.
     """
     table = f"""(
         WITH {SPANS},
@@ -83,7 +84,7 @@ def activities(store: Store, experiment_id: str) -> pd.DataFrame:
             WHERE kind <> 'waiting' AND start < "end")
         SELECT run_id, kind, min(start) AS start, max("end") AS "end" FROM placed
         GROUP BY run_id, kind, stretch)"""
-    return rows(store, experiment_id, table, 'kind, start, "end"', "start")
+    return rows(store, experiment_id, table, 'kind, start, "end"', "start", until)
 
 
 @memo(revision)
@@ -106,7 +107,7 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
             WINDOW so_far AS (ORDER BY time, change DESC))
         SELECT CASE {doing} ELSE 'waiting' END AS kind, sum(seconds) AS seconds, any_value(told)
         AS told FROM moments, last WHERE seconds > 0 GROUP BY 1""",
-        [store.number_of(experiment_id)],
+        [store.number_of(experiment_id), None],
     )
     seconds = dict(zip(found["kind"], found["seconds"].astype(float), strict=True))
     told = float(found["told"].iloc[0]) if len(found) else None

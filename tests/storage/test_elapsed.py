@@ -50,11 +50,13 @@ def record(folder: Path) -> None:
                 (80, "training"), (84, "profiling"), (88, "done")])  # fmt: skip
 
 
-def spans_of(data_dir: DataDir) -> dict[tuple[str, str], list[tuple[float, float]]]:
+def spans_of(
+    data_dir: DataDir, until: float | None = None
+) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """From when to when, by label and kind, in the order of time."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with Store.in_memory(data_dir) as store:
-        for row in queries.activities(store, EXPERIMENT_ID).itertuples():
+        for row in queries.activities(store, EXPERIMENT_ID, until).itertuples():
             span = (round(row.start, 6), round(row.end, 6))
             found.setdefault((row.label, row.kind), []).append(span)
     return found
@@ -114,6 +116,8 @@ def test_a_compilation_that_goes_on_reaches_to_the_latest_line(data_dir: DataDir
     recording.log.flush()
     run(data_dir.runs, "baseline", [(1, "preparing"), (30, "waiting")])
     assert spans_of(data_dir)["inductor", "compiling"] == [(12, 30)]
+    assert spans_of(data_dir, T0 + 50)["inductor", "compiling"] == [(12, 50)]
+    assert spans_of(data_dir, T0 + 20)["inductor", "compiling"] == [(12, 30)]
 
 
 def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:

@@ -1,5 +1,6 @@
 """The runs of an active experiment: their steps, losses and compilations as they come."""
 
+import time
 from functools import partial
 
 import pandas as pd
@@ -65,7 +66,8 @@ def show_rest(store: Store, experiment_id: str) -> None:
         show_stops(store, experiment_id)
         with files_of(experiment_origin(store, experiment)):
             show_race(store, experiment_id, is_active)
-            for card in time_axis(store, experiment_id):
+            until = time.time() // REST_SECONDS * REST_SECONDS if is_active else None
+            for card in time_axis(store, experiment_id, until):
                 show_card(card)
 
 
@@ -137,9 +139,10 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
 
 
 @memo(queries.revision)
-def time_axis(store: Store, experiment_id: str) -> list[Card]:
-    """What each run did when, on one axis of time; nothing before the first run has begun."""
-    found = queries.activities(store, experiment_id)
+def time_axis(store: Store, experiment_id: str, until: float | None = None) -> list[Card]:
+    """What each run did when, on one axis of time; nothing before the first run has begun.
+    `until`: as `storage.queries.activities` takes it, of an active experiment about now."""
+    found = queries.activities(store, experiment_id, until)
     if found.empty:
         return []
     draw = partial(run_charts.activities, found)
