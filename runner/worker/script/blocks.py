@@ -156,9 +156,11 @@ class ScriptBlocks:
         return 0 < left <= self._profile_steps
 
     def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
-        """Counts in no timing, like a warm-up, although its steps belong to the training."""
+        """Counts in no timing, like a warm-up, although its steps belong to the training. Also
+        where the profiler needs no further turn: blocks end at the same steps in every run."""
         end = self.num_steps + self._profiler.steps_of_turn
-        profiled = self._profiler.steps(turn.round)
+        needed = self._profiler.needs_turn()
+        profiled = self._profiler.steps(turn.round) if needed else iter(())
         # Not always in one block: a checkpoint ends a block.
         while self.num_steps < end and not self._stops():
             timed = self._block(turn, end - self.num_steps, warm_up=True)

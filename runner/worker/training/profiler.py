@@ -1,7 +1,8 @@
 """Profiles steps in turns of their own, after the timed ones, and outside of all timings."""
 
+import gzip
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch.profiler import profile
 
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.process import loading
 from breakeven.runner.worker.training.kernels import (
     by_collective,
     communication,
@@ -19,12 +21,21 @@ from breakeven.runner.worker.training.kernels import (
     num_launches,
     underfilled_seconds,
 )
-from breakeven.runner.worker.training.trace import read_trace
+from breakeven.runner.worker.training.trace import Trace, read_trace
 from breakeven.runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3
-"""Turns in which a device that works by itself is profiled: their differences are the uncertainty
-of its own time. Where the CPUs are the device, that time is the clock's, and one turn suffices."""
+"""Most turns in which a device that works by itself is profiled: their differences are the
+uncertainty of its own time. Where the CPUs are the device, that time is the clock's, and one turn
+suffices."""
+AGREE = 0.005
+"""Difference of the device's time, as a share of it, up to which two turns need no third."""
+BUDGET_SECONDS = 3.0
+"""That the profiles of a run may take in any case."""
+BUDGET_SHARE = 0.05
+"""Of the time that an experiment took so far; divided among its runs."""
+GZIP_LEVEL = 1
+"""Level 9 makes a trace 0.6 times as long, in nine times the time."""
 WAITED_STEPS = 10
 """Steps of each such turn that are timed one by one, with the device waited for after each, as
 PyTorch's Dynamo harness takes latencies."""
@@ -35,6 +46,21 @@ StepOf = Callable[[int], None]
 """Makes a step, given its number in its turn."""
 
 
+def budget_seconds(elapsed: float, num_runs: int) -> float:
+    """What the profiles of one run may take, `elapsed` seconds after it was loaded."""
+    return max(BUDGET_SECONDS, BUDGET_SHARE * elapsed / num_runs)
+
+
+def needs_turn(costs: Sequence[float], busy: Sequence[float], budget: float) -> bool:
+    """Whether a turn is needed after turns that took `costs`, of which those that count have `busy`
+    seconds of the device in a step: the first one always, others within the budget until two
+    agree."""
+    if not costs:
+        return True
+    agree = len(busy) > 1 and max(busy) - min(busy) <= AGREE * max(busy)
+    return not agree and sum(costs) + max(costs) <= budget
+
+
 class StepProfiler:
     """Writes down where the time of steps goes."""
 
@@ -43,7 +69,13 @@ class StepProfiler:
         self._group, self._device, self._log = context.group, context.device, context.log
         self._communication: tuple[dict[str, float], list[dict[str, Any]]] | None = None
         """From the trace of the turn, until it is recorded."""
+        self._since = time.monotonic()
+        self._costs: list[float] = []
+        """Seconds of each profiled turn."""
+        self._busy: list[float] = []
+        """Seconds of the device in a step, of each turn that counts."""
         experiment = context.experiment
+        self._num_runs = len(experiment.variants)
         self._steps = experiment.profile_steps if experiment.profiles else 0
         self._file = context.run.artifacts / TRACE
         if self._group.rank > 0:
@@ -61,8 +93,8 @@ class StepProfiler:
 
     @property
     def num_turns(self) -> int:
-        """Turns for profiling; 0 if the specification asks for none or the device has no
-        profiler."""
+        """Turns for profiling, of which `needs_turn` may leave out the last; 0 if the specification
+        asks for none or the device has no profiler."""
         if not self._steps or not self._device.profiler_activities:
             return 0
         return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
@@ -72,12 +104,19 @@ class StepProfiler:
         """Steps of each of these turns."""
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
 
+    def needs_turn(self) -> bool:
+        """Whether a further turn is worth its time. All ranks must ask, and get one answer."""
+        budget = budget_seconds(time.monotonic() - self._since, self._num_runs)
+        return self._group.share(needs_turn(self._costs, self._busy, budget))
+
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
         """Gives the turn back and profiles in the next ones. `step` is given its number.
 
         Returns whether it holds a turn in the end, which it does not if the run was stopped.
         """
         for _ in range(self.num_turns):
+            if not self.needs_turn():
+                break
             turns.done(finished=False)
             turn = turns.wait()
             if turn is None:
@@ -93,8 +132,7 @@ class StepProfiler:
             for number in self.steps(round_number):
                 step(number)
         except Exception as error:
-            cost = time.perf_counter() - since
-            self._write(round_number, cost_seconds=cost, failure=_describe(error))
+            self._write(round_number, since, failure=_describe(error))
 
     def steps(self, round_number: int) -> Iterator[int]:
         """Yields the number of each step of a turn, which the caller has to make before it takes
@@ -107,11 +145,17 @@ class StepProfiler:
             yield from self._record(round_number, found)
         except Exception as error:
             found = {"failure": _describe(error)}
-        self._write(round_number, cost_seconds=time.perf_counter() - since, **found)
+        self._write(round_number, since, **found)
         self._write_ranks(round_number)
 
-    def _write(self, round_number: int, **found: Any) -> None:
-        self._log.append("profile", round=round_number, steps=self._steps, **found)
+    def _write(self, round_number: int, since: float, **found: Any) -> None:
+        cost = time.perf_counter() - since
+        self._costs.append(cost)
+        if not found.get("compiled", True):
+            self._busy.append(found["busy_seconds"])
+        self._log.append(
+            "profile", round=round_number, steps=self._steps, cost_seconds=cost, **found
+        )
         self._log.flush()
 
     def _write_ranks(self, round_number: int) -> None:
@@ -142,12 +186,13 @@ class StepProfiler:
             issued = time.perf_counter() - since
             self._device.synchronize()
             seconds = time.perf_counter() - since
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        profiler.export_chrome_trace(str(self._file))
-        del profiler
+        with loading():
+            trace = self._write_trace(profiler)
+            del profiler
+            kernels = self._write_kernels(round_number, read_trace(trace))
         compiled = self._observer.num_compilations > compilations
         shares = {"seconds": seconds, "issue_seconds": issued}
-        found |= self._write_kernels(round_number) | {
+        found |= kernels | {
             **{name: value / self._steps for name, value in shares.items()},
             "waited_seconds": waited or None,
             "compiled": compiled,
@@ -167,9 +212,19 @@ class StepProfiler:
             self._device.synchronize()
             seconds.append(time.perf_counter() - since)
 
-    def _write_kernels(self, round_number: int) -> dict[str, Any]:
+    def _write_trace(self, profiler: profile) -> bytes:
+        """The trace, which is packed here: torch packs at the highest level."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        plain = self._file.with_suffix("")
+        profiler.export_chrome_trace(str(plain))
+        trace = plain.read_bytes()
+        plain.unlink()
+        self._file.write_bytes(gzip.compress(trace, GZIP_LEVEL))
+        return trace
+
+    def _write_kernels(self, round_number: int, trace: Trace) -> dict[str, Any]:
         """Writes a row for each kernel; returns the turn's fields from its trace."""
-        trace, steps = read_trace(self._file), self._steps
+        steps = self._steps
         costs = device_costs(trace) if self._device.works_by_itself else cpu_costs(trace)
         rows = [
             {**kernel._asdict(), "calls": cost.calls / steps, "seconds": cost.seconds / steps}

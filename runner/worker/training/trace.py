@@ -1,12 +1,10 @@
-"""Reads a trace of torch's profiler (Chrome's trace format, gzipped): calls with their callers, and
-the work of the device."""
+"""Reads a trace of torch's profiler (Chrome's trace format): calls with their callers, and the work
+of the device."""
 
-import gzip
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -112,10 +110,9 @@ class Trace:
     collectives: list[Collective] = field(default_factory=list)
 
 
-def read_trace(file: Path) -> Trace:
-    """Raises `ValueError` or `OSError` for a file that is no such trace."""
-    with gzip.open(file) as content:
-        events = orjson.loads(content.read())["traceEvents"]
+def read_trace(content: bytes) -> Trace:
+    """Raises `ValueError` for what is no such trace."""
+    events = orjson.loads(content)["traceEvents"]
     complete = [event for event in events if event.get("ph") == "X"]
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
     work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]

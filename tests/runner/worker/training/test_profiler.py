@@ -10,6 +10,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.training import profiler, training
+from breakeven.runner.worker.training.profiler import budget_seconds, needs_turn
 from breakeven.runner.worker.training.training import Trainer
 from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
 
@@ -93,8 +94,9 @@ def like_harness(part: str) -> ExperimentSpec:
 
 @pytest.fixture
 def device_at_work_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a GPU is: steps are waited for, in three profiled turns."""
+    """As a GPU is: steps are waited for, in three profiled turns, as where no two agree."""
     monkeypatch.setattr(CpuDevice, "works_by_itself", True)
+    monkeypatch.setattr(profiler, "needs_turn", lambda *of_turns: True)
 
 
 def spied_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seen: list[str]) -> None:
@@ -176,3 +178,37 @@ def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profile
     profiles = of_kind(events, "profile")
     assert [one["waited_seconds"] for one in profiles] == [None] * 3
     assert all("failure" not in one and one["seconds"] > 0 for one in profiles)
+
+
+def test_profiles_take_3_seconds_of_a_run_or_5_percent_of_the_experiment() -> None:
+    """5 % of 10 minutes are 30 s, of which each of four runs has 7.5."""
+    assert budget_seconds(60, 4) == 3
+    assert budget_seconds(600, 4) == 7.5
+
+
+@pytest.mark.parametrize(
+    ("costs", "busy", "needed"),
+    [
+        pytest.param([], [], True, id="a first turn always"),
+        pytest.param([1.4], [0.1], True, id="a second one within the budget: 2.8 s"),
+        pytest.param([1.6], [0.1], False, id="not beyond the budget: 3.2 s"),
+        pytest.param([0.2, 0.2], [0.1, 0.1004], False, id="no third one where two agree: 0.4 %"),
+        pytest.param([0.2, 0.2], [0.1, 0.1006], True, id="a third one where they do not: 0.6 %"),
+        pytest.param([1.1, 1.1], [0.1, 0.2], False, id="nor a third one beyond the budget: 3.3 s"),
+        pytest.param([0.2, 0.2], [0.1], True, id="a turn that failed or compiled says nothing"),
+    ],
+)
+def test_a_further_turn_is_taken_until_two_agree_and_within_the_budget(
+    costs: list[float], busy: list[float], needed: bool
+) -> None:
+    assert needs_turn(costs, busy, budget=3.0) is needed
+
+
+def test_no_further_turn_is_taken_where_the_first_one_took_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "works_by_itself", True)
+    monkeypatch.setattr(profiler, "budget_seconds", lambda *of_run: 0.0)
+    events = run(experiment(profile_steps=1), tmp_path / "journal")
+    assert len(of_kind(events, "profile")) == 1
+    assert of_kind(events, "phase")[-1]["phase"] == "done"
