@@ -65,7 +65,7 @@ def _asks_for_more(data_dir: DataDir, label: str, number: int) -> bool:
     controls = ["control", *(f"control-{i}" for i in range(2, number + 1))]
     roles = [("baseline", "baseline"), *(("control", one) for one in controls), ("backend", label)]
     runs = [(role, data_dir.run_dir(f"{TRIAL}.{one}")) for role, one in roles]
-    return why_another_control(runs) is not None
+    return why_another_control(runs, "float32") is not None
 
 
 def table(experiments: list[tuple[Path, Trained]]) -> str:

@@ -2,14 +2,18 @@
 
 A backend whose losses lie close to those of baseline and controls is called the same with one
 control, and one that lies beyond all that was learned is a fault whatever the others say. What lies
-in between one control seldom tells, and four mostly do (docs/decisions/controls-where-needed.md).
+in between one control seldom tells, and four mostly do; so it is where single losses leave the band
+by little (docs/decisions/controls-where-needed.md).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import NamedTuple, get_args
 
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.loss_band import Losses, leaves_open
+from breakeven.runner.specs.training import Precision
 
 NUM_WINDOWS = 10
 MIN_WINDOW_STEPS = 5
@@ -22,33 +26,47 @@ the first steps: there single losses tell, and no further control does."""
 MAX_SECONDS = 600.0
 """How long further controls may take together: so long a person is made to wait unasked."""
 
-Losses = Mapping[int, float]
+
+class Training(NamedTuple):
+    """What the journal of a finished run says of its training."""
+
+    losses: Losses
+    seconds: float
+    """For how long it trained and evaluated."""
+    precision: str | None
+    """What it computed in, where it said so."""
 
 
-def why_another_control(finished: Iterable[tuple[str, RunDir]]) -> str | None:
+def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Precision) -> str | None:
     """In a sentence; None where no other control is needed, or those that were taken beyond the
-    first and another one would work longer than `MAX_SECONDS`. `finished`: roles and folders.
+    first and another one would work longer than `MAX_SECONDS`. `finished`: roles and folders;
+    `precision`: of the specification, for a baseline that computed in none that it named.
 
     Raises `RunnerError` or what reading wrong values raises for a damaged journal.
     """
-    losses: dict[str, list[Losses]] = {}
-    seconds = 0.0
+    trainings: dict[str, list[Training]] = {}
     for role, run in finished:
-        found, worked = _read(run)
-        losses.setdefault(role, []).append(found)
-        seconds = max(seconds, worked) if role == "control" else seconds
-    controls = losses.get("control", [])
-    equals = [*losses.get("baseline", []), *controls]
-    if not controls or len(equals) == len(controls) or len(controls) * seconds > MAX_SECONDS:
+        trainings.setdefault(role, []).append(_read(run))
+    baselines, controls = trainings.get("baseline", []), trainings.get("control", [])
+    seconds = max((one.seconds for one in controls), default=0.0)
+    if not baselines or not controls or len(controls) * seconds > MAX_SECONDS:
         return None
-    distances = [distance(equals, one) for one in losses.get("backend", [])]
+    computed_in = baselines[0].precision
+    precision = next((one for one in get_args(Precision) if one == computed_in), precision)
+    equals = [one.losses for one in (*baselines, *controls)]
+    backends = [one.losses for one in trainings.get("backend", [])]
+    distances = [distance(equals, one) for one in backends]
     apart = max((one for one in distances if one <= FAR), default=0.0)
-    if apart <= CLOSE:
+    if apart > CLOSE:
+        why = (f"the losses of a backend lie {100 * apart:.0f} % of what was learned from those of "
+               f"{len(equals)} equal trainings")  # fmt: skip
+    elif any(leaves_open(equals, one, precision) for one in backends):
+        why = (
+            f"single losses of a backend leave the band of {len(equals)} equal trainings by little"
+        )
+    else:
         return None
-    return (
-        f"one more control, which takes about {seconds:.0f} s: the losses of a backend lie "
-        f"{100 * apart:.0f} % of what was learned from those of {len(equals)} equal trainings"
-    )
+    return f"one more control, which takes about {seconds:.0f} s: {why}"
 
 
 def distance(equals: Sequence[Losses], backend: Losses) -> float:
@@ -77,13 +95,14 @@ def _means(losses: Losses, windows: Iterable[Sequence[int]]) -> list[float]:
     return [fmean(losses[step] for step in window) for window in windows]
 
 
-def _read(run: RunDir) -> tuple[Losses, float]:
-    """Losses by step, and for how many seconds the run trained and evaluated."""
+def _read(run: RunDir) -> Training:
     losses: dict[int, float] = {}
-    seconds = 0.0
+    seconds, precision = 0.0, None
     for event in each_event(run.events_file):
         if event["kind"] == "step" and event.get("loss") is not None:
             losses[int(event["step"])] = float(event["loss"])
-        if event["kind"] in ("block", "evaluation"):
+        elif event["kind"] in ("block", "evaluation"):
             seconds += float(event["seconds"])
-    return losses, seconds
+        elif event["kind"] == "workload":
+            precision = event.get("precision")
+    return Training(losses, seconds, precision)

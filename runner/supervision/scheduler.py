@@ -300,7 +300,7 @@ class Scheduler:
         finished = [(variant.role, run) for run, variant in self._variants.items()
                     if run == last or run.state is RunState.FINISHED]  # fmt: skip
         try:
-            why = why_another_control(finished)
+            why = why_another_control(finished, spec.training.precision)
             if why is not None:
                 self._experiment = add_control(self._data_dir, self._experiment)
                 self._variants[self._experiment.runs[-1]] = self._experiment.variants[-1]

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from breakeven.runner.loss_band import LEAD_STEPS, broken_from
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.workload import SCRIPT_TASK
@@ -21,7 +22,7 @@ from breakeven.storage.statistics.inference import break_parity
 from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
 from breakeven.storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
 from breakeven.storage.statistics.outcomes import Reading, Trainings, readings
-from breakeven.storage.statistics.parity import LEAD_STEPS, Parity, loss_band
+from breakeven.storage.statistics.parity import Parity, loss_band
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Equals:
             self.precision,
             run.num_planned_steps,
             self.band,
+            broken_from(self.precision, len(self.controls)),
         )
         doubted = self._doubted(parity, run)
         found = self._readings(doubted, run, by_band=doubted is parity)

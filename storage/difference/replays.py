@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.loss_band import LOSS_FLOORS, SAFETY_FACTORS
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Result
@@ -15,7 +16,6 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.statistics.intervals import Spread
-from breakeven.storage.statistics.parity import LOSS_FLOORS, SAFETY_FACTORS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 MAX_REPLAYS = 30

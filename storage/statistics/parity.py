@@ -17,37 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.folders.states import EarlyEnd
+from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.statistics.outcomes import Reading, lasting
 
-SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
-"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
-operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
-LEAD_STEPS = 10
-"""How many steps a correct backend may be ahead of the control. Differences grow exponentially once
-a training magnifies rounding, and who begins with more of them gets there earlier."""
-BROKEN_FROM = 2.0
-"""Half widths of the band from which a difference is a fault. How far one control strays is chance:
-the farthest correct runs lay between one half width and this, and faults that show hardly do
-(docs/decisions/broken-from-twice-the-band.md)."""
-MAX_LEAD = 2.0
-"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
-LOSS_FLOORS: dict[Precision, float] = {
-    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
-    # lie above every difference of a correct backend, and below those of the broken ones.
-    "float32": 2e-6,
-    "tf32": 6e-5,
-    "bf16": 2.5e-4,
-    "fp16": 6e-5,
-}
-TELLING_SHARES: dict[Precision, float] = {
-    "float32": 0.01,
-    "tf32": 0.01,
-    "bf16": 0.005,
-    "fp16": 0.01,
-}
-"""The band ends where the control strays by more than this share of the first loss: from there on
-rounding alone decides what the next losses are, and no single one tells right from wrong."""
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
 FindingKind = Literal[
     "no baseline",
@@ -84,32 +57,18 @@ FindingKind = Literal[
 def loss_band(
     baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
 ) -> pd.DataFrame:
-    """step, baseline, low, high: where a correct backend's loss must lie.
-
-    Losses are indexed by step. The half width of the band is the safety factor times the larger of
-    the floor and the largest difference that a control reaches until `LEAD_STEPS` later, but at
-    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in all,
-    that have as many behind them; it ends for good once a control is about to stray further than
-    `TELLING_SHARES` allows.
-    """
-    both = pd.concat([baseline, *controls], axis="columns", join="inner")
-    both.columns = pd.Index(["baseline", *range(len(controls))])
-    both = both[np.isfinite(both).all(axis="columns")].sort_index()
-    first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
-    differences = both.drop(columns="baseline").sub(both["baseline"], axis="index")
-    differences = differences.abs().max(axis="columns")
-    reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
-    ahead = reached.shift(-LEAD_STEPS)
-    half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
-    band = pd.DataFrame(
-        {
-            "step": both.index,
-            "baseline": both["baseline"],
-            "low": both["baseline"] - half,
-            "high": both["baseline"] + half,
-        }
-    )
-    return band[ahead <= TELLING_SHARES[precision] * first_loss].reset_index(drop=True)
+    """step, baseline, low, high: where a correct backend's loss must lie. Losses are indexed by
+    step."""
+    half = half_widths(baseline.to_dict(), [one.to_dict() for one in controls], precision)
+    widths = pd.Series(half, dtype=float)
+    losses = baseline.loc[widths.index].astype(float)
+    band = {
+        "step": widths.index,
+        "baseline": losses,
+        "low": losses - widths,
+        "high": losses + widths,
+    }
+    return pd.DataFrame(band).reset_index(drop=True)
 
 
 def ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> NDArray[np.float64]:
@@ -135,7 +94,7 @@ class Parity:
     """Whether a backend's losses and evaluations agree with those of equal trainings.
 
     `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
-    outside, from `BROKEN_FROM` on a fault, infinite where the backend alone has a loss that is not
+    outside, from `broken_from` on a fault, infinite where the backend alone has a loss that is not
     finite.
     """
 
@@ -180,13 +139,14 @@ def judge_losses(
     precision: Precision,
     num_steps: int,
     band: pd.DataFrame | None = None,
+    broken_from: float = BROKEN_FROM,
 ) -> Parity:
     """Compares a backend's losses to the band, and asks of all of them that they are finite. Those
     that are outside, but not by enough to be sure, leave it unknown.
 
     Losses are indexed by step; only steps count that all did, and at which baseline and controls
     are finite. `num_steps` is what the whole run would have; `band` is `loss_band` of the same
-    baseline and controls, if it is known.
+    baseline and controls, if it is known; a difference of `broken_from` half widths is a fault.
     """
     equal = _finite(baseline)
     for control in controls:
@@ -214,7 +174,7 @@ def judge_losses(
         return replace(found, findings=(ParityFinding(kind="inside band", figures=told),))
     first = int(outside.min())
     at = {"first_step_outside": first, "max_ratio_to_band": highest}
-    if highest < BROKEN_FROM:
+    if highest < broken_from:
         hardly = ParityFinding(kind="hardly outside", figures=at)
         return replace(found, verdict="unknown", findings=(hardly,))
     broken = ParityFinding(kind="outside band", figures=at)

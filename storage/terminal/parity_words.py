@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.texts import duration
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
-from breakeven.storage.statistics.parity import LEAD_STEPS, FindingKind, Parity, ParityFinding
+from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
 from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.terminal.caution_words import ending_words
 

@@ -10,6 +10,7 @@ import breakeven.runner.supervision.supervisor
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
 from breakeven.runner.supervision.controls import distance
 from breakeven.runner.supervision.supervisor import supervise
@@ -51,21 +52,44 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 ALONE = ["baseline", "control", "apart"]
 
 
+def test_a_backend_that_hardly_leaves_the_band_is_left_open() -> None:
+    # Half width in float32: 10 x 0.001 from step 0 on, whose first loss is 2: 0.5 % of it.
+    control = {step: loss + 0.001 for step, loss in FALLS.items()}
+    for off, is_open in ((0.009, False), (0.011, True), (0.019, True), (0.021, False)):
+        backend = {**FALLS, 30: FALLS[30] + off}
+        assert leaves_open([FALLS, control], backend, "float32") == is_open
+    assert not leaves_open([FALLS, control], {**FALLS, 30: FALLS[30] + 0.011, 31: math.nan}, "tf32")
+
+
+@pytest.mark.parametrize(("times", "is_open"), [(3.9, False), (4.1, True), (19, True), (21, False)])
+def test_in_bf16_one_control_calls_nothing_a_fault_below_twenty_times_what_it_strays(
+    times: float, is_open: bool
+) -> None:
+    # Half width: 4 x 0.001, where the floor is 2.5e-4 x 2.
+    control = {step: loss + 0.001 for step, loss in FALLS.items()}
+    backend = {**FALLS, 30: FALLS[30] + times * 0.001}
+    assert leaves_open([FALLS, control], backend, "bf16") == is_open
+    # Two controls call it a fault from twice the half width on.
+    two = leaves_open([FALLS, control, control], backend, "bf16")
+    assert two == (4 < times < 8)
+
+
 @pytest.mark.heavy
 @pytest.mark.usefixtures("impatience")
-@pytest.mark.parametrize("schedule", ["turns", "sequential"])
+@pytest.mark.parametrize(("backend", "schedule"), [("apart", "turns"), ("hardly", "sequential")])
 def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_else(
-    data_dir: DataDir, schedule: str
+    data_dir: DataDir, backend: str, schedule: str
 ) -> None:
-    spec = replace(experiment("apart", steps=60), schedule=schedule, more_controls=2)
+    spec = replace(experiment(backend, steps=60), schedule=schedule, more_controls=2)
     experiment_id = submit(data_dir, spec)
-    assert list(states(data_dir, experiment_id)) == ALONE
+    alone = ["baseline", "control", backend]
+    assert list(states(data_dir, experiment_id)) == alone
     supervise(data_dir, FAKE_WORKER)
     assert states(data_dir, experiment_id) == dict.fromkeys(
-        [*ALONE, "control-2", "control-3"], RunState.FINISHED
+        [*alone, "control-2", "control-3"], RunState.FINISHED
     )
     runs = run_dirs(data_dir, experiment_id)
-    ends = [max(event["time"] for event in events(runs[label], "step")) for label in ALONE]
+    ends = [max(event["time"] for event in events(runs[label], "step")) for label in alone]
     (first, *_), (second, *_) = (
         [block["began"] for block in events(runs[label], "block")]
         for label in ("control-2", "control-3")
