@@ -13,6 +13,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
 from breakeven.runner.specs.experiment import ModelSpec, SpeedSpec
+from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
 from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
 from breakeven.runner.worker.correctness.redraws import TensorState
 from breakeven.runner.worker.device.devices import CpuDevice
@@ -52,13 +53,14 @@ def warms_up(graph: GraphModule, inputs: list[Any]) -> Any:
 def events_of(tmp_path: Path, backend: str, label: str, dropout: Any = "keep") -> Any:
     spec = experiment(backends=(backend,), model=ModelSpec(dropout=dropout))
     found = run(spec, tmp_path / f"{label}.jsonl", label)
-    return {kind: of_kind(found, kind) for kind in ("step", *ASKED)}
+    return {kind: of_kind(found, kind) for kind in ("step", "phase", *ASKED)}
 
 
 def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
     found = events_of(tmp_path, "eager", "eager")
     (asked,) = found["random_numbers"]
     assert asked["same"] and asked["num_draws"] == 2
+    assert "checking" in [event["phase"] for event in found["phase"]]
     assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
     assert not found["rehearsal"] and not found["dropout"] and not found["redraw"]
 
@@ -180,12 +182,18 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
     assert [parameter.data_ptr() for parameter in model.parameters()] == places
 
 
-def test_where_only_times_are_compared_random_numbers_are_not_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "train"])
+def test_where_no_parity_is_judged_random_numbers_are_not_asked_for(
+    tmp_path: Path, scenario: ScenarioName
+) -> None:
     spec = experiment(
         backends=("own_numbers",),
         model=ModelSpec(dropout="keep"),
-        scenario="speed",
+        scenario=scenario,
         speed=SpeedSpec(batches=2, min_rounds=6, max_rounds=6),
     )
-    found = run(spec, tmp_path / "journal", "own_numbers")
-    assert of_kind(found, "step") and not any(of_kind(found, kind) for kind in ASKED)
+    label = next(one.label for one in spec.variants if one.backend and one.cache != "warm")
+    found = run(spec, tmp_path / "journal", label)
+    phases = [event["phase"] for event in of_kind(found, "phase")]
+    assert phases[-1] == "done" and "checking" not in phases
+    assert not any(of_kind(found, kind) for kind in ASKED)
