@@ -31,6 +31,7 @@ from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
 from breakeven.storage.team import opening
@@ -49,6 +50,7 @@ from breakeven.storage.terminal.report import (
     checks_exit_status,
     correctness_report,
     report,
+    spent_words,
 )
 
 EXAMPLES = PACKAGE / "examples"
@@ -81,14 +83,15 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
 def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Numbers and verdicts of an experiment; with `--fail-if` why a gate stays closed."""
     comparison = compare(store, options.experiment)
+    spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
         found = checks(store, options.experiment, comparison.spec)
-        text = correctness_report(comparison.spec, found)
+        text = "\n\n".join(filter(None, [correctness_report(comparison.spec, found), spent]))
         print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
         return checks_exit_status(found)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
-    text = "\n\n".join(filter(None, [report(comparison), caches]))
+    text = "\n\n".join(filter(None, [report(comparison), caches, spent]))
     print(comparison_json(comparison, pairs) if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)

@@ -44,7 +44,7 @@ def phase_times(
     for run in runs.itertuples():
         label, since = str(run.label), run.compiling_since
         # What compiles for an evaluation is no part of the latency that phases are told of.
-        since = None if pd.isna(since) or run.phase == "evaluating" else since
+        since = None if pd.isna(since) or run.phase in ("evaluating", "checking") else since
         if since is not None and label not in now:
             since -= pd.Timedelta(seconds=run.compiled_seconds)
         if label in now or since is not None:

@@ -7,9 +7,15 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 from breakeven.storage.queries.rows import MINE, rows
 
-ELAPSED = ("compiling", "profiling", "evaluating", "steps", "loading", "finishing", "waiting")
+ELAPSED = (
+    "compiling", "profiling", "checking", "evaluating", "steps", "loading", "finishing", "waiting"
+)  # fmt: skip
 """What an experiment does, of several things at once the first: one run that compiles while another
 loads is compiling."""
+DOINGS = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
+"""What of these people call otherwise."""
+LEAST_TOLD = 0.5
+"""Seconds that are worth a word."""
 KIND_OF_PHASE = {"training": "steps", "preparing": "loading", "done": "finishing"}
 """Phases of a run that are called otherwise of an experiment."""
 

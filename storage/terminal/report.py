@@ -1,16 +1,17 @@
 """A comparison, or rows that were imported, as text for the terminal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.texts import printable
+from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.latency import ColdWarm, NoLatency, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.imports import Brought, ImportedRow
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.queries.timeline import DOINGS, LEAST_TOLD
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.break_even_words import (
     break_even_in_full,
@@ -54,6 +55,17 @@ def report(comparison: Comparison) -> str:
     lines += [f"warning: {caution_words(warning)}" for warning in comparison.warnings]
     lines += [f"note: {caution_words(note)}" for note in comparison.notes]
     return "\n".join(lines)
+
+
+def spent_words(seconds: Mapping[str, float]) -> str:
+    """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty where no
+    run started. `seconds`: as `queries.elapsed` gives them."""
+    parts = ", ".join(
+        f"{DOINGS.get(kind, kind)} {duration(took)}"
+        for kind, took in seconds.items()
+        if took >= LEAST_TOLD
+    )
+    return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 
 def caches_report(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:

@@ -1,5 +1,6 @@
 """What an experiment has spent its time on, worked out by hand from the times of its journals."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.storage import queries
+from breakeven.storage.__main__ import main
+from breakeven.storage.commands import EXAMPLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.timeline import elapsed
 from tests.helpers.journals import EXPERIMENT_ID, GONE, Recording, experiment_spec
@@ -74,6 +77,43 @@ def test_every_second_of_an_experiment_counts_once_as_what_it_did(data_dir: Data
         "finishing": 12, "waiting": 2,
     })  # fmt: skip
     assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
+
+
+def test_a_check_of_random_numbers_is_a_part_of_its_own_and_may_compile(data_dir: DataDir) -> None:
+    run(data_dir.runs, "inductor", compiled=[(28, 6)], ended=31.0,
+        phases=[(1, "preparing"), (5, "training"), (20, "checking"), (30, "done")])  # fmt: skip
+    with Store.in_memory(data_dir) as store:
+        seconds, _ = elapsed(store, EXPERIMENT_ID)
+    assert seconds == pytest.approx(
+        {"compiling": 6, "checking": 4, "steps": 15, "loading": 5, "finishing": 1}
+    )
+
+
+def test_the_command_line_says_what_the_time_went_to(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir.runs)
+    main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "time: 1 min 40 s (compiling 44 s, profiles 4.0 s, evaluating 5.0 s, training steps 22 s, "
+        "loading 11 s, finishing 12 s, waiting 2.0 s)"
+    )
+
+
+@pytest.mark.parametrize(
+    "example", sorted(EXAMPLES.glob("*/*.baseline")), ids=lambda run: run.parent.name
+)
+def test_the_parts_of_each_recorded_example_add_up_to_its_whole(
+    example: Path, data_dir: DataDir
+) -> None:
+    """From the first claim to the last end, within 2 %."""
+    experiment_id = example.name.removesuffix(".baseline")
+    folders = list(example.parent.iterdir())
+    begun = min(json.loads((one / "claim.json").read_text())["time"] for one in folders)
+    ended = max(json.loads((one / "exit.json").read_text())["time"] for one in folders)
+    with Store.in_memory(data_dir, EXAMPLES) as store:
+        seconds, _ = elapsed(store, experiment_id)
+    assert sum(seconds.values()) == pytest.approx(ended - begun, rel=0.02)
 
 
 def test_what_a_run_has_compiled_is_told_of_all_its_graphs(data_dir: DataDir) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
+from breakeven.storage.queries.timeline import DOINGS
 from breakeven.views.charts.layers import (
     HEIGHT,
     by_run,
@@ -19,10 +20,11 @@ from breakeven.views.charts.layers import (
 )
 from breakeven.views.charts.palette import COLORS, FAINT, NEUTRAL, run_looks
 from breakeven.views.shared import links
-from breakeven.views.shared.words import DOINGS
 
 SMALL_HEIGHT = 220
-ACTIVITIES = ("steps", "evaluating", "loading", "compiling", "profiling", "finishing")
+ACTIVITIES = (
+    "steps", "evaluating", "loading", "compiling", "profiling", "finishing", "checking"
+)  # fmt: skip
 """What runs do, in the order of drawing: a turn that compiles is drawn below the compilation."""
 ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}

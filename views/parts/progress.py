@@ -119,7 +119,8 @@ def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
     """For how long the run that has the turn has been at it, by its label: if there is compiling to
     do, that comes first, and is several compilations with moments between them."""
     busy = runs[
-        (runs["state"] == RunState.RUNNING) & runs["phase"].isin(["training", "evaluating"])
+        (runs["state"] == RunState.RUNNING)
+        & runs["phase"].isin(["training", "evaluating", "checking"])
     ]
     return {
         str(run.label): max(0.0, now - run.phase_started.timestamp()) for run in busy.itertuples()

@@ -13,6 +13,7 @@ from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError
+from breakeven.storage.queries.timeline import DOINGS, LEAST_TOLD
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
@@ -36,11 +37,13 @@ PHASES = {
     "training": "racing",
     "evaluating": "evaluating",
     "profiling": "profiling a few steps",
+    "checking": "checking its random numbers",
     "done": "finishing",
 }
 LONGEST_REASON = 600
 """Characters of an error's message; compilers say pages, and the traceback has all of them."""
 LOADED_PHASES = tuple(PHASES)[1:]
+AT_WORK = ("training", "evaluating", "profiling", "checking")
 
 
 def state_badge(state: str) -> None:
@@ -51,7 +54,7 @@ def state_badge(state: str) -> None:
 
 def has_turn(run: Any) -> bool:
     """Whether a run is the one that may use the device right now; `run` as below."""
-    at_work = run.phase in ("training", "evaluating", "profiling") or pd.notna(run.compiling_since)
+    at_work = run.phase in AT_WORK or pd.notna(run.compiling_since)
     return bool(run.state == RunState.RUNNING and at_work)
 
 
@@ -84,12 +87,6 @@ def why_ended(reason: str | None, error: RunError | None) -> str:
         return reason or "no reason was recorded"
     said = error.said
     return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
-
-
-DOINGS = {"steps": "training steps"}
-"""What an experiment spends time on, where that is called otherwise than in the data."""
-LEAST_TOLD = 0.5
-"""Seconds of a phase that are worth a word."""
 
 
 def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") -> Markdown:

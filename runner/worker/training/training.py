@@ -255,11 +255,11 @@ class Trainer:
             self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **one)
         return found[0]
 
-    def _enter(self, phase: Literal["evaluating", "training"]) -> None:
+    def _enter(self, phase: Literal["evaluating", "checking", "training"]) -> None:
         """Enters a phase; compilations since the last step belong to the phase that ends."""
         self._observer.report()
         self._observer.compiled_since_last_asked()
-        self._observer.phase = phase
+        self._observer.phase = "training" if phase == "training" else "evaluating"
         self._log.enter(phase)
 
     def _end(self, turns: TurnSource) -> bool:
@@ -305,7 +305,7 @@ class Trainer:
     def _check_random_numbers(self) -> None:
         """Comes last, because it changes weights and compiled code."""
         if self._check is not None:
-            self._enter("evaluating")
+            self._enter("checking")
             self._rate.fill_full()
             self._check.run(self._make_step, self._state.optimizers, self._samples_of)
             self._enter("training")
