@@ -11,7 +11,7 @@
 
 Under `breakeven script train.py` the script runs once for each backend, and these functions
 measure it. By hand it runs as ever: `compile` is `torch.compile`, and the others do next to
-nothing (docs/own-script.md).
+nothing (docs/own-training.md).
 """
 
 import os

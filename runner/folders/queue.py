@@ -325,7 +325,7 @@ def _why_none_can_resume(experiment: Experiment) -> str:
     if experiment.spec.is_script:
         return (
             "those that ended early left no checkpoint that they could go on from "
-            "(docs/own-script.md). Start the experiment anew"
+            "(docs/own-training.md). Start the experiment anew"
         )
     due = experiment.spec.first_checkpoint_step
     if due is None:

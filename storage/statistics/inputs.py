@@ -66,7 +66,7 @@ def draws_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     computes: it stands alike wherever both were looked at.
 
     Only the CPU's tells that: it gives one number after the other. A device's counts how many were
-    drawn, and on an H100 it stood alike where Inductor had drawn others (docs/own-script.md).
+    drawn, and on an H100 it stood alike where Inductor had drawn others (docs/own-training.md).
     """
     both = one.merge(other, on="step", suffixes=("_one", "_other"))
     states = [[row.random_one, row.random_other] for row in both.itertuples() if row.step > 0]

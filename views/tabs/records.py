@@ -26,7 +26,7 @@ NO_CHECKPOINTS = (
 
 NO_CHECKPOINTS_OF_SCRIPT = (
     "None that the run could go on from: a script saves them with `breakeven.save`, or with "
-    "`transformers.Trainer` or Lightning (docs/own-script.md)."
+    "`transformers.Trainer` or Lightning (docs/own-training.md)."
 )
 
 
