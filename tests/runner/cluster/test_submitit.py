@@ -1,7 +1,7 @@
 """Experiments as jobs through submitit: of its local executor, or of the Slurm of this machine,
 `BREAKEVEN_TEST_CLUSTER=slurm`.
 
-Run by `make test-slow MARK=cluster`; its last result is in docs/cluster.md.
+Run by `make test-slow MARK=cluster`; its last result is in docs/several-devices.md.
 """
 
 import os
