@@ -1,5 +1,5 @@
 # make run        set up what is missing and serve the dashboard on http://localhost:8501
-#                 BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/serving.md
+#                 BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/operating.md
 # make test       set up what the tests need and run them
 # make test-fast  under a minute, for every change: no torch, no process, no browser, no whole page
 # make test-slow  real work that takes too long for every day (MARK=slow), or a real cluster

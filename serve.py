@@ -67,7 +67,7 @@ def main() -> None:
     share_arenas()
     folder = DataDir(default_data_folder())
     if gone := [name for name in GONE if os.environ.get(name)]:
-        sys.exit(f"{gone[0]} is no variable any more: docs/serving.md says what to set instead.")
+        sys.exit(f"{gone[0]} is no variable any more: docs/operating.md says what to set instead.")
     try:
         serving = read_settings(folder.path).serving
         os.environ[HOST_VARIABLE] = serving.host  # Whatever becomes of the file: it listens there.

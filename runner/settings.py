@@ -66,7 +66,7 @@ class Members:
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """Who may do what, where people sign in (docs/serving.md)."""
+    """Who may do what, where people sign in (docs/operating.md)."""
 
     claim: str = "groups"
     """Of the ID token, with groups; a point leads into an object: `realm_access.roles`."""
@@ -84,7 +84,7 @@ class Team:
 
 @dataclass(frozen=True, kw_only=True)
 class TeamStoreSettings:
-    """The index that a team shares (docs/team-store.md)."""
+    """The index that a team shares (docs/operating.md)."""
 
     address: str = ""
     """`ducklake:postgres:` and how libpq reaches it, or `ducklake:sqlite:` and a file."""

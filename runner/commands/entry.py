@@ -17,7 +17,7 @@ STORED = {
     "devices": "list devices: how noisy and how fast each is, over time",
     "export": "write experiments as an HTML report, or in a format of PyTorch's benchmarks",
     "import": "take in reports, archives of run folders, and results of PyTorch's benchmarks",
-    "team": "look after the store that a team shares (docs/team-store.md)",
+    "team": "look after the store that a team shares (docs/operating.md)",
 }
 """Commands that `storage/` runs; the runner's own `--help` lists them as well."""
 NEEDS_NO_DATABASE = "--runs"

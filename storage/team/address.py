@@ -69,7 +69,7 @@ def team_address(settings: TeamStoreSettings) -> Address | None:
             f"store.address is {printable(masked(text))!r}, which is no address of a "
             "store: it is ducklake:postgres: and how libpq reaches the database (host=... "
             "dbname=... user=..., or postgresql://...), or ducklake:sqlite: and a file "
-            "(docs/team-store.md)"
+            "(docs/operating.md)"
         )
     if catalog == "sqlite":
         place = str(Path(place).expanduser().absolute())

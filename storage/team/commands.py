@@ -24,7 +24,7 @@ def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
     address = team_address(read_settings(data_dir.path).store)
     if address is None:
         file = data_dir.path / FILE_NAME
-        raise StoreError(f"store.address of {file} names no store (docs/team-store.md)")
+        raise StoreError(f"store.address of {file} names no store (docs/operating.md)")
     if options.action == "ingest":
         return _ingest(address, data_dir, examples, goes_on=options.watch)
     if options.action == "reset" and not options.yes:

@@ -279,13 +279,13 @@ def _remedy(error: str) -> str:
     if "data path" in text or "data_path" in text:
         return "Leave store.data empty: the store knows where its rows lie"
     if "does not exist" in text and "database" in text:
-        return "Create the database first: createdb NAME (docs/team-store.md)"
+        return "Create the database first: createdb NAME (docs/operating.md)"
     if any(one in text for one in LOST):
         return (
             "Look whether the database runs and can be reached from here (pg_isready -h HOST); run "
             "folders stay as they are and are taken in once it is back"
         )
-    return "docs/team-store.md says how it is set up"
+    return "docs/operating.md says how it is set up"
 
 
 def snapshot(cursor: Cursor) -> int:

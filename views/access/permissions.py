@@ -29,7 +29,7 @@ ANOTHER_ACCOUNT = (
 )
 MAY_ONLY_LOOK: Markdown = (
     "**Viewing only.** {why} So nothing can be started, stopped or uploaded here. Whoever runs it "
-    f"can have people sign in (docs/serving.md), or allow everybody that with "
+    f"can have people sign in (docs/operating.md), or allow everybody that with "
     f"`{OTHERS_VARIABLE}=launch`: launching is running programs on that machine."
 )
 AS_VIEWER: Markdown = (

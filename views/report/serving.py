@@ -35,7 +35,7 @@ class Reports:
 
     A report that nobody waits for any more is given up: a viewer who left eight reports of twenty
     experiments behind had kept everybody's downloads. How many somebody may ask for at once is the
-    proxy's to say (docs/serving.md).
+    proxy's to say (docs/operating.md).
     """
 
     def __init__(self, app: Any) -> None:

@@ -28,7 +28,7 @@ ACCOUNT = "www-data"
 MODULES = Path("/usr/lib/apache2/modules")
 NEEDED = ("mpm_event", "authn_core", "authz_core", "authz_user", "headers", "alias", "proxy",
           "proxy_http", "auth_openidc")  # fmt: skip
-"""Modules of Apache that docs/serving.md has its readers enable, and those that Debian enables."""
+"""Modules of Apache that docs/operating.md has its readers enable, and those that Debian enables."""
 
 
 def missing() -> str:
@@ -93,8 +93,8 @@ def provider(port: int, redirect: str, after_sign_out: str) -> Iterator[None]:
 
 
 def of_docs(language: str, replaced: Mapping[str, str]) -> str:
-    """The one block of docs/serving.md in a language, with other names and ports."""
-    text = (ROOT / "docs/serving.md").read_text()
+    """The one block of docs/operating.md in a language, with other names and ports."""
+    text = (ROOT / "docs/operating.md").read_text()
     (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
     for before, after in replaced.items():
         block = block.replace(before, after)
@@ -105,10 +105,10 @@ def of_docs(language: str, replaced: Mapping[str, str]) -> str:
 def nginx_of_docs(
     folder: Path, port: int, behind: str, local: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """nginx as docs/serving.md configures it, but for names and ports."""
+    """nginx as docs/operating.md configures it, but for names and ports."""
     names = {"/etc/ssl/": f"{folder}/", "bench.example.org": "localhost"}
     (command,) = re.findall(
-        r"```sh\n(openssl .*?)```", (ROOT / "docs/serving.md").read_text(), re.DOTALL
+        r"```sh\n(openssl .*?)```", (ROOT / "docs/operating.md").read_text(), re.DOTALL
     )
     for before, after in names.items():
         command = command.replace(before, after)
@@ -130,7 +130,7 @@ def nginx_of_docs(
 
 @contextmanager
 def apache_of_docs(folder: Path, local: Mapping[str, str], address: str) -> Iterator[None]:
-    """Apache's mod_auth_openidc as docs/serving.md configures it, but for names and ports."""
+    """Apache's mod_auth_openidc as docs/operating.md configures it, but for names and ports."""
     loaded = "".join(f"LoadModule {name}_module {MODULES}/mod_{name}.so\n" for name in NEEDED)
     configuration = folder / "apache.conf"
     configuration.write_text(

@@ -82,7 +82,7 @@ def test_without_a_store_that_is_named_the_command_says_so(
     here: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here.path / FILE_NAME).unlink()
-    refused = f"store.address of {here.path / FILE_NAME} names no store (docs/team-store.md)\n"
+    refused = f"store.address of {here.path / FILE_NAME} names no store (docs/operating.md)\n"
     assert said(capsys, here, "team", "status") == (2, refused)
 
 
