@@ -28,7 +28,7 @@ ACCOUNT = "www-data"
 MODULES = Path("/usr/lib/apache2/modules")
 NEEDED = ("mpm_event", "authn_core", "authz_core", "authz_user", "headers", "alias", "proxy",
           "proxy_http", "auth_openidc")  # fmt: skip
-"""Modules of Apache that docs/operating.md has its readers enable, and those that Debian enables."""
+"""Modules of Apache that docs/operating.md enables, and those that Debian enables."""
 
 
 def missing() -> str:

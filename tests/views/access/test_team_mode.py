@@ -1,4 +1,4 @@
-"""Team mode as it is used: a real provider, real proxies as docs/operating.md configures them, and a
+"""Team mode as it is used: a real provider, real proxies as docs/operating.md says, and a
 real Chromium. `make test-slow`."""
 
 import http.client
