@@ -1,8 +1,9 @@
 """No number, verdict or fact of a comparison changes unnoticed: neither of the recorded examples
 nor of journals of every scenario, made up so that all their numbers differ.
 
-`golden/` has a file of facts for each example, and no sentences. Where a fact is meant to change,
-write the files again and read what `git diff` shows:
+`golden/` has a file of facts for each example, and no sentences: what is not known is left out, and
+of many rows alike the sums. Where a fact is meant to change, write the files again and read what
+`git diff` shows:
 
     python -m tests.storage.comparison.test_golden
 """
@@ -22,7 +23,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from tests.storage.comparison.varied_journals import VARIED
 
@@ -30,6 +31,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted([*{file.parents[1].name for file in EXAMPLES.glob("*/*/spec.json")}, *VARIED])
 TOLERANCE = 1e-9
+FEW = 3
+"""Rows that are written one by one."""
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -45,36 +48,54 @@ def facts_of(name: str) -> dict[str, Any]:
             pairs = cold_and_warm(store, experiment_id)
     return {
         "caches": [facts(pair) for pair in pairs],
-        "results": {one.label: result_facts(one) for one in comparison.results},
-        "table": by_run(comparison),
+        "results": results(comparison),
         "noise_floor": comparison.noise_floor,
-        "loss_band": comparison.loss_band.astype(float).to_dict("list"),
+        "loss_band": totals(comparison.loss_band.astype(float).to_dict("records")),
         "warnings": facts(comparison.warnings),
         "notes": facts(comparison.notes),
     }
 
 
-def result_facts(result: Result) -> dict[str, Any]:
-    """The run's own numbers beside those that compare it."""
-    found = facts(result)
-    return {**found.pop("measured"), **found}
-
-
-def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    return {row["label"]: row for row in comparison.table().to_dict("records")}
+def results(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Of each run its row of the table, and what its result knows besides."""
+    found = {}
+    for row, result in zip(comparison.table().to_dict("records"), comparison.results, strict=True):
+        known = facts(result)
+        found[result.label] = facts(row) | known.pop("measured") | known
+    return found
 
 
 def facts(value: Any) -> Any:
-    """A value with all fields and properties of every object in it."""
+    """A value with all fields and properties of every object in it that are known."""
     if is_dataclass(value):
         properties = inspect.getmembers(type(value), lambda one: isinstance(one, property))
         names = [*(field.name for field in fields(value)), *(name for name, _ in properties)]
-        return {name: facts(getattr(value, name)) for name in names}
+        return facts({name: getattr(value, name) for name in names})
     if isinstance(value, Mapping):
-        return {name: facts(one) for name, one in value.items()}
+        found = {name: facts(one) for name, one in value.items()}
+        return {name: one for name, one in found.items() if is_known(one)}
     if isinstance(value, list | tuple):
-        return [facts(one) for one in value]
+        found = [facts(one) for one in value]
+        return totals(found) if len(found) > FEW and all(map(is_flat, found)) else found
     return str(value) if isinstance(value, Enum) else value
+
+
+def is_known(value: Any) -> bool:
+    return value is not None and (not isinstance(value, list | dict) or len(value) > 0)
+
+
+def is_flat(row: Any) -> bool:
+    return isinstance(row, dict) and not any(isinstance(one, dict | list) for one in row.values())
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Their number, the sum of each field that is a number, and what the others are."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row[name] for row in rows if name in row] for name in names}
+    return {"rows": len(rows)} | {
+        name: sorted(set(column)) if isinstance(column[0], str) else sum(column)
+        for name, column in columns.items()
+    }
 
 
 def differences(expected: Any, found: Any, where: str = "") -> list[str]:
