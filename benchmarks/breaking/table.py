@@ -1,6 +1,6 @@
-"""The table of `docs/reliability.md`, from the records of trials.
+"""The table of `benchmarks/results/faults.md`, from the records of trials.
 
-python -m benchmarks.breaking.table RECORDS.jsonl ... [--write docs/reliability.md]
+python -m benchmarks.breaking.table RECORDS.jsonl ... [--write benchmarks/results/faults.md]
 """
 
 import argparse
