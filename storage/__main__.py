@@ -15,7 +15,7 @@
 `explain` says why each backend is faster or slower than the baseline, by what its kernels took.
 `export` writes experiments, or a suite run, whole into one HTML file, which `import` takes in
 again, as it does archives of run folders; both also speak the formats of PyTorch's own benchmarks
-(docs/exchange.md). Their exit status is 0, or 2 for bad input.
+(docs/suites.md). Their exit status is 0, or 2 for bad input.
 
 Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"
     explaining.add_argument("--ladder", action="store_true", help=text)
     for command in (showing, explaining):
-        command.add_argument("--json", action="store_true", help="print JSON (docs/exchange.md)")
+        command.add_argument("--json", action="store_true", help="print JSON (docs/suites.md)")
     add_fail_if(showing)
     exporting = add("export", commands.export)
     text = "ids of experiments or of suite runs; for a format of PyTorch one"

@@ -1,5 +1,5 @@
 """Exports and imports: tables, run folders, reports, and results in the formats of PyTorch's own
-benchmarks (docs/exchange.md).
+benchmarks (docs/suites.md).
 
 rows.py        results in the words of the harness, one row per model and backend
 harness.py     performance and accuracy CSV of `benchmarks/dynamo`

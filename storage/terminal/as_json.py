@@ -1,6 +1,6 @@
 """A comparison or an explanation as JSON, with every digit: the same objects that pages show.
 
-docs/exchange.md says what stands where.
+docs/suites.md says what stands where.
 """
 
 import json
