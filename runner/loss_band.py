@@ -2,7 +2,7 @@
 
 Controls, baselines from minutely perturbed weights, show how far rounding alone drives losses
 apart. Where the band leaves a backend open, the supervisor measures more controls; parity judges by
-the band (`storage.statistics.parity`; measurements: docs/decisions/parity-*.md).
+the band (`storage.statistics.parity`; measurements: docs/parity.md).
 """
 
 import math
@@ -38,11 +38,11 @@ rounding alone decides what the next losses are, and no single one tells right f
 BROKEN_FROM = 2.0
 """Half widths of the band from which a difference is a fault. How far controls stray is chance:
 the farthest correct runs lay between one half width and this, and faults that show hardly do
-(docs/decisions/broken-from-twice-the-band.md)."""
+(docs/parity.md)."""
 TIMES_ONE_CONTROL = 20.0
 """How many times what a single control strays a fault differs by at least. One control of several
 may stray by a tenth of what the others do, which the narrow band of bf16 does not cover; two such
-controls were not seen (docs/decisions/broken-from-twice-the-band.md)."""
+controls were not seen (docs/parity.md)."""
 
 Losses = Mapping[int, float]
 """By step."""

@@ -31,7 +31,7 @@ class CpuAllowance:
 
         Two logical CPUs are mostly one core, and threads that wait for each other at the end of
         every operation all wait for the one that a neighbour holds up
-        (docs/decisions/half-the-usable-cpus.md).
+        (docs/decisions.md).
         """
         return max(1, self.usable // 2)
 

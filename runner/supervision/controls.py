@@ -3,7 +3,7 @@
 A backend whose losses lie close to those of baseline and controls is called the same with one
 control, and one that lies beyond all that was learned is a fault whatever the others say. What lies
 in between one control seldom tells, and four mostly do; so it is where single losses leave the band
-by little (docs/decisions/controls-where-needed.md).
+by little (docs/parity.md).
 """
 
 from collections.abc import Iterable, Sequence

@@ -3,7 +3,7 @@
 After some rounds it asks how exactly each speedup is known by now, and ends measuring once all are
 known exactly enough, or the budget is spent: sequential estimation with fixed width (Chow and
 Robbins 1965). On which side of 1 a speedup lies it never asks, so that it cannot wait for chance to
-make a difference. docs/decisions/stopping-by-width.md has the measurements behind it.
+make a difference. docs/decisions.md has the measurements behind it.
 """
 
 import math

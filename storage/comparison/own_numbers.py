@@ -2,7 +2,7 @@
 
 Its numbers are judged step by step where it drew none, in a rehearsal without dropout; what it
 draws by what each dropout does; and both together by steps from one state with many draws
-(docs/metrics.md; the measurements are in docs/decisions/parity-with-other-random-numbers.md).
+(docs/metrics.md; the measurements are in docs/parity.md).
 """
 
 import math

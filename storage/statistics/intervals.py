@@ -5,7 +5,7 @@ are observations of their own: two of the same program differ in speed, by where
 and what the compiler chose, and no round within one tells by how much. A second measurement errs
 as the first does, so a prediction is wider than an interval: one of 95 % around the first holds a
 second with equal normal errors in 83 %. Its scale is what equal processes were seen to differ by
-(docs/decisions/processes-differ.md).
+(docs/decisions.md).
 """
 
 import math

@@ -5,7 +5,7 @@ It tells right from wrong where no single loss does, because rounding has driven
 Baseline and controls are equal trainings, and so is a correct backend: a further draw from the same
 distribution. A difference to their mean that is larger than a prediction interval, or than all that
 was learned, is none of theirs (docs/metrics.md; the measurements behind the constants are in
-docs/decisions/parity-after-the-band.md).
+docs/parity.md).
 """
 
 import math
@@ -28,7 +28,7 @@ MAX_TELLING_SHARE = 0.25
 UNTOLD_LIMIT = 2.0
 """Times what was learned from which on a loss is too high to be no fault, where nothing tells how
 far equal trainings stray. One that learned nothing lies at 1, and correct ones come to that
-(docs/decisions/other-numbers-may-learn-nothing.md)."""
+(docs/parity.md)."""
 
 Floats = NDArray[np.float64]
 Quantity = Literal["loss", "evaluation loss", "accuracy"]

@@ -2,7 +2,7 @@
 
 Single losses must lie in a band. Controls, baselines from minutely perturbed weights, show how far
 rounding alone drives losses apart; a backend that stays within a multiple of that computes the same
-(docs/metrics.md; the measurements behind the constants: docs/decisions/parity-*.md). Where rounding
+(docs/metrics.md; the measurements behind the constants: docs/parity.md). Where rounding
 has driven equal trainings apart, `storage.statistics.outcomes` says what they come to. Both make
 the verdict; `storage.terminal.parity_words` puts it into words.
 """

@@ -8,7 +8,7 @@ it is circular: Olshen, Venkatraman, Lucito and Wigler 2004). A series without a
 with the chance `SIGNIFICANCE`, whatever its values are distributed like. Where neighbours are
 alike, whole blocks of them change places (Kirch 2007), because a machine that drifts makes steps by
 itself. How often this is wrong, and how soon it finds what is there, is measured:
-docs/decisions/steps-in-a-trend.md.
+docs/decisions.md.
 """
 
 import math

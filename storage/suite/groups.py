@@ -4,7 +4,7 @@
 `storage/suite/cells.py` reads the outcomes from the experiments.
 
 Models are a sample: the interval of a mean is about the mean over models like these, and includes
-how much models differ and how well each is known (docs/decisions/means-over-models.md).
+how much models differ and how well each is known (docs/decisions.md).
 """
 
 import math

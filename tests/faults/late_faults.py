@@ -146,7 +146,7 @@ late_quarter_batch = _with_gradients_of(1 / 4)
 late_half_batch = _with_gradients_of(1 / 2)
 late_most_of_batch = _with_gradients_of(15 / 16)
 WEAK_FAULTS = ("late_quarter_batch", "late_half_batch", "late_most_of_batch")
-"""What is known to pass (docs/parity-trials.md)."""
+"""What is known to pass (benchmarks/results/parity-trials.md)."""
 LATE_FAULTS = (
     "late_negated_gradients",
     "late_zeroed_gradients",

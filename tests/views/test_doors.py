@@ -398,11 +398,11 @@ def test_others_use_only_files_in_folders_that_were_named(
         secret / "a.csv", opened_folder / "link.csv", opened_folder / "away" / "a.csv",
         opened_folder / ".." / "secret" / "a.csv", "/etc/passwd", "~/a.csv", "./a.csv", "a.csv",
         "http://evil.example/a.csv", "file:///etc/a.csv", "storage", "examples", "text",
-        "docs/decisions", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
+        "examples/scripts", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
     ):  # fmt: skip
         with pytest.raises(InvalidSpec, match="must"):
             files.check_files(with_data(str(source)))
-    for model in (str(secret), "views", "../other", "docs/decisions"):
+    for model in (str(secret), "views", "../other", "examples/scripts"):
         with pytest.raises(InvalidSpec, match="must lie in a folder"):
             files.check_files(experiment_spec(model=ModelSpec(source=model)))
     files.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))

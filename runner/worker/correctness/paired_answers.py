@@ -31,7 +31,7 @@ WHOLE_BELOW = 64
 """Whole numbers below this are masks, positions or zeros: exact, however they are computed."""
 FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
 """How far a compiled answer may lie from the one without a compiler, in multiples of the distance
-in the pass with perturbed rounding (docs/decisions/answers-are-compared-in-pairs.md)."""
+in the pass with perturbed rounding (docs/parity.md)."""
 MAX_DRAWS = 8
 """Passes with perturbed rounding of a batch with an answer that lies farther than that."""
 MAX_DOUBTED = 4

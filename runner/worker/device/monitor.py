@@ -1,7 +1,7 @@
 """State of the device and its CPUs while a block ran, as `device` events of the journal.
 
 Everything is measured before and after a block, never within one, and is part of no step
-(docs/decisions/watching-the-device.md). It delays the run nevertheless, so only as many short
+(docs/decisions.md). It delays the run nevertheless, so only as many short
 blocks are watched as keep that below a small share of their time.
 """
 

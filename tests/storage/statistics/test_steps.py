@@ -114,6 +114,6 @@ def rate_of_alarms(correlation: float, count: int, num_series: int) -> float:
 
 def test_series_without_a_step_seldom_get_one_also_where_neighbours_are_alike() -> None:
     """1 % are meant: of 100 at most 4 with 99.6 % chance. With neighbours alike it is a bit more
-    (docs/decisions/steps-in-a-trend.md), and some 40 % if they changed places one by one."""
+    (docs/decisions.md), and some 40 % if they changed places one by one."""
     assert rate_of_alarms(0.0, 30, 100) <= 4 / 100
     assert rate_of_alarms(0.6, 60, 50) <= 8 / 50
