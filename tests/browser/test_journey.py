@@ -229,3 +229,24 @@ def test_from_the_first_page_to_the_verdict_of_ones_own_table_takes_at_most_six_
     expect(page.locator(".backend-cards")).to_be_visible()
     expect(page.locator(".backend-card")).to_have_count(3)
     assert clicks.count <= 6
+
+
+@pytest.mark.slow
+def test_from_the_first_page_to_the_verdict_of_ones_own_script_takes_at_most_six_clicks(
+    page: Page, address: str
+):
+    page.goto(address)
+    clicks = Clicks(page)
+    clicks.on("link", "Launch")
+    clicks.on("radio", "Your own script")
+    page.get_by_text("Upload a script").click()
+    # A person clicks a button for this and chooses a file.
+    page.locator("input[type=file]").first.set_input_files(ROOT / "examples/scripts/plain_loop.py")
+    clicks.count += 2
+    expect(page.get_by_text("What will run:")).to_be_visible()
+    clicks.on("button", "Launch")
+    page.wait_for_url(re.compile(r"/experiment\?.*experiment="))
+    expect(page.locator(".backend-cards")).to_be_visible()
+    expect(page.locator(".backend-card").first).to_be_visible()
+    expect(page.get_by_text(re.compile("^matches|^inconclusive|^broken")).first).to_be_visible()
+    assert clicks.count <= 6
