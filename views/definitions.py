@@ -37,7 +37,7 @@ def show_definition(definition: Definition) -> None:
 
 def cross_linked(text: Markdown) -> Markdown:
     """Names of metrics lead to them; files of this project cannot be opened from here."""
-    text = re.sub(r"\[([^]]+)\]\((\w+\.md[^)]*)\)", r"\1: `docs/\2`", text)
+    text = re.sub(r"\[([^]]+)\]\(([\w-]+\.md[^)]*)\)", r"\1: `docs/\2`", text)
     return re.sub(
         r"`(\w+)`", lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],
         text,

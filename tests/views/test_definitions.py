@@ -293,6 +293,7 @@ def test_the_page_of_definitions_has_an_anchor_for_each_of_them(folder: DataDir)
     assert len(anchors) == len(set(anchors))
     linked = re.findall(r"\]\(#([\w-]+)\)", " ".join(one.value for one in app.markdown))
     assert linked and set(linked) <= set(anchors)
+    assert not re.findall(r"\]\([\w-]+\.md", " ".join(one.value for one in app.markdown))
     assert len(app.caption[0].value.split(" · ")) == len(read_chapters()) - 1
 
 
