@@ -249,7 +249,7 @@ def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
 def doubt_dropout(parity: Parity) -> Parity:
     """Leaves open what is wrong with a training with dropout of which nobody knows whether it drew
     the random numbers that are drawn without a compiler: other numbers look like a fault, and
-    inductor was seen to draw them on a GPU (docs/measurements.md). They show from the first steps
+    inductor was seen to draw them on a GPU (docs/parity.md). They show from the first steps
     on: where single losses agreed, it is not they."""
     if not parity.found_in_band:
         return parity
