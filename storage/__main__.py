@@ -46,6 +46,7 @@ from pathlib import Path
 from breakeven.runner.commands.conditions import add_fail_if
 from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly
 from breakeven.runner.commands.filters import add_list_options
+from breakeven.runner.commands.length import add_plan
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands
@@ -98,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     showing = add("show", commands.show)
     showing.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
     showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
+    add_plan(showing)
     explaining = add("explain", commands.print_explanation)
     explaining.add_argument("experiment", metavar="EXPERIMENT", help="its id, as `list` has it")
     text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"

@@ -30,6 +30,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
+from breakeven.storage.numbers.formats import count_of
+from breakeven.storage.plan import own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
@@ -44,6 +46,7 @@ from breakeven.storage.terminal.as_json import checks_json, comparison_json, exp
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.plan_words import advice
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
@@ -91,11 +94,22 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         return checks_exit_status(found)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
-    text = "\n\n".join(filter(None, [report(comparison), caches, spent]))
+    text = "\n\n".join(filter(None, [report(comparison), _planned(comparison, options), caches,
+                                     spent]))  # fmt: skip
     print(comparison_json(comparison, pairs) if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
+
+
+def _planned(comparison: Comparison, options: argparse.Namespace) -> str:
+    """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
+    length = options.plan
+    steps = steps_of(length, comparison) if length else own_steps(comparison)
+    said = advice(plan(comparison, steps))
+    if said is None:
+        return ""
+    return f"plan for {count_of(steps, 'step')}: {said[0][:1].lower()}{said[0][1:]}: {said[1]}"
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:

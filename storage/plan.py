@@ -4,8 +4,53 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+from breakeven.runner.commands.length import Length, Unit
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result, standings
+from breakeven.storage.errors import StoreError
+
+MAX_STEPS = 1_000_000_000
+
+
+class UnknownLength(StoreError):
+    """A length of training that an experiment cannot count in steps."""
+
+
+def own_steps(comparison: Comparison) -> int:
+    """For how many steps the experiment itself trained, at least 1."""
+    done = max((result.measured.num_steps for result in comparison.results), default=0)
+    return done or comparison.spec.num_steps or 1
+
+
+def steps_of(length: Length, comparison: Comparison) -> int:
+    """How many steps of this experiment a training of that length has. Raises `UnknownLength`."""
+    size = _unit_steps(comparison)[length.unit]
+    if size is None:
+        raise UnknownLength(f"this experiment has no number of {length.unit} per step")
+    steps = round(length.amount * size)
+    if not 0 < steps <= MAX_STEPS:
+        raise UnknownLength(f"{length.amount:g} {length.unit} have {steps:.3g} steps here; a plan "
+                            f"has from 1 to {MAX_STEPS:,}")  # fmt: skip
+    return steps
+
+
+def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
+    """How many steps each unit of length is; None where that is not known."""
+    baseline = of_role(comparison.results, "baseline")
+    numbers = baseline.measured if baseline else None
+    step = numbers.step_seconds if numbers else None
+    spec = comparison.spec
+
+    def per_step(rate: float | None) -> float | None:
+        return 1 / (rate * step) if rate and step else None
+
+    return {
+        "steps": 1.0,
+        "epochs": None if spec.is_script else float(spec.steps_per_epoch),
+        "samples": per_step(numbers.samples_per_second if numbers else None),
+        "tokens": per_step(numbers.tokens_per_second if numbers else None),
+        "hours": 3600 / step if step else None,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from breakeven.runner.commands.cluster import (
     supervise_cluster,
 )
 from breakeven.runner.commands.conditions import Condition, add_fail_if
+from breakeven.runner.commands.length import Length, add_plan
 from breakeven.runner.commands.options import (
     FIELDS,
     add_field_options,
@@ -97,6 +98,7 @@ def add_start_commands(add: Add) -> None:
         )  # fmt: skip
     for command in (compare, script):
         add_fail_if(command)
+        add_plan(command)
     for command in (compare, queue):
         add_spec_options(command)
 
@@ -105,7 +107,7 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = _checked_spec(data_dir, options)
     _allow_code(data_dir, options)
     experiment = run_through(data_dir, spec)
-    return judge(data_dir, experiment.experiment_id, options.fail_if)
+    return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -116,7 +118,7 @@ def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
     _allow_code(data_dir, options)
     check(spec, machine)
     experiment = run_through(data_dir, spec)
-    return judge(data_dir, experiment.experiment_id, options.fail_if)
+    return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -127,10 +129,16 @@ def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
     return with_storage(data_dir, "show", [experiment.experiment_id])
 
 
-def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
+def judge(
+    data_dir: DataDir,
+    experiment_id: str,
+    fail_if: Sequence[Condition],
+    planned: Length | None = None,
+) -> int:
     """Prints the comparison of an experiment's runs; its exit status."""
-    gate = [f"--fail-if={condition}" for condition in fail_if]
-    return with_storage(data_dir, "show", [experiment_id, *gate])
+    more = [f"--fail-if={condition}" for condition in fail_if]
+    more += [f"--plan={planned.amount} {planned.unit}"] if planned else []
+    return with_storage(data_dir, "show", [experiment_id, *more])
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:

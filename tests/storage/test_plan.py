@@ -1,12 +1,15 @@
 """The plan: what a training of so many steps takes under each run, and what to train with."""
 
+from argparse import ArgumentTypeError
+
 import pytest
 
+from breakeven.runner.commands.length import read_length
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import Plan, estimate_time, plan
+from breakeven.storage.plan import Plan, UnknownLength, estimate_time, plan, steps_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
@@ -89,3 +92,32 @@ def test_the_lines_of_a_backend_and_the_baseline_cross_where_break_even_is(
     lines = [estimate_time(one, baseline) for one in (baseline, backend) if one]
     first, second = (line.total_seconds(30) for line in lines if line)
     assert first == pytest.approx(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    # 80 steps in 10 rounds of 8, 0.2 s each without a compiler; 8 samples of 128 tokens a step, 80
+    # steps an epoch.
+    [("20,000", 20_000), ("20e3 steps", 20_000), ("2.5 epochs", 200), ("400 samples", 50),
+     ("5120 tokens", 5), ("2h", 36_000)],
+)  # fmt: skip
+def test_a_length_of_training_is_counted_in_the_experiments_own_steps(
+    data_dir: DataDir, text: str, steps: int
+) -> None:
+    record(data_dir, 0.1)
+    with Store.in_memory(data_dir) as store:
+        assert steps_of(read_length(text), compare(store, EXPERIMENT_ID)) == steps
+
+
+@pytest.mark.parametrize("text", ["", "many", "5 parsecs", "0", "-3", "1e999", "nan"])
+def test_what_is_no_length_of_a_training_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="20000 steps, 10 epochs"):
+        read_length(text)
+
+
+def test_a_length_beyond_all_bounds_or_in_unknown_units_is_refused(data_dir: DataDir) -> None:
+    record(data_dir, 0.1)
+    with Store.in_memory(data_dir) as store:
+        found = compare(store, EXPERIMENT_ID)
+    with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
+        steps_of(read_length("1e9 hours"), found)

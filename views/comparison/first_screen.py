@@ -1,16 +1,18 @@
 """The first screen of a verdict: the plan, the break-even chart, and a card for each backend."""
 
-from itertools import zip_longest
+from argparse import ArgumentTypeError
 
 import streamlit as st
 
+from breakeven.runner.commands.length import LENGTHS, read_length
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.plan import Plan, chosen_for, plan
+from breakeven.storage.plan import Plan, UnknownLength, own_steps, plan, steps_of
 from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.plan_words import advice
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard
 from breakeven.views.comparison.cards import verdict_cards
@@ -20,7 +22,6 @@ from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
-MAX_STEPS = 1_000_000_000
 CHART_SHARE, CARDS_SHARE = 3, 2
 """The chart takes 60 % of the width."""
 
@@ -45,51 +46,26 @@ def show(store: Store, comparison: Comparison) -> None:
 
 def ask_steps(comparison: Comparison) -> int:
     """For how many steps the reader means to train; the experiment's own number unless changed."""
-    own = max((result.measured.num_steps for result in comparison.results), default=0)
-    given = bound("plan", str(own or comparison.spec.num_steps or 1))
+    own = own_steps(comparison)
+    given = bound("plan", str(own))
     st.markdown("I mean to train", width="content")
-    text = st.text_input("Steps of the training", label_visibility="collapsed", width=120, **given)
-    st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
-    digits = text.replace(",", "").replace(" ", "")
-    if digits.isdecimal() and 0 < int(digits) <= MAX_STEPS:
-        return int(digits)
-    st.warning(f"“{inert(text)}” is no number of steps: write a whole number from 1 to "
-               f"{MAX_STEPS:,}. The plan takes the experiment's own {own:,}.")  # fmt: skip
-    return max(own, 1)
+    text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
+                         help=f"For example: {LENGTHS}.", **given)  # fmt: skip
+    in_steps = text.replace(",", "").strip().isdecimal()
+    st.markdown(f"{linked('num_steps', 'steps')}." if in_steps else ".", width="content")
+    try:
+        return steps_of(read_length(text), comparison)
+    except (ArgumentTypeError, UnknownLength) as error:
+        st.warning(f"{inert(str(error))}. The plan takes the experiment's own {own:,} steps.")
+    return own
 
 
 def plan_text(planned: Plan) -> Markdown:
     """What to take for so many steps, and what that saves; nothing without a measured baseline."""
-    base = planned.baseline_seconds
-    if base is None or len(planned.totals) == 1:
-        return ""
-    if planned.best is None:
-        time = linked("planned_seconds", words.duration(base))
-        later = choices_text(planned) or "No backend surely takes less."
-        return f"**Do not compile**: training takes {time}. {later}"
-    total, uncompiled = (
-        linked("planned_seconds", words.duration(seconds))
-        for seconds in (planned.totals[planned.best.label], base)
+    said = advice(
+        planned, inert, lambda seconds: linked("planned_seconds", words.duration(seconds))
     )
-    return (
-        f"**Take {inert(planned.best.label)}**: {total} instead of {uncompiled}, "
-        f"compiling included. {choices_text(planned)}"
-    )
-
-
-def choices_text(planned: Plan) -> Markdown:
-    """What other lengths of training call for; empty where one choice is best for all lengths."""
-    steps = METRICS["break_even_steps"].format
-    now = chosen_for(planned.num_steps, planned.choices)
-    told = []
-    for choice, following in zip_longest(planned.choices, planned.choices[1:]):
-        takes = "do not compile" if choice.label is None else f"take {inert(choice.label)}"
-        if choice.from_steps >= planned.num_steps:
-            told.append(f"from {steps(choice.from_steps)} steps on {takes}")
-        elif choice != now:
-            told.append(f"below {steps(following.from_steps)} steps {takes}")
-    text = ", ".join(told)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return f"**{said[0]}**: {said[1]}" if said else ""
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:
