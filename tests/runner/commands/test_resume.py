@@ -28,12 +28,12 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
-from tests.helpers.loop import of_kind
+from tests.helpers.loop import FAULTS, of_kind, torch_afresh
+from tests.helpers.loop import run as run_here
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
-FAULTS = Path(__file__).parents[2] / "faults"
 NUM_STEPS = 60
 KILLER = """
 import os, signal
@@ -120,8 +120,8 @@ def work(run: RunDir, code: Path) -> int:
     ).returncode
 
 
-def curve(run: RunDir) -> dict[int, tuple[float, float]]:
-    steps = of_kind(read_events(run.events_file)[0], "step")
+def curve(events: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:
+    steps = of_kind(events, "step")
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
@@ -134,20 +134,20 @@ def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
     """So many runs, side by side, are killed so many times each."""
     # Not before the first checkpoint: nothing could go on from there.
     steps = random.Random(20).sample(range(7, NUM_STEPS), num_runs * kills)
-    plans = [sorted(steps[run * kills : (run + 1) * kills]) for run in range(num_runs)] + [[]]
+    plans = [sorted(steps[place * kills : (place + 1) * kills]) for place in range(num_runs)]
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
-    *killed, undisturbed = runs
-    for run, plan in zip(killed, plans, strict=False):
+        killed = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
+    with torch_afresh():
+        undisturbed = run_here(experiment(), tmp_path / "undisturbed")
+    for run, plan in zip(killed, plans, strict=True):
         resumed = of_kind(read_events(run.events_file)[0], "resumed")
         assert [event["attempt"] for event in resumed] == list(range(2, len(plan) + 2))
         # It went on from the last checkpoint before it was killed.
         assert [event["step"] for event in resumed] == [step // 7 * 7 for step in plan]
-        assert curve(run) == curve(undisturbed) and len(curve(run)) == NUM_STEPS
-        ends = [
-            of_kind(read_events(one.events_file)[0], "evaluation") for one in (run, undisturbed)
-        ]
-        assert ends[0][-1]["loss"] == ends[1][-1]["loss"]
+        events, _ = read_events(run.events_file)
+        assert curve(events) == curve(undisturbed) and len(curve(events)) == NUM_STEPS
+        ends = [of_kind(one, "evaluation")[-1]["loss"] for one in (events, undisturbed)]
+        assert ends[0] == ends[1]
 
 
 def killed_at(steps: list[int], data_dir: DataDir, folder: Path) -> RunDir:
@@ -186,7 +186,7 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(
     wait_until(lambda: run.state is RunState.FINISHED)
     events, _ = read_events(run.events_file)
     (resumed,) = of_kind(events, "resumed")
-    assert resumed["step"] >= 5 and set(curve(run)) == set(range(NUM_STEPS))
+    assert resumed["step"] >= 5 and set(curve(events)) == set(range(NUM_STEPS))
     blocks = of_kind(events, "block")
     before = [block["round"] for block in blocks if block["seq"] < resumed["seq"]]
     after = [block["round"] for block in blocks if block["seq"] > resumed["seq"]]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from breakeven.runner.specs.workload import SUITE_SOURCES
 from breakeven.runner.suites import SUITES
 from breakeven.runner.suites.matrix import Suite
 from tests.helpers.journals import GONE
+from tests.helpers.machine import MACHINE, keep
 
 pytestmark = pytest.mark.heavy
 
@@ -166,6 +168,15 @@ def test_a_suite_model_stands_with_its_task_and_random_samples(
 ) -> None:
     with pytest.raises(InvalidSpec, match=said):
         ExperimentSpec.from_dict({"name": "x", **changes})
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    """An empty data folder that knows this machine."""
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    keep(data_dir, MACHINE)
+    return data_dir
 
 
 def command(data_dir: DataDir, *arguments: str) -> int:

@@ -18,6 +18,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import close_store
 
 pytestmark = pytest.mark.heavy
@@ -37,6 +38,7 @@ def disk(tmp_path: Path) -> Iterator[DataDir]:
         pytest.skip("only root may mount a file system of its own")
     data_dir = DataDir(folder / "data")
     record_experiment(data_dir.runs)
+    keep(data_dir, MACHINE)
     submit(data_dir, ExperimentSpec(name="waits"))
     yield data_dir
     subprocess.run(["umount", "--lazy", str(folder)], check=True)

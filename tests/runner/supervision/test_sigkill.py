@@ -77,16 +77,3 @@ def test_sigkill_of_the_supervisor_ends_a_compilation_with_all_its_children(
     ensure_supervisor(data_dir)
     wait_until(lambda: all(run.exit_file.exists() for run in compiling.values()))
     assert {run.state for run in compiling.values()} == {RunState.CANCELLED}
-
-
-def test_sigkill_of_a_compiling_run_frees_the_turn_for_the_others(
-    compiling: dict[str, RunDir],
-) -> None:
-    claim = compiling["inductor"].read_claim()
-    assert claim is not None
-    os.kill(claim.process.pid, signal.SIGKILL)
-    wait_until(lambda: all(run.state.is_final for run in compiling.values()))
-    assert compiling["inductor"].state == RunState.FAILED
-    assert compiling["baseline"].state == RunState.FINISHED
-    assert kinds(compiling["baseline"]).count("step") == 100
-    wait_until(lambda: claim.process.pid not in sessions())

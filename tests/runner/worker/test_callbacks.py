@@ -1,6 +1,7 @@
 """Callbacks: when they are called, and those that stop training or look at gradients."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
@@ -15,14 +16,14 @@ from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
 from breakeven.runner.specs.training import Metric
 from breakeven.runner.worker.callbacks import TrainingState
 from breakeven.runner.worker.training.builtin_callbacks import StopEarly, StopOnNonfinite
-from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 def own(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A callback in a file of one's own that may run; `body` holds its methods."""
-    monkeypatch.setenv(CODE_VARIABLE, str(folder))
+    monkeypatch.setenv(CODE_VARIABLE, f"{folder}{os.pathsep}{FAULTS}")
     file = folder / "watching.py"
     file.write_text("class Watch:\n" + indent(dedent(body), "    "))
     return f"{file}:Watch"
@@ -81,7 +82,7 @@ def test_a_callback_may_change_gradients_under_every_backend(
     """
     callback = own(tmp_path, body, monkeypatch)
     training = replace(experiment().training, record_gradient_norm=True, max_steps=3)
-    spec = experiment(training=training, callbacks=(callback,))
+    spec = experiment(training=training, callbacks=(callback,), **NET)
     norms = [s["gradient_norm"] for s in of_kind(run(spec, tmp_path / "e.jsonl", label), "step")]
     assert norms == [0.0, 0.0, 0.0]
 

@@ -30,19 +30,10 @@ from tests.faults.planted_faults import (
     wrong_in_one_layer,
     zeroed_gradients,
 )
-from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run
 
 CPU, CUDA = CpuDevice(torch.device("cpu")), CudaDevice(torch.device("cuda"))
 pytestmark = pytest.mark.usefixtures("fresh_torch")
-FAULTS = Path(__file__).parents[3] / "faults"
-NET = {
-    "task": "custom",
-    "model": ModelSpec(source=f"{FAULTS / 'relu_net.py'}:ScoredNet"),
-    "data": DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=26,
-                     num_eval_samples=10),
-}  # fmt: skip
-"""A small network, which compiles in a fifth of the time of a BERT."""
-
 Events = list[dict[str, Any]]
 
 
@@ -53,11 +44,6 @@ def here(folder: Path, label: str = "baseline", **changes: Any) -> Events:
     """The journal of a run in this process."""
     spec = experiment(**{"scenario": "accuracy", "accuracy": NO_LAYERS} | changes)
     return run(spec, folder / "events.jsonl", label)
-
-
-@pytest.fixture(autouse=True)
-def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
 
 
 def with_backend(folder: Path, backend: Any, **changes: Any) -> Events:

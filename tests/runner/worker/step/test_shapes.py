@@ -1,5 +1,6 @@
 """The last, smaller batch of an epoch costs no compilation, and compilations anew are recorded."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.specs.experiment import EvaluationSpec, ModelSpec
+from breakeven.runner.specs.experiment import EvaluationSpec
 from breakeven.runner.specs.training import LastBatch
 from breakeven.runner.specs.variants import parse_backend
-from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -20,9 +21,9 @@ def train(
 ) -> list[dict[str, Any]]:
     """Two epochs of 26 samples in batches of 4: 6 full ones, and one of 2."""
     spec = experiment(
+        **(NET | changes),
         backends=(backend,) if backend else (),
         evaluation=EvaluationSpec(when="end", compiled=False),
-        **changes,
     )
     spec = replace(spec, training=replace(spec.training, last_batch=last_batch))
     label = parse_backend(backend).label if backend else "baseline"
@@ -49,7 +50,7 @@ def test_the_last_batch_is_trained_on_and_compiles_nothing_anew(
 
 def test_filled_up_and_smaller_batches_have_the_same_loss(tmp_path: Path) -> None:
     # Without dropout, whose numbers depend on how many samples there are.
-    model = ModelSpec(dropout="off")
+    model = replace(NET["model"], dropout="off")
     padded = losses(train(tmp_path / "pad", "pad", backend=None, model=model))
     smaller = losses(train(tmp_path / "dynamic", "dynamic", backend=None, model=model))
     assert padded == pytest.approx(smaller, rel=1e-4)
@@ -58,13 +59,13 @@ def test_filled_up_and_smaller_batches_have_the_same_loss(tmp_path: Path) -> Non
 def test_a_compilation_anew_is_recorded_with_its_step_and_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}{os.pathsep}{FAULTS}")
     freeze = tmp_path / "freeze.py"
     freeze.write_text(
         "class Freeze:\n"
         "    def batch_begin(self, state):\n"
         "        if state.step == 6:\n"
-        "            state.model.classifier.bias.requires_grad_(False)\n"
+        "            state.model.head.bias.requires_grad_(False)\n"
     )
     events = train(tmp_path / "e.jsonl", "drop", callbacks=(f"{freeze}:Freeze",))
     anew = [e for e in of_kind(events, "compile_metrics") if e["recompile_reason"]]

@@ -18,7 +18,7 @@ from breakeven.runner.specs.experiment import (
     StoppingSpec,
 )
 from breakeven.runner.worker.training.checkpoints import latest_checkpoint, load_checkpoint
-from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -81,8 +81,9 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
 
 
 def test_a_compiled_training_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    whole = run(saving(), tmp_path / "whole", "eager")
-    parts = interrupted(saving(), tmp_path / "parts", num_turns=2, label="eager")
+    spec = saving(**NET)
+    whole = run(spec, tmp_path / "whole", "eager")
+    parts = interrupted(spec, tmp_path / "parts", num_turns=2, label="eager")
     assert curve(parts) == curve(whole)
 
 

@@ -12,7 +12,7 @@ from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.training import profiler, training
 from breakeven.runner.worker.training.profiler import budget_seconds, needs_turn
 from breakeven.runner.worker.training.training import Trainer
-from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -35,7 +35,7 @@ def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path:
 
 
 def test_the_kernels_add_up_to_the_time_that_the_operators_took(tmp_path: Path) -> None:
-    events = run(experiment(profile_steps=2), tmp_path / "journal", "eager")
+    events = run(experiment(profile_steps=2, **NET), tmp_path / "journal", "eager")
     (found,) = of_kind(events, "profile")
     kernels = of_kind(events, "profile_kernel")
     assert found["busy_seconds"] == pytest.approx(sum(one["seconds"] for one in kernels))
@@ -89,7 +89,7 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
 def like_harness(part: str) -> ExperimentSpec:
     """Two rounds, and one profiled step in each turn."""
     speed = SpeedSpec(part=part, batches=2, min_rounds=6, max_rounds=6)
-    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1)
+    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1, **NET)
 
 
 @pytest.fixture

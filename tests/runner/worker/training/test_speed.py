@@ -13,7 +13,7 @@ from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.training import forward_passes
-from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 SMALL = {"batches": 3, "warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 6}
@@ -22,7 +22,7 @@ SMALL = {"batches": 3, "warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 6}
 def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
     """7 blocks of 4 steps at most, over 3 batches of 4."""
     fields = {"part": part, **SMALL, **changes}
-    return experiment(scenario="speed", speed=SpeedSpec(**fields), cpu_threads=1)
+    return experiment(scenario="speed", speed=SpeedSpec(**fields), cpu_threads=1, **NET)
 
 
 ENOUGH = Ending(cause="exact", target_width=0.02)
