@@ -300,6 +300,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
     )
     asked: dict[str, Any] = {}
     read_fields(options, asked)
+    asked.pop("settings", None)  # which the matrix has as a list, under the name of the field
     return suite_run, list(matrix.cells(asked, suite_run))
 
 

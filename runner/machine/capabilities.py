@@ -28,6 +28,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
@@ -135,7 +136,8 @@ class Capabilities:
         backends = [variant.backend for variant in spec.variants if variant.backend is not None]
         for backend in backends:
             self._check_backend(backend)
-        _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
+        if spec.training.optimizer != NO_OPTIMIZER:
+            _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         for device in spec.devices:
             _check_known("devices", device, self.device_names)
         self._check_alike(spec)

@@ -29,6 +29,8 @@ Metric = Literal[
     "loss", "accuracy", "f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity"
 ]
 LOWER_IS_BETTER = ("loss", "mse", "mae", "perplexity")
+NO_OPTIMIZER = "none"
+"""In the place of an optimizer's name."""
 MODEL_LOSS = "model"
 """Name of the loss that the model itself returns."""
 
@@ -115,7 +117,7 @@ class TrainingSpec(Spec, path="training."):
     itself returns, or a criterion of `torch.nn` on logits and labels, as
     `0.5*CrossEntropyLoss:label_smoothing=0.1`."""
     optimizer: str = "Adam"
-    """Name of a class in `torch.optim`."""
+    """Name of a class in `torch.optim`; `none` leaves the weights as they are, to time steps."""
     optimizer_options: Options = field(default_factory=dict)
     """Arguments of the optimizer other than the learning rate, such as `weight_decay=0.01,
     betas=(0.9, 0.95)`."""

@@ -1,5 +1,6 @@
 """Models of transformers, in the sizes of the Dynamo harness's `huggingface.py`."""
 
+from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.suites.matrix import Suite, SuiteModel
 
 BATCH_SIZES = {
@@ -83,6 +84,18 @@ DIVISORS = {
     "YituTechConvBert": 2,
 }
 """By how much the harness divides a batch size, so that backends fit as well."""
+OPTIMIZERS = {
+    "MobileBertForMaskedLM": NO_OPTIMIZER,
+    **dict.fromkeys(
+        (
+            "AlbertForMaskedLM", "BartForCausalLM", "ElectraForCausalLM",
+            "M2M100ForConditionalGeneration", "MBartForCausalLM", "OPTForCausalLM",
+            "PLBartForCausalLM", "PegasusForCausalLM", "TrOCRForCausalLM", "XGLMForCausalLM",
+        ),
+        "SGD",
+    ),
+}  # fmt: skip
+"""Of training, where not Adam: `CI_SKIP_OPTIMIZER` and `BENCHMARK_USE_SGD` of the harness."""
 ACCURACY_BATCH_SIZE = 1
 TOLERANCES = {
     "BertForMaskedLM": {"training": 2e-2},
@@ -139,6 +152,7 @@ SUITE = Suite(
             accuracy_batch_size=ACCURACY_BATCH_SIZE,
             sequence_length=sequence_length(name),
             tolerances=TOLERANCES.get(name, {}),
+            optimizer=OPTIMIZERS.get(name),
             skipped=SKIPPED.get(name),
         )
         for name, batch_size in BATCH_SIZES.items()

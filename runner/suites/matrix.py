@@ -43,6 +43,10 @@ class SuiteModel:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Of the scenario `accuracy`, where the harness has one of its own for the model: by part, or
     by device and part, as `cuda training`."""
+    optimizer: str | None = None
+    """Of training, where the harness does not take its usual one."""
+    cuda_accuracy_optimizer: str | None = None
+    """The same, where it does so only in the scenario `accuracy` on CUDA."""
     parts: tuple[Part, ...] = PARTS
     skipped: str | None = None
     """Why the harness itself leaves the model out: it then takes part only when it is named."""
@@ -50,6 +54,14 @@ class SuiteModel:
     @property
     def name(self) -> str:
         return self.source.partition(":")[2]
+
+    def optimizer_in(self, part: Part, scenario: ScenarioName, device: str) -> str | None:
+        """None: the usual one."""
+        if part != "training":
+            return None
+        if SCENARIOS[scenario].compares_tensors and device.startswith("cuda"):
+            return self.cuda_accuracy_optimizer or self.optimizer
+        return self.optimizer
 
     def tolerance(self, part: Part, device: str) -> float | None:
         """None: the usual one of the suite."""
@@ -118,6 +130,10 @@ class Matrix:
             if part in model.parts:
                 own = self._values(model, precision, part, scenario, asked)
                 under = _merged(own, _under(settings, scenario))
+                device = asked.get("devices", ("cpu",))[0]
+                optimizer = model.optimizer_in(part, scenario, device)
+                if settings == "harness" and optimizer is not None:
+                    under = _merged(under, {"training": {"optimizer": optimizer}})
                 yield ExperimentSpec.from_dict({**_merged(under, asked), "suite_run": suite_run})
 
     def _values(

@@ -23,6 +23,10 @@ BATCH_SIZES = {
     "vit_base_patch16_siglip_256": 128,
 }
 """As the harness runs them, after it has divided some."""
+TRAINED_BY_SGD = ("adv_inception_v3", "ghostnet_100", "tf_efficientnet_b0")
+"""`BENCHMARK_USE_SGD` of the harness."""
+CHECKED_BY_SGD = ("convnextv2_nano.fcmae_ft_in22k_in1k", "vit_base_patch14_dinov2.lvd142m")
+"""`CUDA_INDUCTOR_ACCURACY_USE_SGD` of the harness."""
 ACCURACY_BATCH_SIZE = 8
 TRAINING_TOLERANCES = {
     "beit_base_patch16_224": 16e-2,
@@ -44,6 +48,8 @@ SUITE = Suite(
             batch_size=batch_size,
             accuracy_batch_size=ACCURACY_BATCH_SIZE,
             losses=("CrossEntropyLoss",),
+            optimizer="SGD" if name in TRAINED_BY_SGD else None,
+            cuda_accuracy_optimizer="SGD" if name in CHECKED_BY_SGD else None,
             tolerances=(
                 {"training": TRAINING_TOLERANCES[name]} if name in TRAINING_TOLERANCES else {}
             ),

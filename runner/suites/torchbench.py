@@ -28,6 +28,11 @@ BATCH_SIZES = {
 the default sizes of the models."""
 ACCURACY_BATCH_SIZE = 4
 INFERENCE_ONLY = ("llama",)
+TRAINED_BY_SGD = (
+    "BERT_pytorch", "LearningToPaint", "alexnet", "dcgan", "densenet121", "mobilenet_v2",
+    "resnet18", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16",
+)  # fmt: skip
+"""`BENCHMARK_USE_SGD` of the harness."""
 EVEN_HIGHER_TRAINING = ("squeezenet1_1", "shufflenet_v2_x1_0")
 
 SUITE = Suite(
@@ -43,6 +48,7 @@ SUITE = Suite(
             source=f"torchbench:{name}",
             batch_size=batch_size,
             accuracy_batch_size=min(ACCURACY_BATCH_SIZE, batch_size),
+            optimizer="SGD" if name in TRAINED_BY_SGD else None,
             tolerances={"cuda training": 8e-2} if name in EVEN_HIGHER_TRAINING else {},
             parts=("inference",) if name in INFERENCE_ONLY else PARTS,
         )

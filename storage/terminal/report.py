@@ -30,7 +30,8 @@ def report(comparison: Comparison) -> str:
     work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
         work = f"speed of {spec.speed.part}"
-    about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, work]))
+    optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
+    about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
     lines = [title, "", *_table(comparison), ""]
     if comparison.noise_floor is not None:
@@ -171,6 +172,8 @@ def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
         f"{spec.device}, {spec.accuracy.iterations} iterations against double precision"
     )
+    if spec.suite_run and spec.trains:
+        title += f", optimizer {spec.training.optimizer}"
     table = aligned_table([list(HEADER), *map(_check_cells, found)], len(HEADER))
     lines = [title, "", *table, ""]
     lines += [

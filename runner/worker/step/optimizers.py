@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import TrainingSpec
+from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import Options
 
 Named = list[tuple[str, nn.Parameter]]
@@ -67,10 +68,22 @@ def make_optimizers(
 
 def takes(optimizer: str, argument: str) -> bool:
     """Whether the class of `torch.optim` has such an argument."""
-    return argument in inspect.signature(getattr(torch.optim, optimizer)).parameters
+    return argument in inspect.signature(_class_of(optimizer)).parameters
+
+
+class NoOptimizer(torch.optim.Optimizer):
+    """Only clears the gradients."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float | Tensor) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Changes nothing."""
 
 
 def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
+    if name == NO_OPTIMIZER:
+        return NoOptimizer
     kind: Any = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise WorkloadError(

@@ -91,6 +91,39 @@ def test_a_tolerance_may_hold_on_one_device_only() -> None:
     assert [cell.accuracy.tolerance for cell in cells(*asked, "--device=cuda:0")] == [4e-3]
 
 
+OPTIMIZER_CASES = [
+    ("huggingface", "MobileBertForMaskedLM", "cpu", {"accuracy": "none", "speed": "none"}),
+    ("huggingface", "OPTForCausalLM", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
+    ("huggingface", "BertForMaskedLM", "cuda:0", {"accuracy": "Adam", "speed": "Adam"}),
+    ("timm", "ghostnet_100", "cuda:0", {"accuracy": "SGD", "speed": "SGD"}),
+    ("timm", "vit_base_patch14_dinov2.lvd142m", "cuda:0", {"accuracy": "SGD", "speed": "Adam"}),
+    ("timm", "vit_base_patch14_dinov2.lvd142m", "cpu", {"accuracy": "Adam", "speed": "Adam"}),
+    ("torchbench", "resnet18", "cpu", {"accuracy": "SGD", "speed": "SGD"}),
+]
+
+
+@pytest.mark.parametrize(("suite", "model", "device", "expected"), OPTIMIZER_CASES)
+def test_a_model_is_trained_by_the_optimizer_of_the_harness(
+    suite: str, model: str, device: str, expected: dict[str, str]
+) -> None:
+    asked = (f"--models={model}", "--parts=training", f"--device={device}")
+    found = {cell.scenario: cell.training.optimizer for cell in cells(*asked, suite=suite)}
+    assert found == expected
+
+
+def test_the_optimizer_of_the_harness_leaves_what_is_asked_for_and_plain_settings_alone() -> None:
+    asked = ("--models=MobileBertForMaskedLM", "--parts=training")
+    given = cells(*asked, "--optimizer=AdamW")
+    assert {cell.training.optimizer for cell in given} == {"AdamW"}
+    plain = cells(*asked, "--settings=plain")
+    assert {cell.training.optimizer for cell in plain} == {"Adam"}
+
+
+def test_an_inference_has_no_optimizer_of_its_own() -> None:
+    found = cells("--models=MobileBertForMaskedLM", "--parts=inference")
+    assert {cell.training.optimizer for cell in found} == {"Adam"}
+
+
 def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
     small = ("--shrink=16", "--batch-size=2", "--sequence-length=32", "--speed-batches=3")
     for cell in cells(f"--models={NAMED}", *small):

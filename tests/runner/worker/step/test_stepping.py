@@ -13,6 +13,7 @@ from torch._dynamo.testing import CompileCounter
 
 from breakeven.runner.errors import InvalidSpec, WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import Compile
 from breakeven.runner.worker.data.splits import Dataset, MicroBatch, make_split
@@ -361,3 +362,12 @@ def test_an_old_specification_without_the_new_fields_is_still_read() -> None:
     example = next(Path(__file__).parents[4].glob("examples/*/*.baseline/spec.json"))
     training = json.loads(example.read_text())["experiment"]["training"]
     assert TrainingSpec.from_dict(training).gradient_accumulation == 1
+
+
+def test_without_an_optimizer_a_compiled_step_leaves_the_weights_and_clears_the_gradients() -> None:
+    counter = CompileCounter()
+    model, step, _ = build(partial(torch.compile, backend=counter), optimizer=NO_OPTIMIZER)
+    before = model.slope.detach().clone()
+    losses = {step([batch]).loss.item() for batch in 2 * batches(3)}
+    assert model.slope.equal(before) and model.slope.grad is None
+    assert len(losses) == 3 and counter.frame_count > 0
