@@ -104,6 +104,11 @@ def test_what_does_not_count_is_said_beside_what_does() -> None:
     )
 
 
+def test_a_broken_backend_alone_is_not_the_best() -> None:
+    text = said(rated("wrong", 3.0, "faster", "broken"))
+    assert text.startswith("No backend can be trusted: **wrong** is at 3.00x")
+
+
 def test_every_backend_that_counts_is_not_every_backend() -> None:
     text = said(rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
                 rated("wrong", 3.0, "faster", "broken"))  # fmt: skip

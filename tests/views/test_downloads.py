@@ -49,46 +49,33 @@ def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("tab", "name"), [("Learning", "loss"), ("Verdict", "break-even"), ("Runs", "step-times")]
-)
-def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, tab: str, name: str):
+def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
+    folder: DataDir, files, monkeypatch
+):
     record_long(folder)
-    opened(experiment=EXPERIMENT_ID, tab=tab)
-    every = list(range(NUM_STEPS))
-    expected = {"baseline": every, "control": every, "inductor": every}
-    assert steps_by_run(rows_of(files, name)) == expected
-
-
-@pytest.mark.parametrize("name", ["run-loss", "run-steps"])
-def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):
-    record_long(folder)
-    opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
-    assert steps_by_run(rows_of(files, name)) == {"inductor": list(range(NUM_STEPS))}
-
-
-def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):
-    record_long(folder)
-    asked = []
+    written = []
     real = downloads.to_csv
 
     def counting(frame: pd.DataFrame) -> bytes:
-        asked.append(len(frame))
+        written.append(len(frame))
         return real(frame)
 
     monkeypatch.setattr(downloads, "to_csv", counting)
     every_tab(experiment=EXPERIMENT_ID)
-    assert asked == [], "a page that is only looked at writes no file"
-    rows_of(files, "loss")
-    assert asked == [3 * NUM_STEPS]
-
-
-def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):
-    record_long(folder)
-    every_tab(experiment=EXPERIMENT_ID)
-    assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
-    assert {row["epoch"] for row in rows_of(files, "accuracy")} == {"2"}
-    assert min(int(row["round"]) for row in rows_of(files, "step-times")) == 1
+    opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    assert written == [], "a page that is only looked at writes no file"
+    rows = {name: rows_of(files, name)
+            for name in ("loss", "break-even", "step-times", "accuracy", "run-loss", "run-steps")
+            }  # fmt: skip
+    assert written[0] == 3 * NUM_STEPS
+    every = list(range(NUM_STEPS))
+    for name in ("loss", "break-even", "step-times"):
+        assert steps_by_run(rows[name]) == dict.fromkeys(("baseline", "control", "inductor"), every)
+    for name in ("run-loss", "run-steps"):
+        assert steps_by_run(rows[name]) == {"inductor": every}
+    assert {row["epoch"] for row in rows["step-times"]} == {"1", "2"}, "counted as in charts"
+    assert {row["epoch"] for row in rows["accuracy"]} == {"2"}
+    assert min(int(row["round"]) for row in rows["step-times"]) == 1
 
 
 FORMULAS = (

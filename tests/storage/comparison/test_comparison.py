@@ -56,9 +56,15 @@ def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC,
     return Recording(data_dir.runs, label, spec).claim().start(environment=environment)
 
 
-def test_a_finished_comparison_by_hand(data_dir: DataDir) -> None:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    data_dir = DataDir(tmp_path_factory.mktemp("finished"))
     record_experiment(data_dir.runs, SPEC)
-    comparison = compared(data_dir)
+    return compared(data_dir)
+
+
+def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
+    comparison = finished
     assert [one.label for one in comparison.results] == ["baseline", "control", "inductor"]
     assert comparison.baseline == "baseline"
     assert comparison.noise_floor == 0.0
@@ -378,24 +384,15 @@ def test_an_experiment_nobody_knows_is_refused(data_dir: DataDir) -> None:
 
 
 def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
-    data_dir: DataDir,
+    finished: Comparison,
 ) -> None:
-    record_experiment(data_dir.runs, SPEC)
-    comparison = compared(data_dir)
     numbers = {field.name for field in fields(RunNumbers)} - {"num_steps", "metrics"}
-    table = comparison.table().set_index("label")
-    assert numbers <= set(METRICS) and numbers <= set(table.columns)
-    inductor = result(comparison, "inductor")
+    table = finished.table().set_index("label")
+    assert numbers <= set(table.columns) - {"role", "backend", "state"} <= set(METRICS)
+    inductor = result(finished, "inductor")
     for name in numbers:
         assert table.at["inductor", name] == inductor.value(name), name
         assert inductor.value(name) == getattr(inductor.measured, name), name
-
-
-def test_the_table_names_its_columns_as_the_metrics(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, SPEC)
-    table = compared(data_dir).table()
-    measured = [name for name in table.columns if name not in ("label", "role", "backend", "state")]
-    assert set(measured) <= set(METRICS)
     assert table["speedup"].tolist() == [None, 1.0, pytest.approx(2.0)]
     assert table["effect_size"].tolist() == [None, 0.0, 1.0]  # faster in each of the rounds
     # All rounds agree, so that any change would show.
@@ -543,47 +540,45 @@ FORWARD = {"compile_id": "0/0", "function": "forward", "file": "/home/me/net.py"
 LOOP = "Call to `print`.\n  Explanation: ...\n\ngraph break in loop"
 
 
-def test_a_function_that_the_compiler_gave_up_on_is_named_with_the_reason(
-    data_dir: DataDir,
+BEHIND = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7",
+          "graph_ops": None}  # fmt: skip
+LIMIT = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
+
+
+@pytest.mark.parametrize(
+    ("frames", "end"),
+    [
+        ([{**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}],
+         "forward (net.py:6) without a compiler, which gave up there: Call to `print`."),
+        ([{**FORWARD, "failure": LOOP}], "gave up there and compiled nothing else: "),
+        # Before the break at which it was given up there was nothing.
+        ([{**FORWARD, "graph_ops": 0}, {**BEHIND, "failure": LOOP}],
+         "gave up there and compiled nothing else: "),
+        ([FORWARD, {**FORWARD, "compile_id": "0/1"}, LIMIT],
+         "inductor runs some calls of forward (net.py:6) without a compiler, which gave up there: "
+         "Dynamo recompile limit exceeded."),
+    ],
+)  # fmt: skip
+def test_what_the_compiler_gave_up_on_is_named_with_the_reason(
+    data_dir: DataDir, frames: list[dict[str, Any]], end: str
 ) -> None:
-    (warning,) = record_frames(
-        data_dir, {**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}
-    )
-    assert warning == (
-        "inductor runs forward (net.py:6) without a compiler, which gave up there: Call to `print`."
-    )
-
-
-def test_a_backend_whose_every_function_was_given_up_is_no_compiled_one(data_dir: DataDir) -> None:
-    (warning,) = record_frames(data_dir, {**FORWARD, "failure": LOOP})
-    assert "which gave up there and compiled nothing else" in warning
-
-
-def test_what_was_given_up_behind_a_break_before_which_there_was_nothing_is_all_of_it(
-    data_dir: DataDir,
-) -> None:
-    behind = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7"}
-    (warning,) = record_frames(
-        data_dir, {**FORWARD, "graph_ops": 0}, {**behind, "failure": LOOP, "graph_ops": None}
-    )
-    assert "which gave up there and compiled nothing else" in warning
-
-
-BREAK = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7", "graph_ops": None}
+    (warning,) = record_frames(data_dir, *frames)
+    assert warning.startswith("inductor runs ") and end in warning
 
 
 @pytest.mark.parametrize(
     ("frames", "is_told"),
     [
-        ([{**FORWARD, "graph_ops": 0}, BREAK], True),
-        ([{**FORWARD, "graph_ops": 0}, {**BREAK, "graph_ops": 4}], False),
+        ([{**FORWARD, "graph_ops": 0}, BEHIND], True),
+        ([{**FORWARD, "graph_ops": 0}, {**BEHIND, "graph_ops": 4}], False),
         ([FORWARD], False),  # Of which nobody counted the operations.
     ],
 )
 def test_a_model_of_which_no_operation_was_captured_is_a_baseline_by_another_name(
     data_dir: DataDir, frames: list[dict[str, Any]], is_told: bool
 ) -> None:
-    record_frames(data_dir, *frames)
+    given_up = record_frames(data_dir, *frames)
+    assert given_up == (), "functions that were compiled are no warning"
     told = [one for one in warnings_of(compared(data_dir)) if "another name" in one]
     words = (
         "Nothing was compiled in inductor: the compiler found nothing in the model that it could "
@@ -603,19 +598,6 @@ def test_a_backend_under_which_no_compilation_began_is_a_baseline_by_another_nam
     run.evaluation(0.8).end()
     (warning, *_) = warnings_of(compared(data_dir))
     assert warning.startswith("Nothing was compiled in inductor")
-
-
-def test_of_a_function_compiled_too_often_only_some_calls_are_compiled(data_dir: DataDir) -> None:
-    limit = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
-    (warning,) = record_frames(data_dir, FORWARD, {**FORWARD, "compile_id": "0/1"}, limit)
-    assert warning == (
-        "inductor runs some calls of forward (net.py:6) without a compiler, which gave up there: "
-        "Dynamo recompile limit exceeded."
-    )
-
-
-def test_functions_that_were_compiled_are_no_warning(data_dir: DataDir) -> None:
-    assert record_frames(data_dir, FORWARD) == ()
 
 
 def warnings_where_blocks_compiled(
