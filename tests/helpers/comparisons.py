@@ -1,17 +1,20 @@
-"""Comparisons written by hand for what shows them, and their warnings, notes and doubts as the
-terminal has them."""
+"""Comparisons: written by hand for what shows them, and of recorded experiments; their warnings,
+notes and doubts as the terminal has them."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pandas as pd
 
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
 from breakeven.storage.terminal.caution_words import caution_words, doubt_words
-from tests.helpers.journals import experiment_spec
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -59,6 +62,19 @@ def comparison(*results: Result) -> Comparison:
     return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
                       find_band=pd.DataFrame)  # fmt: skip
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    """What a recorded experiment comes to, with its band, of a store that is closed."""
+    with Store.in_memory(data_dir) as store:
+        found = compare(store, EXPERIMENT_ID)
+        band = found.loss_band
+    return replace(found, find_band=lambda: band)
+
+
+def row_of(comparison: Comparison, label: str) -> Result:
+    """The result of that name, which may be of several repeats together."""
+    return next(one for one in comparison.results if one.label == label)
 
 
 def warnings_of(comparison: Comparison) -> tuple[str, ...]:

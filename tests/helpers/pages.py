@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -17,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from breakeven.runner.commands.options import FIELDS
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.machine.capabilities import seen
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
@@ -45,7 +47,8 @@ def shown(place: Path) -> Iterator[DataDir]:
     """An empty data folder that knows this machine, and no shipped examples."""
     data_dir = DataDir(place / "data")
     data_dir.path.mkdir()
-    keep(data_dir, MACHINE)
+    # As this process sees the machine now: else a page asks torch, and waits long beside others.
+    keep(data_dir, replace(MACHINE, seen=seen()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BREAKEVEN_DATA", str(data_dir.path))
         patch.setattr(resources, "EXAMPLES", place / "examples")

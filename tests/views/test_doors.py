@@ -280,7 +280,10 @@ def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> N
     assert not doors.are_anothers({"via": "1.1 proxy"}) and not doors.are_anothers({})
 
 
-def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:
+def test_on_this_machine_alone_everything_is_offered_and_any_path_may_be_used(
+    folder: DataDir, tmp_path: Path
+) -> None:
+    files.check_files(with_data(str(tmp_path / "a.csv")))
     record(folder)
     assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
@@ -409,10 +412,6 @@ def test_others_use_only_files_in_folders_that_were_named(
     # Which scripts may run is said elsewhere, for everybody alike.
     script = ModelSpec(source=f"script:{secret}/train.py")
     files.check_files(experiment_spec(task="script", model=script, data=DataSpec(source="script")))
-
-
-def test_on_this_machine_alone_any_path_may_be_used(tmp_path: Path) -> None:
-    files.check_files(with_data(str(tmp_path / "a.csv")))
 
 
 def test_an_uploaded_file_is_kept_under_a_safe_name_once(

@@ -18,14 +18,14 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.break_even_words import break_even_reason, speed_reason
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import notes_of, warnings_of
+from tests.helpers.comparisons import compared, notes_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -38,17 +38,6 @@ from tests.helpers.journals import (
 ROOT = Path(__file__).parents[3]
 SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
-
-
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID)
-        band = found.loss_band  # The store reads the band when somebody asks.
-        return replace(found, find_band=lambda: band)
-
-
-def result(comparison: Comparison, label: str) -> Result:
-    return next(one for one in comparison.results if one.label == label)
 
 
 def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC,
@@ -70,7 +59,7 @@ def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
     assert comparison.noise_floor == 0.0
     assert warnings_of(comparison) == ()
 
-    baseline = result(comparison, "baseline")
+    baseline = comparison.result_of("baseline")
     assert baseline.measured.step_seconds == pytest.approx(0.2)
     assert baseline.measured.samples_per_second == pytest.approx(40)  # 8 / 0.2
     assert baseline.measured.tokens_per_second == pytest.approx(5120)  # 8 x 128 / 0.2
@@ -81,18 +70,15 @@ def test_a_finished_comparison_by_hand(finished: Comparison) -> None:
     assert baseline.measured.final_loss == pytest.approx(2 - 75.5 / 79)
     assert (baseline.measured.accuracy, baseline.measured.eval_loss) == (0.8, 1.0)
 
-    inductor = result(comparison, "inductor")
-    assert inductor.speedup is not None
+    inductor = comparison.result_of("inductor")
     assert inductor.speedup.median == pytest.approx(2.0)
     assert inductor.speedup.n == 7  # of 8 blocks the first one is not steady
     assert inductor.p_holm == pytest.approx(0.0)  # all rounds are alike
     assert inductor.speed_verdict == "faster"
     assert inductor.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
-    assert inductor.break_even is not None
     assert inductor.break_even.steps == pytest.approx(30)  # 3 / (0.2 - 0.1)
     assert inductor.break_even.seconds == pytest.approx(6)  # 3 + 30 x 0.1
     assert inductor.break_even.epochs == pytest.approx(0.375)  # 30 / 80
-    assert inductor.parity is not None
     assert inductor.parity.verdict == "holds"
 
 
@@ -101,11 +87,11 @@ def test_the_control_counts_neither_as_backend_nor_in_the_correction(data_dir: D
         data_dir.runs, experiment_spec(110, backends=("inductor", "eager", "aot_eager"))
     )
     comparison = compared(data_dir)
-    control = result(comparison, "control")
+    control = comparison.result_of("control")
     assert control.speedup is not None
     assert (control.p_holm, control.speed_verdict, control.parity) == (None, None, None)
     # Three backends with p = 2/2^10 each: 3 x 2/2^10.
-    assert result(comparison, "eager").p_holm == pytest.approx(3 * 2 / 2**10)
+    assert comparison.result_of("eager").p_holm == pytest.approx(3 * 2 / 2**10)
 
 
 def raced(data_dir: DataDir, step_seconds: list[float]) -> Comparison:
@@ -122,7 +108,7 @@ def test_of_four_backends_seven_rounds_tell_one_that_takes_thrice_as_long(
     data_dir: DataDir,
 ) -> None:
     """The sign test cannot: 4 x 2 / 2^7 = 0.0625 where all rounds agree."""
-    found = result(raced(data_dir, [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25]), "inductor")
+    found = raced(data_dir, [0.3, 0.2, 0.55, 0.3, 0.21, 0.4, 0.3, 0.25]).result_of("inductor")
     assert found.p_holm is not None and found.p_holm < 0.05
     assert (found.speed_verdict, found.break_even_verdict) == ("slower", None)
 
@@ -131,7 +117,7 @@ def test_what_too_few_rounds_leave_unsure_says_about_how_many_more_would_tell(
     data_dir: DataDir,
 ) -> None:
     comparison = raced(data_dir, [0.1, 0.12, 0.095, 0.13, 0.11, 0.09, 0.14, 0.12])
-    found = result(comparison, "inductor")
+    found = comparison.result_of("inductor")
     assert found.speed_verdict == "unsure" and found.more_rounds is not None
     (reason,) = [one for one in report(comparison).splitlines() if one.startswith("speed of")]
     assert reason.endswith(f"may be chance; about {found.more_rounds} more rounds would tell.")
@@ -153,8 +139,7 @@ def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> N
         inductor.block(seconds, [1.0] * size, compiled=[0] if number in (0, 3) else ())
     baseline.end()
     inductor.end()
-    found = result(compared(data_dir), "inductor")
-    assert found.speedup is not None
+    found = compared(data_dir).result_of("inductor")
     assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
     assert found.speed_verdict == "unsure"
     assert found.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
@@ -165,7 +150,7 @@ def test_memory_while_compiling_is_kept_apart(data_dir: DataDir) -> None:
     recording.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
     recording.block([0.1], [1.0], peak_memory_bytes=500)
     recording.block([0.1], [1.0], peak_memory_bytes=600)
-    found = result(compared(data_dir), "inductor").measured
+    found = compared(data_dir).result_of("inductor").measured
     assert (found.peak_memory_bytes, found.compile_peak_memory_bytes) == (600, 900)
 
 
@@ -178,7 +163,7 @@ def test_a_device_needs_what_the_allocator_reserves_in_any_steady_block(
             [0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved
         )  # of these the first one is not steady
     comparison = compared(data_dir)
-    found = result(comparison, "inductor").measured
+    found = comparison.result_of("inductor").measured
     assert (found.peak_memory_bytes, found.allocated_memory_bytes) == (1500, 600)
     assert comparison.table()["peak_memory_bytes"].tolist() == [1500]
 
@@ -187,7 +172,7 @@ def test_without_what_was_reserved_nobody_can_tell_what_a_device_needs(data_dir:
     recording = record(data_dir, "inductor", environment=ON_CUDA)
     recording.block([0.1], [1.0], peak_memory_bytes=100)
     recording.block([0.1], [1.0], peak_memory_bytes=100)
-    found = result(compared(data_dir), "inductor").measured
+    found = compared(data_dir).result_of("inductor").measured
     assert (found.peak_memory_bytes, found.allocated_memory_bytes) == (None, 100)
 
 
@@ -203,7 +188,7 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
         recording.log.append("graph_break", step=step, reason=reason, location=location,
                              count=count)  # fmt: skip
     recording.log.flush()
-    found = result(compared(data_dir), "inductor")
+    found = compared(data_dir).result_of("inductor")
     assert (found.measured.graph_breaks, found.measured.recompiles) == (4, 1)
     assert (found.measured.distinct_graph_breaks, found.measured.guards) == (2, 12)
 
@@ -224,20 +209,8 @@ def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDi
         recording.log.append("graph_break", step=0, reason=reason, location="net.py:1",
                              stopped_at=stopped_at, count=count)  # fmt: skip
     recording.log.flush()
-    measured = result(compared(data_dir), "inductor").measured
+    measured = compared(data_dir).result_of("inductor").measured
     assert (measured.graph_breaks, measured.distinct_graph_breaks) == (1, 1)
-
-
-def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
-    # The control differs by 1e-5, so the band is 1e-4; it ends ten steps before the control does.
-    record_experiment(data_dir.runs, SPEC, backend_offset=3e-4)
-    comparison = compared(data_dir)
-    parity = result(comparison, "inductor").parity
-    assert parity is not None
-    assert (parity.verdict, parity.first_step_outside) == ("broken", 0)
-    assert parity.max_ratio_to_band == pytest.approx(3.0, rel=1e-3)
-    band = comparison.loss_band
-    assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 70, rel=1e-3)
 
 
 def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:
@@ -245,8 +218,7 @@ def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) ->
     record(data_dir, "control").blocks([0.2] * 8, LOSSES)
     Recording(data_dir.runs, "inductor", SPEC).start(weights_sha256="cc").blocks([0.1] * 8, LOSSES)
     comparison = compared(data_dir)
-    parity = result(comparison, "inductor").parity
-    assert parity is not None
+    parity = comparison.result_of("inductor").parity
     assert parity.verdict == "unknown"
     text = "The runs differ in initial weights: aa (baseline, control), cc (inductor)."
     assert text in warnings_of(comparison)
@@ -255,8 +227,7 @@ def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) ->
 def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, experiment_spec(80, controls=0))
     comparison = compared(data_dir)
-    parity = result(comparison, "inductor").parity
-    assert parity is not None
+    parity = comparison.result_of("inductor").parity
     assert (parity.verdict, comparison.noise_floor) == ("unknown", None)
     warning = "There is no control: neither this machine's noise nor parity can be judged."
     assert warning in warnings_of(comparison)
@@ -291,7 +262,7 @@ def test_a_backend_that_never_made_a_step_is_said_to_have_failed(data_dir: DataD
     record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
     record(data_dir, "inductor").end(RunState.FAILED, "exit status 1")
     comparison = compared(data_dir)
-    assert result(comparison, "inductor").speed_verdict == "failed"
+    assert comparison.result_of("inductor").speed_verdict == "failed"
     line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
     assert line.split() == [
         "inductor",
@@ -306,8 +277,7 @@ def test_a_backend_that_never_made_a_step_is_said_to_have_failed(data_dir: DataD
 def test_a_baseline_that_learned_nothing_proves_nothing(data_dir: DataDir) -> None:
     for label in ("baseline", "control", "inductor"):
         record(data_dir, label).blocks([0.2] * 8, [1.386] * 80).evaluation(0.21).end()
-    parity = result(compared(data_dir), "inductor").parity
-    assert parity is not None
+    parity = compared(data_dir).result_of("inductor").parity
     assert parity.verdict == "nothing learned"
 
 
@@ -322,7 +292,7 @@ def test_a_noisy_machine_is_said_to_be_noisy(data_dir: DataDir) -> None:
     assert comparison.noise_floor == pytest.approx(0.25)
     assert any("noisy" in warning for warning in warnings_of(comparison))
     # 0.2/0.19 = 1.05 lies within the noise, which is too much to call anything the same.
-    assert result(comparison, "inductor").speed_verdict == "unsure"
+    assert comparison.result_of("inductor").speed_verdict == "unsure"
 
 
 def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
@@ -363,18 +333,17 @@ def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: Dat
     for label in ("baseline", "control", "inductor"):
         Recording(data_dir.runs, label, SPEC)
     comparison = compared(data_dir)
-    inductor = result(comparison, "inductor")
+    inductor = comparison.result_of("inductor")
     assert inductor.measured.step_seconds is None
     assert (inductor.speedup, inductor.break_even) == (None, None)
     assert inductor.speed_verdict is None
-    assert inductor.parity is not None
     assert inductor.parity.verdict == "unknown"
 
 
 def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> None:
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
     comparison = compared(data_dir)
-    assert result(comparison, "inductor").parity is not None
+    assert comparison.result_of("inductor").parity is not None
     assert "baseline's run folder is missing" in warnings_of(comparison)[0]
 
 
@@ -389,7 +358,7 @@ def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
     numbers = {field.name for field in fields(RunNumbers)} - {"num_steps", "metrics"}
     table = finished.table().set_index("label")
     assert numbers <= set(table.columns) - {"role", "backend", "state"} <= set(METRICS)
-    inductor = result(finished, "inductor")
+    inductor = finished.result_of("inductor")
     for name in numbers:
         assert table.at["inductor", name] == inductor.value(name), name
         assert inductor.value(name) == getattr(inductor.measured, name), name
@@ -406,7 +375,7 @@ def test_a_backend_that_saves_nothing_never_breaks_even(data_dir: DataDir) -> No
         record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
     record(data_dir, "inductor").blocks([0.2] * 8, LOSSES, compile_seconds=3.0).end()
     comparison = compared(data_dir)
-    assert result(comparison, "inductor").speed_verdict == "slower"
+    assert comparison.result_of("inductor").speed_verdict == "slower"
     row = comparison.table().iloc[2]
     assert row["break_even_steps"] == math.inf
     assert METRICS["break_even_steps"].format(row["break_even_steps"]) == "never"
@@ -417,7 +386,7 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
         record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
     record(data_dir, "inductor").blocks([0.099] * 8, LOSSES, compile_seconds=3.0).end()
     comparison = compared(data_dir)
-    inductor = result(comparison, "inductor")
+    inductor = comparison.result_of("inductor")
     # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
     assert (inductor.speed_verdict, inductor.break_even_verdict) == ("same", "never")
     assert inductor.value("break_even_steps") == math.inf
@@ -432,7 +401,7 @@ def test_compiling_that_was_timed_once_is_said_beside_its_break_even(data_dir: D
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES, compile_seconds=3.0).end()
     comparison = compared(data_dir)
     assert said in notes_of(comparison) and f"note: {said}" in report(comparison)
-    assert said == break_even_reason(result(comparison, "inductor"))
+    assert said == break_even_reason(comparison.result_of("inductor"))
 
 
 def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) -> None:
@@ -456,10 +425,10 @@ def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) ->
 def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
     baseline = record(data_dir, "baseline").block([0.2] * 10, [1.0] * 10)
     with Store.in_memory(data_dir) as store:
-        assert result(compare(store, EXPERIMENT_ID), "baseline").measured.num_steps == 10
+        assert compare(store, EXPERIMENT_ID).result_of("baseline").measured.num_steps == 10
         baseline.block([0.2] * 10, [1.0] * 10)
         store.ingest()
-        assert result(compare(store, EXPERIMENT_ID), "baseline").measured.num_steps == 20
+        assert compare(store, EXPERIMENT_ID).result_of("baseline").measured.num_steps == 20
 
 
 def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -26,23 +25,6 @@ def store(data_dir: DataDir) -> Iterator[Store]:
 def found(store: Store, spec: ExperimentSpec = SPEC) -> dict[tuple[str, str], Check]:
     store.ingest_all()
     return {(one.label, one.part): one for one in checks(store, EXPERIMENT_ID, spec)}
-
-
-def test_every_part_of_every_run_has_the_status_it_recorded(
-    data_dir: DataDir, store: Store
-) -> None:
-    record(data_dir, "baseline", passing())
-    record(data_dir, "eager", passing())
-    record(data_dir, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
-                                  **passing("inference")})  # fmt: skip
-    assert {key: check.status for key, check in found(store).items()} == {
-        ("baseline", "training"): "pass",
-        ("baseline", "inference"): "pass",
-        ("eager", "training"): "pass",
-        ("eager", "inference"): "pass",
-        ("inductor", "training"): "fail_accuracy",
-        ("inductor", "inference"): "pass",
-    }
 
 
 def test_the_worst_tensors_are_named_with_how_far_they_are_past_the_limit(
@@ -153,12 +135,3 @@ def test_the_exit_status_says_what_the_checks_come_to(
     record(data_dir, "eager", passing())
     record(data_dir, "inductor", last, end)
     assert compared(data_dir) == status
-
-
-def test_a_rebuilt_index_holds_each_tensor_once(data_dir: DataDir, store: Store) -> None:
-    record(data_dir, "eager", passing())
-    store.ingest_all()
-    before = queries.accuracy_tensors(store, EXPERIMENT_ID)
-    with Store.in_memory(data_dir) as rebuilt:
-        pd.testing.assert_frame_equal(queries.accuracy_tensors(rebuilt, EXPERIMENT_ID), before)
-    assert len(before) == 4

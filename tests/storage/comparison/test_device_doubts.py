@@ -11,10 +11,9 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.place import Parallel
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
-from tests.helpers.comparisons import doubts_of, notes_of, warnings_of
+from tests.helpers.comparisons import compared, doubts_of, notes_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
@@ -68,11 +67,6 @@ def record(
             recording.device(**samples[label](block))
         recording.end()
     return data_dir
-
-
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
 
 
 def found(comparison: Comparison, beginning: str) -> list[str]:

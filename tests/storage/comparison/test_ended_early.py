@@ -1,13 +1,10 @@
 """A run that ended early has no verdict but that, unless enough of it was measured."""
 
-from dataclasses import replace
-
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
@@ -17,7 +14,7 @@ from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import unfinished
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import warnings_of
+from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
@@ -47,13 +44,6 @@ def record(
     if state is RunState.FAILED:
         run.log.append("error", error="ValueError", message="no label 11", traceback="")
     run.end(state, "over" if state is RunState.FINISHED else "it was ended")
-
-
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID)
-        band = found.loss_band  # The store reads the band when somebody asks.
-        return replace(found, find_band=lambda: band)
 
 
 def backend(comparison: Comparison) -> Result:
@@ -156,7 +146,6 @@ def test_a_fault_that_showed_before_the_run_failed_stays_broken(data_dir: DataDi
     run.blocks([0.1] * 4, [loss + 3 * (step > 5) for step, loss in enumerate(LOSSES[:40])])
     run.end(RunState.FAILED, "exit status 1")
     parity = backend(compared(data_dir)).parity
-    assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
 

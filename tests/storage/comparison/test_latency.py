@@ -107,7 +107,6 @@ def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store
     # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
     found = recorded(store, num_repeats=6, baseline_step=0.75)
     cold, warm = found.cold_break_even, found.warm_break_even
-    assert cold is not None and warm is not None
     assert (cold.steps, warm.steps) == (32.0, 8.0)
     assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
     assert (cold.epochs, warm.epochs) == (1.6, 0.4)
@@ -115,7 +114,6 @@ def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store
 
 def test_from_one_repeat_break_even_is_unsure_as_the_speed_is(store: Store) -> None:
     found = recorded(store, num_repeats=1, baseline_step=0.75).cold_break_even
-    assert found is not None
     assert (found.verdict, found.steps, found.low, found.high) == ("unsure", None, None, None)
     assert found.steps_if_real == 32.0
 
@@ -130,7 +128,6 @@ def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None
     found = ColdWarm(backend="x", cold_seconds=(8.0, 10.0, 12.0), warm_seconds=(2.0, 2.0, 2.0),
                      gains=(0.25,) * 6, speed_verdict="faster", baseline_seconds=0.75)  # fmt: skip
     cold = found.cold_break_even
-    assert cold is not None
     assert (cold.low, cold.steps, cold.high, cold.num_latencies) == (32.0, 40.0, 48.0, 3)
 
 

@@ -7,14 +7,10 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import peak_flops
-from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import notes_of, warnings_of
+from tests.helpers.comparisons import compared, notes_of, warnings_of
 from tests.helpers.journals import (
-    EXPERIMENT_ID,
     Recording,
     experiment_spec,
     falling_losses,
@@ -28,15 +24,6 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 def record(data_dir: DataDir, label: str) -> Recording:
     return Recording(data_dir.runs, label, SPEC).claim().start()
-
-
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
-
-
-def result(comparison: Comparison, label: str = "inductor") -> Result:
-    return next(one for one in comparison.results if one.label == label)
 
 
 def test_a_resumed_run_is_compared_by_rounds_and_charged_its_first_compilation(
@@ -55,15 +42,13 @@ def test_a_resumed_run_is_compared_by_rounds_and_charged_its_first_compilation(
     run.blocks([0.1] * 4, LOSSES[40:]).end()
 
     comparison = compared(data_dir)
-    found = result(comparison)
+    found = comparison.result_of("inductor")
     assert found.measured.num_steps == 80
     assert found.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
     assert (found.measured.graph_breaks, found.measured.recompiles) == (2, 1)
     # Rounds 1 and 2 before, 5 to 7 after: 0 and 4 compiled, 3 was taken back, and the baseline had
     # 8 rounds only.
-    assert found.speedup is not None
     assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
-    assert found.parity is not None
     assert found.parity.verdict == "holds"
     assert warnings_of(comparison)[0] == (
         "inductor was resumed at step 30: its later part compiled again, and compile latency, "
@@ -98,7 +83,7 @@ def test_what_compiles_for_evaluation_is_no_cost_of_training(data_dir: DataDir) 
         run.log.append("compile_metrics", step=40, phase=phase, recompile_reason="size changed")
         run.log.append("graph_break", step=40, phase=phase, reason="print", count=5)
     run.end()
-    found = result(compared(data_dir))
+    found = compared(data_dir).result_of("inductor")
     assert (found.measured.graph_breaks, found.measured.recompiles) == (10, 2)
 
 
@@ -139,8 +124,7 @@ def test_a_run_that_stopped_because_its_loss_alone_diverged_breaks_parity(
     run = record(data_dir, "inductor").block([0.1] * 3, [*LOSSES[:2], math.nan])
     run.stop("the loss is nan").end()
     comparison = compared(data_dir)
-    parity = result(comparison).parity
-    assert parity is not None
+    parity = comparison.result_of("inductor").parity
     assert (parity.verdict, parity.first_step_outside) == ("broken", 2)
     assert "inductor stopped at step 3 of 80: the loss is nan." in warnings_of(comparison)
 
@@ -176,7 +160,7 @@ def test_throughput_counts_padding_apart_and_operations_against_the_devices_peak
 
 def test_what_a_workload_does_not_count_has_no_throughput(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC)
-    found = result(compared(data_dir)).measured
+    found = compared(data_dir).result_of("inductor").measured
     assert (found.real_tokens_per_second, found.flops_per_second, found.peak_share) == (None,) * 3
 
 
@@ -216,8 +200,8 @@ def test_every_score_of_the_last_evaluation_has_a_column_where_any_run_has_it(
     run.evaluation(0.75, metrics={"accuracy": 0.75, "f1": 0.875}, split="test")
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).evaluation(0.5)
     comparison = compared(data_dir)
-    assert result(comparison, "baseline").measured.metrics == {"accuracy": 0.5, "f1": 0.375}
-    assert result(comparison).measured.metrics == {"accuracy": 0.5}
+    assert comparison.result_of("baseline").measured.metrics == {"accuracy": 0.5, "f1": 0.375}
+    assert comparison.result_of("inductor").measured.metrics == {"accuracy": 0.5}
     table = comparison.table()
     assert table["f1"].tolist() == [0.375, None]
     assert not {"roc_auc", "mse", "perplexity"} & set(table)
@@ -231,8 +215,7 @@ def test_a_regression_is_judged_by_its_losses_alone(data_dir: DataDir) -> None:
         run.blocks([0.1] * 8, LOSSES)
         run.evaluation(None, split="test", metrics={"mse": 0.25, "mae": 0.5}).end()
     comparison = compared(data_dir)
-    found = result(comparison)
+    found = comparison.result_of("inductor")
     assert (found.measured.accuracy, found.measured.metrics) == (None, {"mse": 0.25, "mae": 0.5})
-    assert found.parity is not None
     assert found.parity.verdict == "holds"  # the falling loss shows that something was learned
     assert comparison.table()["mse"].tolist() == [0.25] * 3

@@ -6,14 +6,11 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import warnings_of
-from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
+from tests.helpers.comparisons import compared, warnings_of
+from tests.helpers.journals import Recording, falling_losses
 
 pytestmark = pytest.mark.heavy
 
@@ -46,15 +43,9 @@ def record(
     run.end()
 
 
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
-
-
 def parity(data_dir: DataDir) -> tuple[str, str]:
     """Verdict of the backend, and why."""
     found = compared(data_dir).results[-1].parity
-    assert found is not None
     return found.verdict, str(parity_words(found))
 
 
@@ -130,14 +121,6 @@ def test_runs_that_made_other_numbers_of_steps_or_ran_other_code_are_said_to(
     lengths, code, *_ = warnings_of(compared(data_dir))
     assert "different numbers of steps: 80 (baseline, control), 60 (inductor)" in lengths
     assert code.startswith("The runs differ in the script and its files: one (baseline, control)")
-
-
-def test_a_backend_that_compiled_nothing_is_named(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control", offset=1e-5)
-    record(data_dir, "inductor")
-    (warning,) = warnings_of(compared(data_dir))
-    assert warning.startswith("Nothing was compiled in inductor")
 
 
 @pytest.mark.parametrize(("told", "holds"), [("bf16", True), ("float32", False), ("odd", False)])

@@ -12,15 +12,13 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage.commands import exit_status
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.rows import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import p_of_processes, typical
 from breakeven.storage.statistics.speedups import paired_ratio
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import report
-from tests.helpers.comparisons import notes_of, warnings_of
+from tests.helpers.comparisons import compared, notes_of, row_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.speed_journals import (
     ENOUGH,
@@ -33,15 +31,6 @@ from tests.helpers.speed_journals import (
 pytestmark = pytest.mark.heavy
 
 
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
-
-
-def result(comparison: Comparison, label: str) -> Result:
-    return next(one for one in comparison.results if one.label == label)
-
-
 @pytest.mark.parametrize("part", ["training", "inference"])
 def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: DataDir) -> None:
     spec = speed_spec(part)
@@ -49,8 +38,7 @@ def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: Dat
     record_speed(data_dir, "control", spec, 0.2)
     record_speed(data_dir, "eager", spec, 0.1, compile_seconds=3.0)
     comparison = compared(data_dir)
-    eager = result(comparison, "eager")
-    assert eager.speedup is not None
+    eager = row_of(comparison, "eager")
     assert (eager.speedup.median, eager.speedup.n) == (pytest.approx(2.0), NUM_ROUNDS)
     assert (eager.measured.step_seconds, eager.speed_verdict) == (pytest.approx(0.1), "faster")
     # The first step took 2 x 0.1 s + 3 s, one steady step of 0.1 s is taken off.
@@ -67,7 +55,7 @@ def test_training_keeps_the_verdict_on_parity_and_inference_has_none(data_dir: D
         for label, step_seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
             record_speed(folder, label, speed_spec(part), step_seconds, num_rounds=20)
         comparison = compared(folder)
-        found = result(comparison, "eager").parity
+        found = row_of(comparison, "eager").parity
         assert (found and found.verdict) == parity
         assert exit_status(comparison) == 0
         judged = reasons(comparison, [Condition(name="parity")])
@@ -82,8 +70,7 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     record_repeats(data_dir, (2.0, 2.2, 1.8))
     comparison = compared(data_dir)
     assert [one.label for one in comparison.results] == ["baseline", "control", "eager"]
-    eager = result(comparison, "eager")
-    assert eager.speedup is not None
+    eager = row_of(comparison, "eager")
     # Logarithms 0.6931, 0.7885, 0.5878: mean 0.6898, deviation 0.1004, and 4.303 x 0.1004 / sqrt 3
     # is 0.2494 to both sides.
     assert eager.speedup.median == pytest.approx(1.9933, abs=1e-4)
@@ -114,7 +101,7 @@ def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
 def test_compile_latency_of_repeats_is_that_of_the_middle_process(data_dir: DataDir) -> None:
     record_repeats(data_dir, (2.0, 2.0, 2.0))
     # First steps of 0.2 s and 1, 2, 3 s of compiling; a steady step takes 0.1 s.
-    assert result(compared(data_dir), "eager").measured.compile_seconds == pytest.approx(2.1)
+    assert row_of(compared(data_dir), "eager").measured.compile_seconds == pytest.approx(2.1)
 
 
 def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataDir) -> None:
@@ -125,7 +112,7 @@ def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataD
     run.events_file.write_text("".join(lines[:8]))
     run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
     comparison = compared(data_dir)
-    eager = result(comparison, "eager")
+    eager = row_of(comparison, "eager")
     assert eager.state == "failed"
     assert any(
         re.fullmatch(r"eager-2 failed at step \d+ of \d+: it broke\.", one)
@@ -182,7 +169,6 @@ def test_processes_that_agree_by_luck_do_not_make_rounds_more_certain() -> None:
     rounds = np.tile([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], 3)
     middle, low, high = typical(rounds, np.repeat([1, 2, 3], 9))
     _, own_low, own_high = typical(rounds[:9])
-    assert own_low is not None and own_high is not None and low is not None and high is not None
     assert middle == 5.0
     # Three processes know the middle better than one, by the root of three, and no better.
     assert high - low == pytest.approx((own_high - own_low) / math.sqrt(3))
@@ -210,7 +196,6 @@ def test_a_difference_that_only_some_processes_show_is_not_significant() -> None
     # By its sign alone each round of two processes of three speaks for a speedup: 40 of 60.
     alone = paired_ratio(baseline, other)
     known = paired_ratio(baseline, other, np.repeat([1, 2, 3], 20))
-    assert alone is not None and known is not None
     assert alone.p_value is not None and alone.p_value < 0.02
     assert known.p_value is not None and known.p_value > 0.3
     assert known.low is not None and known.high is not None and known.low < 1 < known.high

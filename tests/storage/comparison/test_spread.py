@@ -8,10 +8,10 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import device_difference
-from tests.helpers.comparisons import warnings_of
+from tests.helpers.comparisons import row_of, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 from tests.helpers.speed_journals import record_speed
 
@@ -42,16 +42,12 @@ def record(
         return compare(store, EXPERIMENT_ID)
 
 
-def result(comparison: Comparison, label: str) -> Result:
-    return next(one for one in comparison.results if one.label == label)
-
-
 def test_a_slow_device_makes_no_backend_faster_or_slower(data_dir: DataDir) -> None:
     comparison = record(data_dir, {})
     assert [one.label for one in comparison.results] == [
         "baseline", "control", "eager", "aot_eager"]  # fmt: skip
     for label in ("eager", "aot_eager"):
-        found = result(comparison, label)
+        found = row_of(comparison, label)
         assert found.speedup is not None and found.speedup.median == pytest.approx(1.0)
         assert found.speed_verdict == "unsure", "25 % between the devices: nothing is the same"
 
@@ -60,8 +56,7 @@ def test_the_difference_between_devices_widens_every_interval_by_so_much(
     data_dir: DataDir,
 ) -> None:
     comparison = record(data_dir, {"eager": 2.0, "aot_eager": 1.2})
-    eager, other = (result(comparison, label) for label in ("eager", "aot_eager"))
-    assert eager.speedup is not None and other.speedup is not None
+    eager, other = (row_of(comparison, label) for label in ("eager", "aot_eager"))
     # All rounds are alike, so that the interval has no width but 0.25 / 0.2 = 1.25 to both sides.
     assert (eager.speedup.median, eager.speedup.low, eager.speedup.high) == pytest.approx(
         (2.0, 1.6, 2.5))  # fmt: skip
@@ -74,8 +69,7 @@ def test_the_difference_between_devices_widens_every_interval_by_so_much(
 
 
 def test_break_even_is_as_unsure_as_the_speedup(data_dir: DataDir) -> None:
-    found = result(record(data_dir, {"eager": 2.0, "aot_eager": 2.0}), "eager").break_even
-    assert found is not None
+    found = row_of(record(data_dir, {"eager": 2.0, "aot_eager": 2.0}), "eager").break_even
     # Eager saves 0.2 - 0.1 s a step, at least 0.2 / 1.25 - 0.1 = 0.06, at most 0.25 - 0.1 = 0.15;
     # compiling took 3.1 s as in `test_warm_up_counts_for_nothing_but_compile_latency`.
     assert (found.steps, found.low, found.high) == pytest.approx((31, 3.1 / 0.15, 3.1 / 0.06))
@@ -88,7 +82,7 @@ def test_repeats_go_from_device_to_device_and_their_interval_is_not_widened_agai
     places = {one.label: one.place for one in spec.variants if one.role == "backend"}
     assert places == {"eager-1": 1, "aot_eager-1": 2, "eager-2": 2, "aot_eager-2": 1}
     comparison = record(data_dir, {"eager": 2.0}, repeats=2)
-    eager = result(comparison, "eager").speedup
+    eager = row_of(comparison, "eager").speedup
     assert eager is not None and eager.n == 16
     assert (eager.low, eager.high) == pytest.approx((2.0, 2.0))
     assert any("repeats went from device to device" in one for one in warnings_of(comparison))
@@ -96,8 +90,7 @@ def test_repeats_go_from_device_to_device_and_their_interval_is_not_widened_agai
 
 def test_equal_devices_leave_an_interval_as_it_is(data_dir: DataDir) -> None:
     comparison = record(data_dir, {"eager": 1.1}, slow=FAST)
-    eager, other = (result(comparison, label) for label in ("eager", "aot_eager"))
-    assert eager.speedup is not None
+    eager, other = (row_of(comparison, label) for label in ("eager", "aot_eager"))
     assert (eager.speedup.low, eager.speed_verdict) == (pytest.approx(1.1), "faster")
     assert other.speed_verdict == "same"
 

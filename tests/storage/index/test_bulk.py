@@ -210,7 +210,6 @@ def test_nothing_is_lost_or_doubled_when_taking_in_much_is_killed(data_dir: Data
     for attempt in range(3):
         killed = subprocess.Popen([sys.executable, "-c", INGEST_ALL, str(data_dir.path)],
                                   cwd=ROOT, stdout=subprocess.PIPE)  # fmt: skip
-        assert killed.stdout is not None
         for _ in range(1 + attempt):
             assert killed.stdout.readline()
         killed.send_signal(signal.SIGKILL)

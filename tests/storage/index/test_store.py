@@ -56,7 +56,6 @@ def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir)
     )
     command = [sys.executable, "-c", script, str(data_dir.path)]
     owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
     assert owner.stdout.readline() == "153\n"
     with pytest.raises(StoreLocked):
         Store.open(data_dir)
@@ -189,7 +188,6 @@ def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDi
     )
     command = [sys.executable, "-c", script, str(data_dir.database_file)]
     other = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert other.stdout is not None
     other.stdout.readline()
     before = data_dir.database_file.stat().st_ino
     with pytest.raises(StoreLocked, match="another program"):

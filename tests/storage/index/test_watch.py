@@ -148,6 +148,7 @@ def test_a_folder_that_vanished_leaves_with_the_next_tick(
         store.ingest()
         assert queries.list_runs(store, first)["label"].tolist() == ["baseline"]
         assert queries.list_runs(store, last)["label"].tolist() == ["baseline"]
+        assert store.rows("SELECT count(*) FROM steps") == [(180,)]  # of 20 runs 18 are left
 
 
 def reopen(data_dir: DataDir, experiment_id: str) -> None:

@@ -36,7 +36,6 @@ def test_the_parts_add_up_to_the_difference_of_the_step_times() -> None:
         profile("baseline", 0.010, gemm=0.004, add=0.003),
         profile("inductor", 0.007, gemm=0.005, triton=0.0015),
     )
-    assert found is not None
     differences = found.parts.set_index("work_class")["difference"]
     assert differences.to_dict() == pytest.approx(
         {"matmul_bf16": 0.001, "elementwise": -0.003, "fused": 0.0015, "idle": -0.0025}
@@ -47,7 +46,6 @@ def test_the_parts_add_up_to_the_difference_of_the_step_times() -> None:
 def test_an_optimizer_that_is_compiled_with_the_rest_is_not_saved() -> None:
     baseline = profile("baseline", 0.010, add=0.002, adam=0.005)
     found = bridge(baseline, profile("eager", 0.012, add=0.009))
-    assert found is not None
     differences = found.parts.set_index("work_class")["difference"].to_dict()
     assert differences == pytest.approx({"elementwise": 0.002, "idle": 0.0})
     assert found.difference == pytest.approx(0.002)

@@ -4,24 +4,16 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.terminal.parity_words import parity_words
-from tests.helpers.comparisons import notes_of
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.comparisons import compared, notes_of
+from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 SPEC = experiment_spec(num_steps=80)
 NONE_WRONG = {
     "compared": 200, "differing": 3, "wrong": 0, "wrong_classes": 0, "margin": 1e-7,
     "difference": 2e-7, "tolerance": 1e-6, "ratio": 0.2, "samples": [],
 }  # fmt: skip
-
-
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
 
 
 def judged(data_dir: DataDir, *told: dict[str, object], accuracy: float = 0.8) -> Parity:

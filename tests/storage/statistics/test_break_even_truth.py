@@ -34,7 +34,5 @@ def test_break_even_finds_the_compile_time_over_the_gain(
     with Store.in_memory(data_dir) as store:
         found = compare(store, EXPERIMENT_ID).results[-1]
     assert found.break_even_verdict == "reached"
-    assert found.break_even is not None
     assert found.break_even.steps == pytest.approx(steps, rel=0.05)
-    assert found.break_even.low is not None and found.break_even.high is not None
     assert found.break_even.low <= steps <= found.break_even.high

@@ -8,12 +8,11 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.index.store import Store
+from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.inference import FIGURES, judge_inference
 from breakeven.storage.terminal.parity_words import parity_words
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.comparisons import compared
+from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
 
@@ -41,11 +40,6 @@ def record_pair(
     backend.evaluation(accuracies[1], compiled_loss, split="validation", compiled=True).end()
 
 
-def compared(data_dir: DataDir) -> Comparison:
-    with Store.in_memory(data_dir) as store:
-        return compare(store, EXPERIMENT_ID)
-
-
 def inductor(data_dir: DataDir) -> Result:
     return next(one for one in compared(data_dir).results if one.label == "inductor")
 
@@ -54,7 +48,6 @@ def test_a_compiled_model_that_answers_alike_keeps_parity(data_dir: DataDir) -> 
     record_pair(data_dir, 1.25, 1.251)
     found = inductor(data_dir)
     assert found.inference_gap == pytest.approx(8e-4)  # 0.001 / 1.25
-    assert found.parity is not None
     assert found.parity.verdict == "holds"
     # Its own uncompiled evaluation speaks for the run.
     assert (found.measured.eval_loss, found.measured.accuracy) == (1.25, 0.8)
@@ -66,7 +59,6 @@ def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataD
     found = comparison.results[2]
     assert found.inference_gap == pytest.approx(0.04)  # 0.05 / 1.25
     assert comparison.table()["inference_gap"].tolist() == [None, None, found.inference_gap]
-    assert found.parity is not None
     assert found.parity.verdict == "broken"
     assert str(parity_words(found.parity)).startswith(
         "the loss stays within 0 x the band over the first 70"
@@ -97,7 +89,6 @@ def test_coarser_precision_is_allowed_more(
         spec = experiment_spec(num_steps=80, training=training, devices=(device,))
         record_pair(folder, 1.0, 1.0 - gap, spec=spec)
         parity = inductor(folder).parity
-        assert parity is not None
         assert parity.verdict == verdict
 
 
@@ -108,7 +99,6 @@ def test_a_loss_that_one_of_the_two_alone_has_not_breaks_parity(
     record_pair(data_dir, loss, compiled_loss)
     found = inductor(data_dir)
     assert found.inference_gap == math.inf
-    assert found.parity is not None
     assert found.parity.verdict == "broken"
 
 
@@ -116,7 +106,6 @@ def test_two_losses_that_are_both_not_finite_say_nothing(data_dir: DataDir) -> N
     record_pair(data_dir, math.nan, math.inf)
     found = inductor(data_dir)
     assert found.inference_gap is None
-    assert found.parity is not None
     assert found.parity.verdict == "holds"
 
 
@@ -131,14 +120,12 @@ def test_right_losses_with_wrong_answers_break_parity(data_dir: DataDir) -> None
     record_pair(data_dir, 1.0, 1.0, accuracies=(0.8, 0.7))
     found = inductor(data_dir)
     assert found.inference_gap == 0.0
-    assert found.parity is not None
     assert found.parity.verdict == "broken"
     assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(parity_words(found.parity))
     # Mean share 0.76: 0.0854 is more than 0.08.
     other = DataDir(data_dir.path / "other")
     record_pair(other, 1.0, 1.0, accuracies=(0.8, 0.72))
     parity = inductor(other).parity
-    assert parity is not None
     assert parity.verdict == "holds"
 
 
@@ -167,7 +154,6 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     run = record(data_dir, "inductor", spec)
     run.evaluation(None, 1.0, compiled=False).evaluation(None, 2.0, compiled=True).end()
     parity = inductor(data_dir).parity
-    assert parity is not None
     assert parity.verdict == "broken"
     assert str(parity_words(parity)).startswith("its compiled model answers differently")
 

@@ -45,5 +45,4 @@ def test_95_percent_of_second_measurements_come_out_inside_and_fewer_in_the_firs
 
 def _half_width(differences: np.ndarray) -> float:
     spread = Spread.pooled([[0.0, difference] for difference in differences])
-    assert spread is not None
     return spread.half_width(4)

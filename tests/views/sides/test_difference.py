@@ -7,22 +7,22 @@ import pytest
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ModelSpec
-from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.pages import charts, opened, text
 
 IDS = [f"2026112{day}-093015-123456-7f3a" for day in range(10)]
 
 
-@pytest.fixture
-def recorded(folder: DataDir) -> DataDir:
+@pytest.fixture(scope="module")
+def recorded(kept_folder: DataDir) -> DataDir:
     """Two alike, and one of another model."""
     spec = experiment_spec(num_steps=80)
     for experiment_id in IDS[:2]:
-        record_experiment(folder.runs, spec, experiment_id)
+        record_experiment(kept_folder.runs, spec, experiment_id)
     other = experiment_spec(num_steps=80, name="<b>other</b>",
                             model=ModelSpec(source="builtin:bert-base"))  # fmt: skip
-    record_experiment(folder.runs, other, IDS[2])
-    return folder
+    record_experiment(kept_folder.runs, other, IDS[2])
+    return kept_folder
 
 
 def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
@@ -34,6 +34,10 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
     assert "Losses are not drawn together" not in said
     drawn = charts(app)
     assert '"name":"A"' in drawn and '"name":"B"' in drawn
+    assert "Loss of baseline" in said
+    for chosen, shown in (("inductor", "inductor"), ("nonsense", "baseline")):
+        app = opened("experiments", view="Side by side", side=IDS[:2], losses_of=chosen)
+        assert f"Loss of {shown}" in text(app)
 
 
 def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
@@ -45,30 +49,22 @@ def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
     assert "model.source" in said and "builtin:bert-base" in said
 
 
-def test_losses_of_a_backend_can_be_chosen(recorded: DataDir):
-    assert "Loss of baseline" in text(opened("experiments", view="Side by side", side=IDS[:2]))
-    assert "Loss of inductor" in text(
-        opened("experiments", view="Side by side", side=IDS[:2], losses_of="inductor")
-    )
-    assert "Loss of baseline" in text(
-        opened("experiments", view="Side by side", side=IDS[:2], losses_of="nonsense")
-    )
+def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
+    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
+    assert "same" in text(opened("experiments", view="Side by side", side=IDS[:2]))
+    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=False))
 
 
-def test_fewer_than_two_or_more_than_eight_break_nothing(recorded: DataDir):
+def test_fewer_than_two_or_more_than_eight_break_nothing(folder: DataDir):
+    record_experiment(folder.runs, experiment_spec(), IDS[0])
     for of in ([], [IDS[0]], ["nonsense", IDS[0]]):
         assert "Choose two experiments or more" in text(
             opened("experiments", view="Side by side", side=of)
         )
-    for experiment_id in IDS[3:]:
-        record_experiment(recorded.runs, experiment_spec(), experiment_id)
+    for experiment_id in IDS[1:]:
+        Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start().end()
     app = opened("experiments", view="Side by side", side=IDS)
     assert len(app.multiselect(key="address.side").value) == 8
-
-
-def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
-    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
-    assert "same" in text(opened("experiments", view="Side by side", side=IDS[:2]))
 
 
 def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
