@@ -69,6 +69,7 @@ def test_every_second_of_an_experiment_counts_once_as_what_it_did(data_dir: Data
     record(data_dir.runs)
     with Store.in_memory(data_dir) as store:
         seconds, told = elapsed(store, EXPERIMENT_ID)
+        runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
     # Loading from 0 to 11, when a run trains; one that compiles within another counts once: 22 to
     # 60, and 62 to 68. Steps: 11 to 15, 16 to 22, 60 to 62, 68 to 69, 70 to 75, 80 to 84. From 15
     # to 16 and from 69 to 70 nobody had a turn; what remains after 88 ends the processes.
@@ -77,6 +78,7 @@ def test_every_second_of_an_experiment_counts_once_as_what_it_did(data_dir: Data
         "finishing": 12, "waiting": 2,
     })  # fmt: skip
     assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
+    assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
 
 
 def test_a_check_of_random_numbers_is_a_part_of_its_own_and_may_compile(data_dir: DataDir) -> None:
@@ -116,13 +118,6 @@ def test_the_parts_of_each_recorded_example_add_up_to_its_whole(
     assert sum(seconds.values()) == pytest.approx(ended - begun, rel=0.02)
 
 
-def test_what_a_run_has_compiled_is_told_of_all_its_graphs(data_dir: DataDir) -> None:
-    record(data_dir.runs)
-    with Store.in_memory(data_dir) as store:
-        runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
-    assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
-
-
 def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> None:
     """The axis begins with the first claim. A stretch is a third of a second, so that each part has
     a row of its own; between the claim and the journal's first line a run loads, too."""
@@ -140,12 +135,15 @@ def test_what_each_run_did_when_lies_on_one_axis_of_time(data_dir: DataDir) -> N
     }
 
 
-def test_the_axis_of_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None:
+def test_a_resumed_run_begins_with_its_newest_process(data_dir: DataDir) -> None:
     phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training")]
     run(data_dir.runs, "baseline", phases, claimed=4998.0, ended=5030.0)
     loading, steps = [(0, 2), (2, 12)], [(12, 32)]
     expected = {("baseline", "loading"): loading, ("baseline", "steps"): steps}
     assert spans_of(data_dir) == expected
+    with Store.in_memory(data_dir) as store:
+        seconds, _ = elapsed(store, EXPERIMENT_ID)
+    assert seconds == pytest.approx({"steps": 20, "loading": 12})
 
 
 def test_a_compilation_that_goes_on_reaches_to_the_latest_line(data_dir: DataDir) -> None:
@@ -164,14 +162,6 @@ def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline", experiment_spec(controls=0))
     with Store.in_memory(data_dir) as store:
         assert elapsed(store, EXPERIMENT_ID) == ({}, None)
-
-
-def test_what_went_on_before_a_run_was_resumed_is_left_out(data_dir: DataDir) -> None:
-    phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training")]
-    run(data_dir.runs, "baseline", phases, claimed=4998.0, ended=5030.0)
-    with Store.in_memory(data_dir) as store:
-        seconds, _ = elapsed(store, EXPERIMENT_ID)
-    assert seconds == pytest.approx({"steps": 20, "loading": 12})
 
 
 def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir) -> None:

@@ -147,14 +147,13 @@ def test_how_a_run_ended_is_said_in_the_harness_words(
     assert performance["compilation_latency"] == ""
 
 
-def test_a_broken_parity_is_fail_accuracy(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, SPEC, backend_offset=0.1)
-    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == "fail_accuracy"
-
-
-def test_a_parity_that_could_not_be_shown_is_no_pass(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, experiment_spec(num_steps=80, controls=0))
-    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == ""
+@pytest.mark.parametrize(("controls", "status"), [(1, "fail_accuracy"), (0, "")])
+def test_a_broken_parity_is_fail_accuracy_and_one_that_was_not_shown_is_no_pass(
+    data_dir: DataDir, controls: int, status: str
+) -> None:
+    spec = experiment_spec(num_steps=80, controls=controls)
+    record_experiment(data_dir.runs, spec, backend_offset=0.1)
+    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
 
 
 @pytest.mark.parametrize(
@@ -237,10 +236,6 @@ def test_a_file_that_is_none_of_the_harness_is_refused(
 ) -> None:
     assert bring(data_dir, "other.csv", content) == 2
     assert message in capsys.readouterr().err
-    assert imported(data_dir).empty
-
-
-def test_without_imports_there_is_an_empty_table(data_dir: DataDir) -> None:
     assert imported(data_dir).empty
 
 

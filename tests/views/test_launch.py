@@ -180,15 +180,6 @@ def test_fields_of_hub_texts_reach_the_experiment(
     assert launched(app, folder) == expected
 
 
-def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):
-    app = opened("launch")
-    assert app.text_input(key="quick.max_steps").value == ""
-    assert app.text_input(key="quick.clip_norm").value == ""
-    app.button(key="launch").click().run()
-    (experiment,) = experiments(folder)
-    assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
-
-
 def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
     folder: DataDir,
 ):

@@ -287,17 +287,6 @@ def test_what_finished_or_has_no_checkpoint_offers_no_resumption(folder: DataDir
     assert not [button for button in opened().button if "resume" in button.key]
 
 
-def test_compare_says_the_error_of_a_run_that_failed(folder: DataDir):
-    run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
-    run.log.append("error", error="WorkloadError", message="the column 'text' is missing\nmore",
-                   traceback="...", out_of_memory=False)  # fmt: skip
-    run.end(RunState.FAILED, "exit status 1; output.log says why")
-    others(folder)
-    shown = text(opened(experiment=EXPERIMENT_ID))
-    assert "the column 'text' is missing" in shown
-    assert "output.log says why" not in shown
-
-
 def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(
     folder: DataDir,
 ):

@@ -33,7 +33,6 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
 
 def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> None:
     """One model in both parts, for both measurements that the suite has by default."""
-    assert "No suite was run here yet" in text(opened("experiments", view="Suites"))
     app = opened("launch", start="suite")
     assert app.multiselect(key="suite-models-huggingface").value == [
         "BertForMaskedLM",
@@ -124,14 +123,6 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
     assert list(suite_tables.summary(rows)) == [
         "backend", "precision", "part", "models", "compile_time_saved", "failed"
     ]  # fmt: skip
-
-
-def test_a_suite_run_that_goes_on_says_how_far_it_is(record: SuiteRecorder) -> None:
-    record.speed("Model", 0.1)
-    record.queued("Model")
-    assert "1 of 2 experiments are still to come" in text(
-        opened("experiments", view="Suites", suite_run="now")
-    )
 
 
 def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:

@@ -29,23 +29,21 @@ def test_dropout_that_drops_a_little_more_or_less_by_chance_is_right() -> None:
     assert find_dropout_faults([drawn()], [drawn(0.103)]) == []
 
 
-def test_a_doubled_rate_is_found() -> None:
-    (fault,) = find_dropout_faults([drawn()], [drawn(0.2, 1 / 0.8)])
-    assert (fault.what, fault.value, fault.expected) == ("share", 0.2, 0.1)
-    assert (fault.number, fault.num_dropouts, fault.p) == (0, 1, 0.1)
-
-
-def test_missing_scaling_is_found() -> None:
-    (fault,) = find_dropout_faults([drawn()], [drawn(scale=1.0)])
-    assert (fault.what, fault.value) == ("scale", 0.9)
-    assert fault.expected == pytest.approx(1.0)
-
-
-def test_a_backward_that_drops_other_numbers_is_found() -> None:
-    # Of the 90,000 that forward kept backward keeps 81,000.
-    (fault,) = find_dropout_faults([drawn()], [drawn(backward=81_000 / 0.81)])
-    assert fault.what == "backward"
-    assert fault.value == pytest.approx(0.9) and fault.expected == 1.0
+@pytest.mark.parametrize(
+    ("compiled", "what", "value", "expected"),
+    [
+        (drawn(0.2, 1 / 0.8), "share", 0.2, 0.1),
+        (drawn(scale=1.0), "scale", 0.9, 1.0),
+        # Of the 90,000 that forward kept backward keeps 81,000.
+        (drawn(backward=81_000 / 0.81), "backward", 0.9, 1.0),
+    ],
+)
+def test_another_rate_scale_or_backward_is_found(
+    compiled: Any, what: str, value: float, expected: float
+) -> None:
+    (fault,) = find_dropout_faults([drawn()], [compiled])
+    assert (fault.what, fault.number, fault.num_dropouts, fault.p) == (what, 0, 1, 0.1)
+    assert (fault.value, fault.expected) == pytest.approx((value, expected))
 
 
 def test_the_one_dropout_of_several_that_is_wrong_is_named() -> None:

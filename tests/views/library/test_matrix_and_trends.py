@@ -13,11 +13,6 @@ from tests.helpers.pages import close_store, compare_all, opened, text
 pytestmark = pytest.mark.heavy
 
 
-def test_without_an_experiment_both_views_say_how_to_get_one(folder: DataDir) -> None:
-    for view in ("Matrix", "Trends"):
-        assert "No experiment yet" in text(opened("experiments", view=view))
-
-
 def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
     record_slower_torch(folder)
     compare_all(folder)
