@@ -8,6 +8,7 @@ An environment variable, where a setting has one, overrides the file.
 """
 
 import difflib
+import math
 import os
 import stat
 import tomllib
@@ -27,7 +28,7 @@ VARIABLES = (HOST_VARIABLE, PORT_VARIABLE, OTHERS_VARIABLE)
 MAX_BYTES = 1_000_000
 MAX_PORT = 65_535
 EVERYBODY = "*"
-NAMES = {str: "a text", int: "a whole number", bool: "true or false"}
+NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 """What an error calls a type."""
 
 
@@ -93,12 +94,30 @@ class TeamStoreSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What a planned training costs. 0 is unknown, and nothing is shown of it."""
+
+    currency: str = ""
+    device_hour: float = 0.0
+    """Of one device, in the currency."""
+    kwh: float = 0.0
+    """Of electric energy, in the currency."""
+    co2_grams_per_kwh: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("device_hour", "kwh", "co2_grams_per_kwh"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more, and finite")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What `breakeven.toml` says, or the defaults."""
 
     serving: Serving = Serving()
     team: Team = Team()
     store: TeamStoreSettings = TeamStoreSettings()
+    prices: Prices = Prices()
     addresses: Mapping[str, str] = field(default_factory=dict)
     """By the host name of a machine: under which address further machines of a run find it."""
 
@@ -182,7 +201,8 @@ def _value(hint: Any, given: object, place: str, environment: Mapping[str, str])
         is_right = isinstance(given, dict) and _are_texts(given.values())
         rule = "a table of texts"
     else:
-        is_right, rule = type(given) is hint, NAMES[hint]
+        accepted = (int, float) if hint is float else (hint,)
+        is_right, rule = type(given) in accepted, NAMES[hint]
     if not is_right:
         raise SettingsUnusable(f"{place} = {shown(given)}: must be {rule}")
     return tuple(given) if isinstance(given, list) else given

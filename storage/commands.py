@@ -12,6 +12,7 @@ from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.settings import read_settings
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
@@ -94,19 +95,19 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         return checks_exit_status(found)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
-    text = "\n\n".join(filter(None, [report(comparison), _planned(comparison, options), caches,
-                                     spent]))  # fmt: skip
+    planned = _planned(comparison, store, options)
+    text = "\n\n".join(filter(None, [report(comparison), planned, caches, spent]))
     print(comparison_json(comparison, pairs) if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
 
 
-def _planned(comparison: Comparison, options: argparse.Namespace) -> str:
+def _planned(comparison: Comparison, store: Store, options: argparse.Namespace) -> str:
     """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
     length = options.plan
     steps = steps_of(length, comparison) if length else own_steps(comparison)
-    said = advice(plan(comparison, steps))
+    said = advice(plan(comparison, steps), read_settings(store.data_dir.path).prices)
     if said is None:
         return ""
     return f"plan for {count_of(steps, 'step')}: {said[0][:1].lower()}{said[0][1:]}: {said[1]}"

@@ -1,7 +1,7 @@
 """How long a training of a given number of steps takes under each run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from breakeven.runner.commands.length import Length, Unit
@@ -101,16 +101,17 @@ class Plan:
     """Seconds by label, compiling included."""
     best: Result | None
     """The backend that is surely faster and takes the least time; None for no compiler."""
-    baseline_seconds: float | None
+    baseline: str
+    """Its label."""
+    joules: Mapping[str, float] = field(default_factory=dict)
+    """Energy of the steps by label, without that of compiling; of runs whose device counts it."""
+    num_devices: int = 1
     choices: tuple[Choice, ...] = ()
     """By length of training, the shortest first; empty without a baseline."""
 
     @property
-    def saved_seconds(self) -> float | None:
-        """What the best backend saves against the baseline; None without either."""
-        if self.best is None or self.baseline_seconds is None:
-            return None
-        return self.baseline_seconds - self.totals[self.best.label]
+    def baseline_seconds(self) -> float | None:
+        return self.totals.get(self.baseline)
 
 
 def plan(comparison: Comparison, num_steps: int) -> Plan:
@@ -131,7 +132,13 @@ def plan(comparison: Comparison, num_steps: int) -> Plan:
         num_steps=num_steps,
         totals=totals,
         best=faster.get(chosen.label or "") if chosen else None,
-        baseline_seconds=None if baseline is None else totals.get(baseline.label),
+        baseline=comparison.baseline,
+        joules={
+            one.label: one.measured.energy_per_step * num_steps
+            for one in comparison.results
+            if one.measured.energy_per_step is not None
+        },
+        num_devices=comparison.spec.num_devices,
         choices=choices,
     )
 

@@ -1,17 +1,23 @@
 """What to train with for a planned length, in a sentence for the terminal and the first screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
+from breakeven.runner.settings import Prices
 from breakeven.runner.texts import duration
+from breakeven.storage.numbers.formats import digits
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.plan import Plan, chosen_for
 
+JOULES_PER_KWH = 3.6e6
 _steps = METRICS["break_even_steps"].format
 
 
 def advice(
-    planned: Plan, name: Callable[[str], str] = str, total: Callable[[float], str] = duration
+    planned: Plan,
+    prices: Prices,
+    name: Callable[[str], str] = str,
+    total: Callable[[float], str] = duration,
 ) -> tuple[str, str] | None:
     """What to do, and what that takes: `("Take inductor", "12 min instead of 19 min, ...")`. None
     without a measured baseline. `name` writes a label, `total` writes seconds."""
@@ -19,14 +25,37 @@ def advice(
     if base is None or len(planned.totals) == 1:
         return None
     others = other_lengths(planned, name)
+    costs = [f"{cost}." for cost in _costs(planned, prices)]
     if planned.best is None:
-        return "Do not compile", (
-            f"training takes {total(base)}. {others or 'No backend surely takes less.'}"
-        )
+        others = others or "No backend surely takes less."
+        return "Do not compile", " ".join([f"training takes {total(base)}.", *costs, others])
     label = planned.best.label
-    return f"Take {name(label)}", (
-        f"{total(planned.totals[label])} instead of {total(base)}, compiling included. {others}"
-    ).strip()
+    time = f"{total(planned.totals[label])} instead of {total(base)}, compiling included."
+    return f"Take {name(label)}", " ".join(filter(None, [time, *costs, others]))
+
+
+def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
+    """Energy of the steps, and money, of the choice, against no compiler where that is another."""
+    labels = list(dict.fromkeys([planned.best.label if planned.best else planned.baseline,
+                                 planned.baseline]))  # fmt: skip
+    kwh = [planned.joules[one] / JOULES_PER_KWH for one in labels if one in planned.joules]
+    if len(kwh) == len(labels):
+        yield f"The steps use {_instead(kwh)} kWh"
+        if prices.co2_grams_per_kwh:
+            kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
+            yield f"They emit {_instead(kilograms)} kg of CO2"
+    else:
+        kwh = [0.0] * len(labels)
+    hours = [planned.totals[one] * planned.num_devices / 3600 for one in labels]
+    money = [prices.device_hour * time + prices.kwh * energy
+             for time, energy in zip(hours, kwh, strict=True)]  # fmt: skip
+    if any(money):
+        yield f"The training costs {_instead(money)} {prices.currency}".rstrip()
+
+
+def _instead(amounts: Sequence[float]) -> str:
+    """`3.48 instead of 4.43`, or one amount alone."""
+    return " instead of ".join(f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts)
 
 
 def other_lengths(planned: Plan, name: Callable[[str], str] = str) -> str:

@@ -13,6 +13,7 @@ from breakeven.runner.folders.meetings import own_address
 from breakeven.runner.settings import (
     FILE_NAME,
     Members,
+    Prices,
     Serving,
     Settings,
     Team,
@@ -49,7 +50,8 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     assert settings.addresses == {"node1": "10.0.0.1"}
     shown = tomllib.loads(example)
     assert settings.team.operators == Members(members=("ada@example.org",), groups=("ml-ops",))
-    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStoreSettings)):
+    for name, section in (("serving", Serving), ("team", Team), ("store", TeamStoreSettings),
+                          ("prices", Prices)):  # fmt: skip
         assert list(shown[name]) == [one.name for one in fields(section)]
     assert list(shown) == [one.name for one in fields(Settings)]
 
@@ -58,8 +60,10 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
     ("text", "said"),
     [
         ("[servings]", "servings is no setting; did you mean serving?"),
+        ("[prices]\nkwh = '0.3'", "prices.kwh = '0.3': must be a number"),
+        ("[prices]\nkwh = -1", "prices.kwh = -1: must be 0 or more, and finite"),
         ("[serving]\nprot = 1", "serving.prot is no setting; did you mean port?"),
-        ("zzz = 1", "zzz is no setting; there are serving, team, store, addresses"),
+        ("zzz = 1", "zzz is no setting; there are serving, team, store, prices, addresses"),
         ("[serving]\nport = '8501'", "serving.port = '8501': must be a whole number"),
         ("[serving]\nport = true", "serving.port = True: must be a whole number"),
         ("[serving]\nport = 65536", "serving.port = 65536: must be from 1 to 65535"),

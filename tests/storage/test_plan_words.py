@@ -1,9 +1,12 @@
 """What a plan says of other lengths of training."""
 
+from dataclasses import replace
+
 import pytest
 
+from breakeven.runner.settings import Prices
 from breakeven.storage.plan import Choice, Plan
-from breakeven.storage.terminal.plan_words import other_lengths
+from breakeven.storage.terminal.plan_words import advice, other_lengths
 
 CHOICES = (
     Choice(from_steps=0.0, label=None),
@@ -27,10 +30,30 @@ CHOICES = (
     ],
 )
 def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, said: str) -> None:
-    plan = Plan(num_steps=num_steps, totals={}, best=None, baseline_seconds=1.0, choices=CHOICES)
+    plan = Plan(num_steps=num_steps, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert other_lengths(plan) == said
 
 
 def test_a_plan_with_one_choice_says_nothing_of_other_lengths() -> None:
-    plan = Plan(num_steps=5, totals={}, best=None, baseline_seconds=1.0, choices=CHOICES[:1])
+    plan = Plan(num_steps=5, totals={}, best=None, baseline="baseline", choices=CHOICES[:1])
     assert other_lengths(plan) == ""
+
+
+def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
+    """Two hours on two devices at 2.5 an hour are 10; 7.2 MJ are 2 kWh at 0.3, which is 0.6, and
+    0.8 kg of CO2 at 400 g each."""
+    plan = Plan(num_steps=5, totals={"baseline": 7200.0, "inductor": 9000.0}, best=None,
+                baseline="baseline", joules={"baseline": 7.2e6}, num_devices=2,
+                choices=CHOICES[:1])  # fmt: skip
+    prices = Prices(currency="EUR", device_hour=2.5, kwh=0.3, co2_grams_per_kwh=400)
+    assert advice(plan, prices) == (
+        "Do not compile",
+        "training takes 2 h 0 min. The steps use 2.00 kWh. They emit 0.800 kg of CO2. "
+        "The training costs 10.6 EUR. No backend surely takes less.",
+    )
+    much = advice(replace(plan, num_devices=800), prices)
+    assert much is not None and "The training costs 4,001 EUR." in much[1]
+    (_, unpriced) = advice(plan, Prices()) or ("", "")
+    assert unpriced == (
+        "training takes 2 h 0 min. The steps use 2.00 kWh. No backend surely takes less."
+    )

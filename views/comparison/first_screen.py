@@ -5,6 +5,7 @@ from argparse import ArgumentTypeError
 import streamlit as st
 
 from breakeven.runner.commands.length import LENGTHS, read_length
+from breakeven.runner.settings import Prices, read_settings
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
@@ -30,7 +31,8 @@ def show(store: Store, comparison: Comparison) -> None:
     """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         planned = plan(comparison, ask_steps(comparison))
-        st.markdown(plan_text(planned), width="stretch")
+        prices = read_settings(store.data_dir.path).prices
+        st.markdown(plan_text(planned, prices), width="stretch")
     found = verdict_cards(store, comparison, comparison.results, planned.num_steps)
     if not found:
         st.html(cards_html(comparison, planned))
@@ -60,10 +62,10 @@ def ask_steps(comparison: Comparison) -> int:
     return own
 
 
-def plan_text(planned: Plan) -> Markdown:
+def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """What to take for so many steps, and what that saves; nothing without a measured baseline."""
     said = advice(
-        planned, inert, lambda seconds: linked("planned_seconds", words.duration(seconds))
+        planned, prices, inert, lambda seconds: linked("planned_seconds", words.duration(seconds))
     )
     return f"**{said[0]}**: {said[1]}" if said else ""
 
