@@ -106,10 +106,7 @@ one_wrong_sample = _with_logits(_in_sample(1, lambda logits: logits.roll(1, -1))
 one_nudged_sample = _with_logits(_in_sample(2, _nudged))
 late_permuted = _with_logits(lambda logits: logits.roll(1, -1), _is_late)
 wrong_last_batch = _with_logits(lambda logits: logits.roll(1, -1), _is_filled_up)
-swapped_samples = _with_logits(lambda logits: logits.roll(1, 0))
-"""Each sample has the answer to its neighbour."""
 last_calls_answers = _with_logits(_of_last_call())
-nan_sample = _with_logits(_in_sample(0, lambda logits: logits * float("nan")))
 
 INFERENCE_FAULTS = {
     "permuted_logits": permuted_logits,
@@ -117,8 +114,6 @@ INFERENCE_FAULTS = {
     "one_nudged_sample": one_nudged_sample,
     "late_permuted": late_permuted,
     "wrong_last_batch": wrong_last_batch,
-    "nan_sample": nan_sample,
-    "swapped_samples": swapped_samples,
     "last_calls_answers": last_calls_answers,
     "stale_weights": stale_weights,
 }

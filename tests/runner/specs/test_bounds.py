@@ -62,16 +62,15 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 HUGE: list[Any] = [10**19, 10**400, -(10**400), 1e300, -1e300, math.inf, math.nan]
 
 
-@pytest.mark.parametrize("value", HUGE, ids=lambda value: str(value)[:6])
 @pytest.mark.parametrize(
     "path", [path for path, field in FIELDS.items() if field.kind in (int, float)]
 )
-def test_numbers_of_any_size_in_json_are_refused_with_words(path: str, value: Any) -> None:
-    text = json.dumps(changed(path, value))
-    with pytest.raises(InvalidSpec) as caught:
-        ExperimentSpec.from_json(text)
-    assert caught.value.field == path
-    assert "must be" in caught.value.rule and len(str(caught.value)) < 600
+def test_numbers_of_any_size_in_json_are_refused_with_words(path: str) -> None:
+    for value in HUGE:
+        with pytest.raises(InvalidSpec) as caught:
+            ExperimentSpec.from_json(json.dumps(changed(path, value)))
+        assert caught.value.field == path
+        assert "must be" in caught.value.rule and len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(

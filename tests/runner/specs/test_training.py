@@ -93,8 +93,11 @@ def test_a_parameter_group_that_cannot_be_is_refused(text: str, rule: str) -> No
     [
         (lambda: TrainingSpec(max_steps=0), r"max_steps = 0: must be at least 1"),
         (lambda: TrainingSpec(clip_value=0.0), "clip_value = 0.0: must be above 0"),
+        (lambda: TrainingSpec(clip_norm=0.0), "clip_norm = 0.0: must be above 0"),
+        (lambda: TrainingSpec(optimizer_options={"betas": [0.9, 0.99]}), "named values"),
         (lambda: TrainingSpec(warmup_steps=-1), "at least 0"),
         (lambda: TrainingSpec(warmup_steps=5, scheduler="plateau"), "which has no warm-up"),
+        (lambda: TrainingSpec(warmup_steps=5, scheduler="step"), "which has no warm-up"),
         (lambda: TrainingSpec(scaler_options={"growth_interval": 5}), "for precision 'fp16' only"),
         (lambda: TrainingSpec(seed=2**32), "at most 4,294,967,295: random generators take 32 bits"),
         (lambda: EvaluationSpec(every=0), "at least 1"),

@@ -134,8 +134,3 @@ def test_inductor_compiles_with_a_mode_and_what_stands_beside_it() -> None:
     # The mode asks for the first two and for graphs, which the setting beside it takes back.
     assert used["max_autotune"] and used["coordinate_descent_tuning"]
     assert not used["triton.cudagraphs"] and not used["triton.unique_kernel_names"]
-
-
-def test_a_backend_that_torch_does_not_know_is_refused_with_a_hint() -> None:
-    with pytest.raises(WorkloadError, match=r"'indcutor' is not registered.*mean 'inductor'"):
-        make_compiler(parse_backend("indcutor"))

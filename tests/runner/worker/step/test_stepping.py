@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from breakeven.runner.errors import InvalidSpec, WorkloadError
+from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
@@ -282,22 +282,6 @@ def test_a_plateau_lowers_the_rate_when_the_held_out_loss_stops_falling() -> Non
 def test_wrong_options_of_a_schedule_are_named() -> None:
     with pytest.raises(WorkloadError, match=r"scheduler_options = \{'stride': 2\} do not fit"):
         rates(4, scheduler="step", scheduler_options={"stride": 2})
-
-
-@pytest.mark.parametrize(
-    ("training", "rule"),
-    [
-        ({"scheduler": "step", "warmup_steps": 3}, "has no warm-up"),
-        ({"scaler_options": {"growth_interval": 5}}, "for precision 'fp16' only"),
-        ({"optimizer_options": {"betas": [0.9, 0.99]}}, "named values"),
-        ({"clip_norm": 0.0}, "above 0"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(
-    training: dict[str, Any], rule: str
-) -> None:
-    with pytest.raises(InvalidSpec, match=rule):
-        TrainingSpec(**training)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])

@@ -108,6 +108,12 @@ def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
     assert all(abs(w - p) > 0.01 for w, p in zip(wrong, plain, strict=True))
 
 
+def run_with(fault: str, journal: Path, **changes: Any) -> list[dict[str, Any]]:
+    """The events of a training whose forward alone is compiled, which is where the fault lies."""
+    register_backend(INFERENCE_FAULTS[fault], name=fault)
+    return run(net(f"{fault}:scope=forward", **changes), journal, f"{fault}-forward")
+
+
 @pytest.mark.parametrize(
     ("backend", "samples"),
     [
@@ -119,9 +125,8 @@ def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
 def test_answers_that_are_wrong_with_the_right_loss_show(
     tmp_path: Path, backend: str, samples: list[int]
 ) -> None:
-    register_backend(INFERENCE_FAULTS[backend], name=backend)
     asked = EvaluationSpec(predictions=("validation",))
-    events = run(net(backend, evaluation=asked), tmp_path / "e.jsonl", backend)
+    events = run_with(backend, tmp_path / "e.jsonl", evaluation=asked)
     found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
     plain = [e["loss"] for e in of_kind(events, "evaluation") if not e["compiled"]]
     assert [e["loss"] for e in found] == pytest.approx(plain, abs=1e-6)
@@ -135,8 +140,7 @@ def test_answers_that_go_wrong_late_show_from_then_on(
 ) -> None:
     monkeypatch.setenv(BEGINS, "7")
     monkeypatch.setitem(steps, "trained", 0)
-    register_backend(INFERENCE_FAULTS["late_permuted"], name="late_permuted")
-    events = run(net("late_permuted"), tmp_path / "e.jsonl", "late_permuted")
+    events = run_with("late_permuted", tmp_path / "e.jsonl")
     found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
     assert [(e["step"], e["answers"]["wrong"]) for e in found] == [(6, 0), (12, 10)]
 
@@ -147,8 +151,7 @@ def test_answers_that_go_wrong_late_show_from_then_on(
 def test_answers_of_earlier_weights_or_samples_show(
     tmp_path: Path, backend: str, wrong: list[int]
 ) -> None:
-    register_backend(INFERENCE_FAULTS[backend], name=backend)
-    events = run(net(backend), tmp_path / "e.jsonl", backend)
+    events = run_with(backend, tmp_path / "e.jsonl")
     found = [e["answers"]["wrong"] for e in of_kind(events, "evaluation") if e["compiled"]]
     assert found == wrong
 
