@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,28 +124,32 @@ def test_an_accuracy_csv_has_the_harness_columns(data_dir: DataDir) -> None:
     assert (row["accuracy"], row["compilation_latency"]) == ("pass", "3.000000")
 
 
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [
-        (RunState.FAILED, "fail_to_run"),
-        (RunState.LOST, "fail_to_run"),
-        (RunState.OUT_OF_MEMORY, "OOM"),
-        (RunState.TIMEOUT, "timeout"),
-        (RunState.CANCELLED, ""),
-    ],
-)
-def test_how_a_run_ended_is_said_in_the_harness_words(
-    data_dir: DataDir, state: RunState, status: str
-) -> None:
+ENDED = {
+    "inductor": (RunState.FAILED, "fail_to_run"),
+    "eager": (RunState.LOST, "fail_to_run"),
+    "aot_eager": (RunState.OUT_OF_MEMORY, "OOM"),
+    "cudagraphs": (RunState.TIMEOUT, "timeout"),
+    "inductor-reduce-overhead": (RunState.CANCELLED, ""),
+}
+
+
+def test_how_a_run_ended_is_said_in_the_harness_words(data_dir: DataDir) -> None:
+    spec = replace(SPEC, backends=(*list(ENDED)[:-1], "inductor:mode=reduce-overhead"))
     for label in ("baseline", "control"):
-        Recording(data_dir.runs, label, SPEC).claim().start().blocks([0.2] * 8, LOSSES).end()
-    recording = Recording(data_dir.runs, "inductor", SPEC).claim().start()
-    recording.blocks([0.1] * 4, LOSSES).end(state)
-    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
-    performance = table(export(data_dir, "harness-performance-csv"))[0]
-    zero = "" if state is RunState.CANCELLED else "0.0"
-    assert (performance["speedup"], performance["abs_latency"]) == (zero, zero)
-    assert performance["compilation_latency"] == ""
+        Recording(data_dir.runs, label, spec).claim().start().blocks([0.2] * 8, LOSSES).end()
+    for label, (state, _) in ENDED.items():
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.1] * 4, LOSSES).end(state)
+    accuracy = table(export(data_dir, "harness-accuracy-csv"))
+    assert {row["tag"]: row["accuracy"] for row in accuracy} == {
+        label: status for label, (_, status) in ENDED.items()
+    }
+    performance = table(export(data_dir, "harness-performance-csv"))
+    assert len(performance) == len(ENDED)
+    for row in performance:
+        zero = "" if ENDED[row["tag"]][0] is RunState.CANCELLED else "0.0"
+        assert (row["speedup"], row["abs_latency"]) == (zero, zero)
+        assert row["compilation_latency"] == ""
 
 
 @pytest.mark.parametrize(("controls", "status"), [(1, "fail_accuracy"), (0, "")])
