@@ -19,6 +19,18 @@ def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_co
     assert gc.isenabled()
 
 
+LEFT = """
+import gc
+from breakeven.runner.worker.process import leave_in_time
+leave_in_time(0)
+assert gc.get_freeze_count() > 1000 > len(gc.get_objects())
+"""
+
+
+def test_a_run_that_ends_is_not_looked_through_for_garbage_once_more() -> None:
+    subprocess.run([sys.executable, "-c", LEFT], cwd=PROJECT_ROOT, check=True)
+
+
 LOADED = """
 import breakeven.runner.worker.session, sys
 assert "torchmetrics" in sys.modules and "scipy.signal" not in sys.modules
