@@ -18,7 +18,7 @@ from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_se
 Kind = Literal[
     "attention_unfused", "float32_products", "tf32_off", "device_idle", "underfilled",
     "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels", "costly_kernel",
-    "optimizer_unfused", "copied_each_step",
+    "optimizer_unfused", "copied_each_step", "optimizer_compiled_long",
 ]  # fmt: skip
 MIN_SHARE = 0.02
 """Of a step, below which nothing is worth a sentence."""
@@ -309,10 +309,26 @@ def copied_each_step(case: Case) -> Iterator[CostFinding]:
                          waits=float(to_host))  # fmt: skip
 
 
+def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
+    """The optimizer took longer to compile than all else of the training together."""
+    seconds = case.frames["total_seconds"].fillna(0.0)
+    # Further rows of a frame, as of a backward pass, have its number alone.
+    updates = case.frames["file"].fillna("").str.startswith("torch/optim/")
+    mine = case.frames["compile_id"].isin(case.frames.loc[updates, "compile_id"])
+    saved, rest = float(seconds[mine].sum()), float(seconds[~mine].sum())
+    if saved > rest:
+        is_open = case.variant.scope == "iteration" and "scope=" not in (case.text or "")
+        yield case.found(
+            "optimizer_compiled_long", None,
+            case.with_setting("scope", "forward") if is_open else None,
+            optimizer_seconds=saved, rest_seconds=rest,
+        )  # fmt: skip
+
+
 RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
     attention_unfused, float32_products, tf32_off, device_idle, underfilled, graph_breaks,
     recompiled, random_as_eager, padding, small_kernels, costly_kernel, optimizer_unfused,
-    copied_each_step,
+    copied_each_step, optimizer_compiled_long,
 )  # fmt: skip
 
 

@@ -230,6 +230,12 @@ MESSAGES: dict[Kind, ProfileMessage] = {
         "Ask for the optimizer's fused form.",
         lambda facts: {"count": format_count(facts["kernels"])},
     ),
+    "optimizer_compiled_long": ProfileMessage(
+        "the optimizer took {optimizer_seconds:compile_seconds} to compile, all else "
+        "{rest_seconds:compile_seconds}: a step with an optimizer that is not compiled begins that "
+        "much sooner.",
+        "Compile the forward pass alone, and compare what a step then takes.",
+    ),
     "copied_each_step": ProfileMessage(
         "in each step data travel between host and device [{count}](kernel_calls) times"
         "<{waits:?}; the host waits for each one that it reads>.",

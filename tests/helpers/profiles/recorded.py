@@ -75,7 +75,9 @@ def case_of(
         spec=spec, variant=variant, text=text, profile=replace(run, label=label),
         baseline=baseline, workload={},
         breaks=pd.DataFrame(columns=["location", "reason", "count"]),
-        frames=pd.DataFrame(columns=["function", "total_seconds", "recompile_reason"]),
+        frames=pd.DataFrame(
+            columns=["compile_id", "file", "function", "total_seconds", "recompile_reason"]
+        ),
     )  # fmt: skip
 
 

@@ -122,11 +122,32 @@ def test_graph_breaks_cost_what_lies_between_graphs_and_nothing_hides(
 
 def test_recompilations_are_found_with_what_they_took() -> None:
     case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
-    frames = pd.DataFrame({"function": ["step", "step"], "total_seconds": [9.0, 4.0],
+    frames = pd.DataFrame({"compile_id": ["0/0", "0/1"], "file": ["a.py", "a.py"],
+                           "function": ["step", "step"], "total_seconds": [9.0, 4.0],
                            "recompile_reason": [None, "shape changed"]})  # fmt: skip
     found = kinds(replace(case, frames=frames))["recompiled"]
     assert found.facts["times"] == 1 and found.facts["total_seconds"] == 4.0
     assert "recompiled" not in kinds(case)
+
+
+def test_an_optimizer_that_compiles_longer_than_all_else_is_found_with_what_to_do() -> None:
+    """47 s and 0.1 s of it in `torch/optim`, one more in its kernels; 32 + 13 s of all else."""
+    case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
+    frames = pd.DataFrame(
+        [
+            ("0/0", "runner/worker/step/stepping.py", 32.0),
+            ("0/0", None, 13.0),
+            ("3/0", "torch/optim/optimizer.py", 0.1),
+            ("4/0", "torch/optim/adam.py", 47.0),
+            ("4/0", None, 1.0),
+        ],
+        columns=["compile_id", "file", "total_seconds"],
+    ).assign(recompile_reason=None, function="step")
+    found = kinds(replace(case, frames=frames))["optimizer_compiled_long"]
+    assert found.facts == pytest.approx({"optimizer_seconds": 48.1, "rest_seconds": 45.0})
+    assert found.remedy is not None and found.remedy.backend == "inductor:scope=forward"
+    longer = frames.assign(total_seconds=[34.0, 15.0, 0.1, 47.0, 1.0])
+    assert "optimizer_compiled_long" not in kinds(replace(case, frames=longer))
 
 
 def test_random_numbers_drawn_as_eager_does_are_found_under_inductor() -> None:
