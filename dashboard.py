@@ -34,5 +34,5 @@ if not wall.is_asked():
 show_wrong()
 try:
     page.run()
-except TeamStoreUnusable as error:  # While a page asked for what only that store has.
+except TeamStoreUnusable as error:  # The page needs data that only the team store has.
     show_unopened(error)

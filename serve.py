@@ -53,14 +53,16 @@ layers = [
     Middleware(Imported),
 ]
 MAX_WAITING = 64
-"""Threads for what pages ask for beside being drawn; on two processors Python's own would be 6."""
+"""Threads for the requests of pages, apart from drawing; Python's own default would be 6 on two
+processors."""
 LEFT_SECONDS = 30
 """That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
 back later, after a nap of the network, gets it from the address and the fields of the page."""
 
 
 GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
-"""Variables that said whom to serve: to pass over one would serve others than somebody meant."""
+"""Former variables that limited access: ignoring one would serve people against the administrator's
+intention."""
 
 
 def main() -> None:
@@ -95,7 +97,7 @@ def main() -> None:
         "server.headless": True,
         "server.disconnectedSessionTTL": LEFT_SECONDS,
         "client.showErrorDetails": "none",  # `show_failure` does, to whom it may concern
-        "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # nobody is asked for it
+        "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # avoids a lookup
     }
     if proxied is None:
         held = doors.hold_the_other_loopback()

@@ -27,7 +27,7 @@ __all__ = ["compile", "evaluated", "load", "record", "save", "step"]
 
 
 class _Session(Protocol):
-    """Whoever runs and measures the script."""
+    """The program that runs and measures the script."""
 
     def compile(self, target: Any, model: "nn.Module | None", given: dict[str, Any]) -> Any: ...
 
@@ -86,9 +86,8 @@ def evaluated(
 ) -> None:
     """Records what an evaluation found, as `loss`, `accuracy`, or by any other name.
 
-    `split` is `train`, `validation` or `test`; `samples` how many were judged, without which
-    nobody can say how far chance moves the numbers. What was done since the last step counts to
-    none.
+    `split` is `train`, `validation` or `test`. `samples` is the number of judged samples; without
+    it the uncertainty of the numbers is unknown. Work since the last step counts to no step.
     """
     if _session is not None:
         _session.evaluated(split, samples, metrics)
@@ -103,9 +102,9 @@ def record(name: str, value: "float | Tensor") -> None:
 def save(state: Any, file: "str | PathLike[str]") -> None:
     """Saves a checkpoint to go on from; by hand it is `torch.save(state, file)`.
 
-    Call it between two steps. Under the runner the file is there whole or not at all, the steps
-    before it are on the disk, and where the generators of random numbers stood is kept beside it.
-    What it takes is part of no step.
+    Call it between two steps. Under the runner the file exists whole or not at all, the steps
+    before it are on the disk, and the states of the random number generators are saved with it.
+    Saving counts to no step.
     """
     if _session is not None:
         return _session.save(state, file)
@@ -132,7 +131,7 @@ def load(file: "str | PathLike[str]", **arguments: Any) -> Any:
 
 
 def _attach(session: _Session | None) -> None:
-    """The runner's: who is told from now on."""
+    """For the runner: sets the receiver of all further calls."""
     global _session  # noqa: PLW0603 - a script imports functions, which have to find it
     _session = session
 

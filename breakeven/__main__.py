@@ -1,6 +1,6 @@
 """The command `breakeven`: alone it serves the dashboard, with the name of a command it runs that.
 
-Each part is imported when it is asked for: a GPU machine may have neither DuckDB nor Streamlit.
+Each part is imported on first use: a GPU machine may have neither DuckDB nor Streamlit.
 """
 
 import sys

@@ -6,11 +6,11 @@
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
     ├── NotWritable         the data folder cannot be written
-    ├── ProbeFailed         torch could not be asked what this machine offers
+    ├── ProbeFailed         torch did not report the devices of this machine
     ├── UnusableData        a file of data is not there or cannot be read
     ├── SettingsUnusable    `breakeven.toml` holds something that is no setting
     ├── CodeNotAllowed      a Python file of one's own may not run here
-    └── WorkloadError       the model, the data or the device cannot be used as asked
+    └── WorkloadError       the specified model, data or device cannot be used
         └── NotLoaded       the model, the tokenizer or the data, which all runs share
 
 Every message says what was wrong, with which value, and what to do.
@@ -95,7 +95,7 @@ class CodeNotAllowed(RunnerError):
 
 
 class WorkloadError(RunnerError):
-    """The model, data or device that a specification names cannot be used as asked."""
+    """The model, data or device of a specification cannot be used."""
 
 
 class NotLoaded(WorkloadError):

@@ -1,7 +1,8 @@
 """Logs of the supervisor and the dashboard: a line of JSON each, masked, in files that rotate.
 
-They lie in `logs/` of the data folder. A log that cannot be written stops nobody. What libraries
-say on the terminal besides may quote a stranger's request, and does nothing there.
+They lie in `logs/` of the data folder. A log that cannot be written does not stop the program.
+Libraries also write to the terminal; such texts may quote a stranger's request, and have no effect
+there.
 """
 
 import json
@@ -28,14 +29,14 @@ MAX_TEXT = 20_000
 """Characters of one message or traceback."""
 TAIL_BYTES = 400_000
 log = logging.getLogger("breakeven")
-"""What parts of Breakeven say themselves. Fields beside the message are given as
-`extra={"fields": {...}}`."""
+"""Messages of Breakeven's own modules. Further fields of a message are given as `extra={"fields":
+{...}}`."""
 
 
 class AtMost(logging.Filter):
-    """Of one place in the code so many records at once, and later so many a minute; the next one
-    that is kept says how many were left out. Whoever can make a page fail at will would otherwise
-    have all that was logged before rotate away within minutes."""
+    """Limits the records of one place in the code: so many at once, and later so many a minute. The
+    next record counts the omitted ones. Otherwise a user who can make a page fail repeatedly could
+    make all earlier records rotate away within minutes."""
 
     def __init__(self, at_once: int = AT_ONCE, a_minute: float = A_MINUTE) -> None:
         super().__init__()
@@ -61,9 +62,9 @@ LEFT_OUT = "    (its traceback was printed often enough)"
 
 
 class InertRecord(logging.LogRecord):
-    """A record whose message is one line wherever it is printed: no line of somebody else's making
-    stands beside it, and no character drives the terminal. A traceback keeps its lines, further in
-    than where any message begins, and is left out where it comes over and over."""
+    """A record whose message is one line wherever it is printed: foreign text cannot add a line,
+    and no character controls the terminal. A traceback keeps its lines, indented further than any
+    message, and is left out when it repeats over and over."""
 
     def getMessage(self) -> str:
         return printable(super().getMessage(), MAX_TEXT)

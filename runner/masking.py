@@ -42,7 +42,7 @@ HOMES = re.compile(r"/(?:home|Users)/[^/\s\"'\\:]+")
 
 
 def mask(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text without secrets; `environment` is that of this process unless told otherwise."""
+    """The text without secrets; `environment` is that of this process by default."""
     return masker(environment)(text)
 
 

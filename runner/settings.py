@@ -47,7 +47,7 @@ class Serving:
     hostnames: tuple[str, ...] = ()
     """Names under which others reach the dashboard, as through a proxy."""
     others: Literal["view", "launch"] = _from_variable("view", OTHERS_VARIABLE)
-    """What others may do where nobody signs in."""
+    """The rights of other people where there is no sign-in."""
     files: tuple[str, ...] = ()
     """Folders whose data files and models others may use by path."""
 
@@ -138,7 +138,7 @@ def read_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> 
 def _of_version(
     file: Path, version: tuple[int, ...], variables: tuple[tuple[str, str], ...]
 ) -> Settings:
-    """Settings are asked for with every request: a file is read once for each of its versions."""
+    """Each request reads settings: a file is parsed once for each of its versions."""
     settings: Settings = _section(Settings, _read(file), f"{file}: ", dict(variables))
     return settings
 

@@ -10,8 +10,8 @@ TOO_DEEP = f"it is nested too deeply, in more than {MAX_NESTING} levels"
 
 
 def read_json(text: str | bytes) -> Any:
-    """What a text says in JSON. Raises `ValueError` with a reason for anything else, also for what
-    is nested so deeply that whoever goes through it would run out of stack."""
+    """The value of a JSON text. Raises `ValueError` with a reason for any other text, also for one
+    that is nested so deeply that walking it would overflow the stack."""
     try:
         content = json.loads(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What the commands of `breakeven` do; each returns its exit status, told in `__main__`."""
+"""The commands of `breakeven`; each returns its exit status, which `__main__` documents."""
 
 import argparse
 import subprocess

@@ -34,7 +34,7 @@ class NotInStore(StoreError):
 
 
 class PredictionsUnreadable(StoreError):
-    """A prediction file is missing, damaged, or lacks the columns that were asked for."""
+    """A prediction file is missing, damaged, or lacks the requested columns."""
 
 
 class ImportUnusable(StoreError):
@@ -42,4 +42,4 @@ class ImportUnusable(StoreError):
 
 
 class NotExportable(StoreError):
-    """The format that was asked for has no words for what this experiment measured."""
+    """The requested format cannot express the measurements of this experiment."""

@@ -41,8 +41,8 @@ Compute: TypeAlias = Callable[[Store, str], T]
 def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
     """The function, which computes something of an experiment, doing so once for all processes.
 
-    `kinds`: the result's own class, unless it is None, and every class that it is made of beside
-    numbers, texts and collections.
+    `kinds`: the result's own class, unless it is None, and every class in it, except numbers, texts
+    and collections.
     """
 
     def storing(compute: Compute[T]) -> Compute[T]:

@@ -21,10 +21,9 @@ BYTES_PER_TOKEN = 16
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `InvalidSpec` for what could say nothing, for what this machine lacks, and for data
-    and settings that cannot be used as asked.
-
-    The launch form and every command that queues something ask here.
+    """Raises `InvalidSpec` for an experiment without a result, for devices and packages that this
+    machine lacks, and for unusable data and settings.  The launch form and every command that
+    queues experiments call this.
     """
     _check_says_something(spec)
     machine.check(spec)
@@ -41,9 +40,8 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 
 def _check_says_something(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for an experiment that could say nothing.
-
-    Only what is asked for anew is held to this: one that was run is read and shown all the same.
+    """Raises `InvalidSpec` for an experiment that cannot have a result.  Only new experiments obey
+    this rule: recorded ones are read and shown all the same.
     """
     if not spec.kind.compares_caches:
         return

@@ -28,7 +28,7 @@ def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
 
 
 def look(data_dir: DataDir) -> list[Finding]:
-    """What can be told at once, beside a training: no compiler, no torch, no journal."""
+    """Quick findings that do not disturb a training: no compiler, no torch, no journal."""
     return [*_made("Disk", partial(check_disk, data_dir)),
             *_made("Processes", partial(check_processes, data_dir))]  # fmt: skip
 

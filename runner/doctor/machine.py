@@ -1,4 +1,4 @@
-"""Checks of the installation and the devices; torch is asked in a process of its own."""
+"""Checks of the installation and the devices; a separate process imports torch."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The data folder: its paths, its run folders, and which one is taken where nobody names one."""
+"""The data folder: its paths, its run folders, and its default place."""
 
 import os
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class DataDir:
         return run_dirs(self.runs)
 
     def unrecorded_runs(self) -> list[RunDir]:
-        """Runs whose end nobody has recorded, whatever their folders hold; no file is opened."""
+        """Runs without a recorded end, whatever their folders hold; no file is opened."""
         runs = map(self.run_dir, run_names(self.runs))
         return [run for run in runs if not run.is_recorded]
 
@@ -80,7 +80,7 @@ def run_names(parent: Path) -> list[str]:
 
 
 def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
-    """A link that leads nowhere may have been one: it is told of, not passed over."""
+    """A dead link may have been a run folder: it is reported, not skipped."""
     try:
         is_folder = entry.is_dir()
     except OSError:  # a link to itself

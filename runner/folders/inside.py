@@ -1,11 +1,11 @@
 """Opens plain files inside a run folder, and nothing else, on whatever word.
 
-A run folder may have come from anywhere, and what it holds may be anything: a link out of the
-folder, a pipe that nobody writes to, a device. Every path is walked part by part without following
-links, and only regular files are opened.
+A run folder may have come from anywhere and may contain anything: a link out of the folder, a pipe
+without a writer, a device. Every path is walked part by part without following links, and only
+regular files are opened.
 
-Folders may be nested however deeply: Python before 3.12 walks by recursion, and before 3.13 removes
-so, and a folder in a thousand others would end whoever looks at it. No run writes deeper than a
+Folders may be nested to any depth. Python walks by recursion before 3.12, and removes by recursion
+before 3.13, so a folder in a thousand others would crash any reader. No run writes deeper than a
 dozen.
 """
 
@@ -104,7 +104,7 @@ def stat_inside(folder: Path, name: str) -> os.stat_result | None:
 
 def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
     """Raises `InvalidRunFolder` if the folder holds anything but plain files and folders, so that
-    whoever writes there writes nowhere else. What is below the folders `ignore` is not looked at.
+    no write leads elsewhere. Files below the folders `ignore` are not checked.
     """
     for parent, folders, files in walk(folder):
         if Path(parent) == folder:

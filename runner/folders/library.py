@@ -59,8 +59,8 @@ class Deleted:
 def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labels:
     """Changes the labels of an experiment and returns the new ones.
 
-    Raises `UnknownExperiment`, `InvalidSpec` for labels that cannot be, and `NotWritable`. A file
-    of labels that cannot be read is told, not written over.
+    Raises `UnknownExperiment`, `InvalidSpec` for invalid labels, and `NotWritable`. An unreadable
+    file of labels raises an error and is not overwritten.
     """
     _refuse_examples(data_dir, experiment_id)
     with locked(data_dir):

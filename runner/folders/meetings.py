@@ -6,8 +6,8 @@ of them see.
     RUN.N.here          number N is about to begin                  the run's process there
     RUN.N.failed        why number N failed                         the same
 
-A seat is of an experiment, because what is compared is measured on the same machines. It is kept by
-being touched, and free for another one when nobody has for a while.
+A seat belongs to an experiment, because compared runs are measured on the same machines. Its holder
+touches it; without a touch for a while the seat is free for another one.
 """
 
 import json
@@ -94,7 +94,7 @@ class Meetings:
         write_atomically(self._folder / f"{run_id}.{number}.failed", json.dumps(failure))
 
     def failures(self, run_id: str) -> list[dict[str, Any]]:
-        """What further machines said, as they wrote it."""
+        """The messages of further machines, unchanged."""
         found = []
         for file in sorted(self._folder.glob(f"{run_id}.*.failed")):
             with suppress(OSError, ValueError):
@@ -124,7 +124,7 @@ class Meetings:
         return None
 
     def keep_seats(self, holder: str) -> None:
-        """Says that whoever holds seats is still there."""
+        """Shows that the holder of seats still works."""
         for seat in self._seats_of(holder):
             with suppress(OSError):
                 os.utime(seat)
@@ -163,7 +163,7 @@ def own_address(data_dir: DataDir) -> str:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """A free port: no process listens on it now."""
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as one:
         one.bind(("", 0))
         return int(one.getsockname()[1])

@@ -1,7 +1,7 @@
 """Runs that go on on other devices than they began on: `devices.json` of their folders.
 
-The specification stays what was asked for at first. What a run goes on on, and how the devices
-share it, stands beside it until the run is put elsewhere again, or begins anew.
+The specification remains unchanged. The file has the devices on which a run continues, and how they
+share it, until the run is moved again or begins anew.
 """
 
 import json
@@ -57,8 +57,8 @@ def write_devices(run: RunDir, spec: ExperimentSpec) -> None:
 
 
 def spec_in_use(run: RunDir) -> RunSpec:
-    """The run's specification, on the devices that it goes on; raises `RunnerError` where it, or
-    what was put beside it, cannot be read."""
+    """The run's specification, on its present devices; raises `RunnerError` where it, or the file
+    of devices, cannot be read."""
     spec = run.read_spec()
     try:
         content = read_json(read_document(run.path, run.devices_file.name))
@@ -73,8 +73,8 @@ def spec_in_use(run: RunDir) -> RunSpec:
 
 
 def devices_in_use(run: RunDir, spec: ExperimentSpec) -> tuple[str, ...]:
-    """The same devices alone, for whoever only makes plans: those of `spec` where nothing, or
-    nothing that can be read, says otherwise."""
+    """The present devices alone, for planning: those of `spec` without a readable file of
+    devices."""
     if run.devices_file.exists():
         with suppress(RunnerError):
             return spec_in_use(run).experiment.devices

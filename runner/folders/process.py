@@ -1,8 +1,6 @@
-"""Processes: who is alive, how to start one detached, how to end a group; and which processes of
-this machine belong to a run, and which hold a file, as Linux tells.
-
-Elsewhere (macOS) neither of the last two can be told, and the answer is none. Only processes of the
-same user are seen, unless root asks.
+"""Processes: which live, how to start one detached, how to end a group. On Linux also: which
+processes of this machine belong to a run, and which hold a file.  On other systems (macOS) the last
+two find none. Only root sees the processes of other users.
 """
 
 import os
@@ -25,7 +23,7 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessIdentity:
-    """A process, told apart from a later one that was given the same pid."""
+    """A process, with its start, so that a later process with the same pid is another one."""
 
     pid: int
     started: str

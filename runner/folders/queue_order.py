@@ -1,8 +1,7 @@
-"""In which order the queue is worked off, and what of it waits: `queue.json` of the data folder.
+"""The order of the queue and its held requests: `queue.json` of the data folder.
 
-Without the file it is the order of submission. Whoever writes holds the library lock; the
-supervisor reads the file whenever it looks for the next experiment, so that its own restart changes
-nothing.
+Without the file it is the order of submission. Writers hold the library lock. The supervisor reads
+the file whenever it looks for the next experiment, so that its own restart changes nothing.
 """
 
 from collections.abc import Callable, Container, Iterator
@@ -21,7 +20,7 @@ from breakeven.runner.specs.fields import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOrder(Spec):
-    """What people said of the queue."""
+    """The users' changes to the queue."""
 
     order: tuple[str, ...] = ()
     """Ids of experiments that come first, in this order; others follow by their priority, and as
@@ -49,8 +48,8 @@ def read_order(data_dir: DataDir) -> QueueOrder:
 
 
 def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
-    """Every experiment of which a run waits to be started, in the order of the queue. `among`: ids
-    of those that it may be, for whoever knows them from the index."""
+    """Every experiment with a run that waits for its start, in the order of the queue. `among`:
+    candidate ids, if the caller knows them from the index."""
     found = [one for one in _open(data_dir, among)
              if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
     return read_order(data_dir).sorted(found)

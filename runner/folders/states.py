@@ -51,7 +51,7 @@ class RunState(StrEnum):
 
     @property
     def is_failed(self) -> bool:
-        """Whether it ended otherwise than it should or was told to."""
+        """Whether it ended neither as planned nor by a request to stop."""
         return self.ended_early and self is not RunState.CANCELLED
 
     @property
@@ -176,7 +176,7 @@ class Exit:
     state: RunState
     reason: str
     returncode: int | None
-    """Exit status of the process, negative for a signal; None if nobody saw it end."""
+    """Exit status of the process, negative for a signal; None if its end was not observed."""
     time: float
 
     @classmethod
@@ -240,7 +240,7 @@ class Labels(Spec):
     notes: str = ""
     """Markdown, shown without links, images and HTML."""
     archived: bool = False
-    """Whether lists leave it out unless they are asked for it."""
+    """Whether lists leave it out by default."""
 
     def check_rules(self) -> None:
         rule = f"must be 1 to {MAX_NAME} printable characters"

@@ -1,12 +1,12 @@
 """Which environment variables a run gets: what a training needs, and what is named for it.
 
 A supervisor knows all of its starter's variables, tokens among them. A run executes models, data
-and code that others wrote, so it gets no variable that nobody meant for it.
+and code of other people, so it gets only the variables on a list.
 
-And where compilers keep what no cache of a run is given for: in a folder that no other account
-made. Torch puts headers that it compiles beforehand into the machine's temporary folder, by a name
-that everybody can tell, whichever cache it is given. Whoever makes that folder first could put into
-them what every compiled graph would then run.
+This also sets the folder for compiler files that belong to no cache of a run: one that no other
+account made. Torch puts precompiled headers into the machine's temporary folder, under a
+predictable name, whatever its cache. Another account that made that folder first could put code
+into them, which every compiled graph would then run.
 """
 
 import getpass
@@ -103,7 +103,7 @@ def keep_others_out() -> None:
     except FileExistsError:
         pass
     except OSError:
-        return  # Nobody else can, either: torch says what is wrong.
+        return  # No other account can make it, either: torch reports the problem.
     found = folder.lstat()
     if (
         not stat.S_ISDIR(found.st_mode)

@@ -1,1 +1,1 @@
-"""What can be asked for: experiments and their parts, and the rules that their fields obey."""
+"""Specifications of experiments and their parts, and the rules of their fields."""

@@ -80,7 +80,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Prompt:
-    """How people are asked for a field, where its name does not tell."""
+    """Label and text of a field in forms and help, where its name is not enough."""
 
     label: str = ""
     """Above the widget of the form."""
@@ -254,8 +254,7 @@ class Spec:
 
 @cache
 def fields_of(kind: Any) -> tuple[Field, ...]:
-    """Every field that people are asked for, the specification's own first, then those of its
-    parts."""
+    """Every field that users can set, the specification's own first, then those of its parts."""
     parts = [(name, hint) for name, (hint, _, _) in _notes(kind).items() if _is_spec(hint)]
     sections = [("", kind), *parts]
     return tuple(field for section, part in sections for field in _declared(section, part))

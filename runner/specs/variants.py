@@ -7,7 +7,7 @@ A backend is written as its name, or with settings behind a colon:
     inductor:scope=forward+dynamic=true
     inductor:epilogue_fusion=false          any other name is an Inductor configuration
     inductor:mode=max-autotune+triton.cudagraphs=false
-                                            beside a mode, which is a set of them, it counts more
+                                            takes precedence over a mode, which is a set of them
 """
 
 import re
@@ -240,6 +240,6 @@ def _is_label(text: str) -> bool:
 
 
 def _marked(label: str, text: str) -> str:
-    """A label beside which another text has another one."""
+    """The label of a text whose natural label another text already has."""
     clean = re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_.-")[:LONGEST_DERIVED]
     return f"{clean or 'backend'}-{sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}"

@@ -43,7 +43,7 @@ class Task:
     data: tuple[str, ...] = ()
     """That which needs no download."""
     metrics: tuple[Metric, ...] = ()
-    """What it is judged by, beside the loss; empty where model and samples decide."""
+    """The scores of the task in addition to the loss; empty where model and samples decide."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Task":

@@ -34,7 +34,7 @@ class Training(NamedTuple):
     seconds: float
     """For how long it trained and evaluated."""
     precision: str | None
-    """What it computed in, where it said so."""
+    """The precision in which it computed, if it recorded that."""
 
 
 def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Precision) -> str | None:

@@ -3,9 +3,9 @@
 It touches its lock file about once a second; the file's time tells the others. Threads that look
 after an experiment give signs to it, and which of them gave none for long is written to a file.
 
-`busy` says the same of a piece of work: a process whose work never comes to its end looks alive
-otherwise. The modification time of the process's lock file is when the work was last begun, its
-access time when it last came to an end; nobody reads the file.
+`busy` reports the same of a piece of work: a process whose work never ends would otherwise look
+alive. The modification time of the process's lock file is the last begin of the work, its access
+time the last end; no process reads the file's content.
 """
 
 import json
@@ -82,7 +82,7 @@ class HeartbeatReading:
     seconds_since_beat: float | None
     """Since its last sign, or since another one's; None if there never was one."""
     pids: tuple[int, ...] = ()
-    """Who holds the lock file open, where the system tells; asked only of one that is still."""
+    """The holder of the lock file, where the system lists it; called only for a silent one."""
 
     stuck: dict[str, float] = field(default_factory=dict)
     """Experiments whose thread does not move on, and since when, in seconds since the epoch."""
@@ -139,7 +139,7 @@ def busy(lock: Path) -> Iterator[None]:
 
 
 def seconds_busy(lock: Path) -> float:
-    """How long the work of whoever holds the lock has been going on; 0 while there is none."""
+    """Seconds for which the holder of the lock has been at its present work; 0 without work."""
     try:
         found = lock.stat()
         is_busy = found.st_mtime_ns > found.st_atime_ns and is_locked(lock)

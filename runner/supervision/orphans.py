@@ -2,9 +2,9 @@
 
 A supervisor that dies takes its runs with it. Runs that took turns go on together from their
 checkpoints. If one of them has none, all begin anew, so that every round is timed on runs of the
-same attempt. Nothing begins anew beside a run that has finished: no later round could be paired
-with its rounds. After five attempts the runs are lost; without a baseline the scheduler then ends
-the experiment.
+same attempt. After one run has finished, no other begins anew: no later round could be paired with
+its rounds. After five attempts the runs are lost; without a baseline the scheduler then ends the
+experiment.
 """
 
 from breakeven.runner.errors import RunnerError

@@ -1,4 +1,4 @@
-"""What a reader must know beside the numbers of a comparison, as facts.
+"""Warnings and notes about the numbers of a comparison, as facts.
 
 `storage.terminal.caution_words` puts them into words.
 """

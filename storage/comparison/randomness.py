@@ -1,4 +1,4 @@
-"""What a run told about the random numbers that it drew, as its parity is judged by it."""
+"""What runs recorded about their random numbers; the judgement of parity depends on it."""
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Randomness:
 
 
 def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
-    """Finds what a run told, by its id."""
+    """Finds a run's records by its id."""
     frames = {
         "numbers": queries.random_numbers(store, experiment_id),
         "redraws": queries.redraws(store, experiment_id),

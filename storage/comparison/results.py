@@ -1,4 +1,4 @@
-"""What a comparison comes to: one `Result` per run, and what a reader must know beside them.
+"""The results of a comparison: one `Result` per run, with warnings and notes.
 
 `storage.comparison.comparison` computes them; `docs/metrics.md` defines each number.
 """
@@ -22,7 +22,7 @@ from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
-"""Metrics that a task may have beside accuracy."""
+"""Metrics that a task may have in addition to accuracy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """One row per run; columns named as in METRICS. Undefined is None, never is infinite.
 
-        Of the scores beside accuracy those have a column that any run has.
+        A score other than accuracy has a column if any run has it.
         """
         has = {name for one in self.results for name in one.measured.metrics}
         names = [name for name in METRICS if name in VALUES]
@@ -172,7 +172,7 @@ VALUES: dict[str, Callable[[Result], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Standings:
-    """The backends of a comparison by what may be said of their speed, the fastest first."""
+    """The backends of a comparison by the verdict of their speed, the fastest first."""
 
     counted: tuple[Result, ...]
     """They have a speed and a verdict."""

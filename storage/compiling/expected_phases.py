@@ -1,4 +1,4 @@
-"""What each phase of compiling takes, beside what it took an earlier run of the same backend."""
+"""The time of each phase of compiling, compared with an earlier run of the same backend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def phase_times(
     found = []
     for run in runs.itertuples():
         label, since = str(run.label), run.compiling_since
-        # What compiles for an evaluation is no part of the latency that phases are told of.
+        # Compiling for an evaluation does not count to the latency that phases divide.
         since = None if pd.isna(since) or run.phase in ("evaluating", "checking") else since
         if since is not None and label not in now:
             since -= pd.Timedelta(seconds=run.compiled_seconds)

@@ -30,7 +30,7 @@ class KeptFile:
     compile_id: str | None
     file: str
     num_bytes: int | None
-    """None where it grew after it was told of."""
+    """None where the file grew after its record was written."""
 
     @property
     def name(self) -> str:

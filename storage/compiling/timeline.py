@@ -19,7 +19,7 @@ STAGES = {
 """What a journal calls a stage, and what people do. Mostly each lies in those before it, of which
 it takes its time: what a stage did alone is what none of the later ones did."""
 MAX_SPANS = 3_000
-"""More than that nobody can tell apart; the longest are kept."""
+"""Readers cannot distinguish more bars than that; the longest are shown."""
 COLUMNS = (
     "frame",
     "place",

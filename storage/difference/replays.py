@@ -1,4 +1,4 @@
-"""A run that was measured again: what came out, beside what was recorded."""
+"""A replay: the numbers of a second measurement, compared with the recorded ones."""
 
 import math
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ MACHINE = ["host", "device", "torch"]
 def spread_of_compiling(
     store: Store, experiment_id: str, patience: float = PATIENCE
 ) -> Spread | Reason:
-    """Of the logarithms, over the replays of other experiments that share machine, device and
-    torch with this replay and with what it replays; why nobody knows, where these two do not, or
-    nothing else was compiled twice there."""
+    """The standard deviation of the logarithms, over the replays of other experiments that share
+    machine, device and torch with this replay and its original. A reason instead, if replay and
+    original differ in these, or no other experiment was compiled twice there."""
     replays = queries.list_experiments(store).set_index("experiment_id")["replay_of"].dropna()
     original = replays[experiment_id]
     others = replays[replays != original].head(MAX_REPLAYS)
@@ -68,7 +68,7 @@ class ReplayedNumber:
     recorded: float | None
     again: float | None
     low: float | None = None
-    """Where it was to be expected in 95 % of cases; None where nobody knows."""
+    """The range in which the replay's value lies in 95 % of cases; None where it is unknown."""
     high: float | None = None
     reason: Reason | None = None
 
@@ -86,7 +86,7 @@ class Pair:
     sides: tuple[Side, Side]
     results: tuple[Result, Result]
     compiling: Spread | Reason
-    """How far the logarithm of compile latency strays on this machine, or why nobody knows."""
+    """How far the logarithm of compile latency varies on this machine, or why that is unknown."""
 
     def figures(self) -> list[ReplayedNumber]:
         """Those numbers that either of the two has."""
@@ -231,7 +231,7 @@ CHOSEN = ("backends", "controls", "model.dropout")
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """A run that was measured again, beside what was recorded of it."""
+    """The replay of a run, compared with the run."""
 
     label: str
     recorded: Side

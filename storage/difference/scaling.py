@@ -1,4 +1,4 @@
-"""How much of several devices' throughput arrives: an experiment on them beside one on one device.
+"""Scaling efficiency: an experiment on several devices, compared with one on one device.
 
 `docs/metrics.md` defines the number under `scaling_efficiency`.
 """
@@ -18,11 +18,10 @@ from breakeven.storage.statistics.speedups import Ratio
 ScalingKind = Literal["strong", "weak"]
 """Strong: all devices work on the batch of the one. Weak: each has a batch as large as that."""
 ScalingObstacle = Literal["work", "cpu", "device", "moved", "dropout", "setting", "batch"]
-"""Why nothing is said: speeds may not be compared at all; processes on the CPUs of one machine are
-not several devices; the devices are of different models; a run was resumed on another number
-of them; one of them trains with dropout; a setting
-that decides how much work a sample is, is another; the batch is neither that of one device nor as
-many times that as there are devices."""
+"""Reasons for no scaling efficiency: speeds are not comparable at all; the devices are processes on
+the CPUs of one machine; the devices are of different models; a run was resumed on another number of
+devices; one side trains with dropout; a setting that decides how much work a sample is differs; the
+batch is neither that of one device nor that times the number of devices."""
 SAME_WORK = (
     "settings", "data.sequence_length", "training.losses", "training.optimizer",
     "training.optimizer_options", "training.parameter_groups", "training.gradient_accumulation",
@@ -34,7 +33,7 @@ SAME_WORK = (
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """One backend, baseline or control on several devices, beside itself on one."""
+    """One backend, baseline or control on several devices, compared with itself on one."""
 
     label: str
     letter: str
@@ -76,8 +75,8 @@ def devices_of(side: Side) -> int:
 
 
 def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[Refusal]]:
-    """Of everything that was timed on one device and on several, and what is not said of whom;
-    nothing of either where no side has one device or none has several."""
+    """Scaling of each run that was timed on one device and on several, and the reasons why other
+    runs have none; both are empty if no side has one device or no side has several."""
     alone, together = alone_and_together(sides)
     found: list[Scaling] = []
     refused: list[Refusal] = []

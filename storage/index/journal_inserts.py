@@ -121,8 +121,8 @@ def _owners(runs: Iterable[str], numbers: Mapping[str, int]) -> list[Owner]:
 
 
 def _merged(tables: Mapping[str, Columns], kinds: Iterable[str]) -> Columns:
-    """All columns that any of these kinds has; as texts, those that are of different types: CPUs
-    are a list of numbers in an environment, and counted beside a block."""
+    """All columns of these kinds of events. A column of several types is a text: CPUs are a list of
+    numbers in an environment, and a number in a block."""
     merged: Columns = {}
     for kind in kinds:
         for name, (type_, required) in tables[EVENT_TABLES[kind]].items():

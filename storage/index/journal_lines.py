@@ -1,10 +1,10 @@
 """Takes journal lines apart before the database reads them: torn ones, and the most frequent kinds;
 and says where they lie: the database reads them there, and nothing is copied.
 
-Almost all lines are steps, blocks and samples of the device. The database spares them the search
-for the fields of all other kinds only if it is told which they are. Arrow has a type for texts that
-lie anywhere in some buffers; here the buffers are the journals as they were read. To write each
-kind into files of its own, which the database then reads, took as long as inserting the rows.
+Almost all lines are steps, blocks and samples of the device. If the database knows them by kind, it
+does not search them for the fields of other kinds. Arrow has a type for texts in several buffers;
+here the buffers are the journals as they were read. Writing each kind into its own file for the
+database took as long as inserting the rows.
 """
 
 import json

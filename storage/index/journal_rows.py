@@ -121,8 +121,8 @@ def reader(columns: Columns, owner: str = OF_FILE) -> str:
 
 
 def line_reader(columns: Columns, table: str) -> str:
-    """SQL that reads the column `line` of a table, all of which must be JSON, as `reader` reads
-    files; beside it lie `experiment` and `run_id`."""
+    """SQL that reads the column `line` of a table as `reader` reads files, with the columns
+    `experiment` and `run_id`. All lines must be JSON."""
     types = {name: kind for name, (kind, _) in columns.items()}
     shape = json.dumps(types)
     fields = ", ".join(

@@ -87,7 +87,7 @@ class Listing:
 
 
 class Agreed:
-    """What most folders of an experiment say that it is, read when it is first asked for."""
+    """The specification that most folders of an experiment have, read on first use."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing

@@ -42,9 +42,9 @@ def catalog_version(store: Store) -> tuple[Any, ...]:
 def catalog(store: Store) -> pd.DataFrame:
     """One row per experiment, newest first, then one per imported result.
 
-    `known` says whether the numbers are there yet: `compute` adds them. What is undefined or not
-    known is None, break-even steps of never are infinite. Nobody may change the frame; it is the
-    same one until something has changed.
+    `known` is false while the numbers are missing; `compute` adds them. Undefined and unknown
+    values are None, break-even steps of never are infinite. Callers must not change the frame: all
+    callers share it until something changes.
     """
     known, measured = summaries(store), sizes.known_sizes(store)
     rows = [

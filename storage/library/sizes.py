@@ -47,8 +47,8 @@ def forget(store: Store, experiment_ids: Iterable[str]) -> None:
 
 
 def measure(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
-    """Measures experiments, given with their folders, that nobody has measured lately, for about
-    so long; returns how many were never measured and still are not."""
+    """Measures experiments, given with their folders, whose size is unknown or old, for about that
+    many seconds; returns how many are still unmeasured."""
     measured, now = _of(store), time.monotonic()
     known = measured.copy()  # somebody may forget some of them meanwhile
     due = [one for one in wanted if one[0] not in known]

@@ -17,7 +17,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import Level, Step, divide
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
-"""What a trend can be told of: names in METRICS and in `BackendSummary`."""
+"""Numbers that have trends: names in METRICS and in `BackendSummary`."""
 AS_ASKED = re.compile(r"cpu|mps|cuda(:\d+)?")
 """What a specification calls a device."""
 VERSIONS = ("torch", "transformers", "host")
@@ -147,8 +147,8 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
 def _failure(
     failed: Iterable[tuple[int, dict[str, Any]]], device: str, newest: int
 ) -> Failure | None:
-    """The last one on a device after its newest point. What failed early has not said the name of
-    its device, only how it asked for one, and may concern any."""
+    """The last experiment on a device after its newest point. An experiment that failed early has
+    not recorded its device's name, only the requested one, and may concern any device."""
     mine = [row for place, row in failed if place > newest
             and (row["device"] == device or AS_ASKED.fullmatch(row["device"]))]  # fmt: skip
     return Failure(mine[-1]["experiment_id"], mine[-1]["state"]) if mine else None

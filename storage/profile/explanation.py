@@ -20,8 +20,8 @@ from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, l
 from breakeven.storage.statistics.intervals import half_width
 
 NOT_A_PERSONS = ("runner/worker/", "torch/")
-"""Where graph breaks lie that nobody can mend: at the `loss.backward()` of Breakeven's own step, or
-where torch itself asks for one."""
+"""Places of graph breaks that users cannot mend: the `loss.backward()` of Breakeven's own step, and
+breaks that torch itself requests."""
 MAX_KEPT = 8
 """Explanations kept per store."""
 
@@ -98,7 +98,7 @@ class Explanation:
     profiles: tuple[Profile, ...]
     """One for each result, in their order."""
     bridges: dict[str, Bridge]
-    """By label, of the backends that were timed and profiled beside such a baseline."""
+    """By label, the backends that were timed and profiled, with such a baseline."""
     own_speedups: dict[str, OwnSpeedup]
     """By label, where the device works by itself."""
     findings: tuple[CostFinding, ...]

@@ -41,7 +41,7 @@ def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def kept_files(store: Store, experiment_id: str) -> pd.DataFrame:
-    """Graphs, generated code and traces that were asked for: what, compile_id, file, bytes."""
+    """Stored graphs, generated code and traces: what, compile_id, file, bytes."""
     return rows(store, experiment_id, "kept_files", "what, compile_id, file, bytes", "seq")
 
 
@@ -49,8 +49,8 @@ def kept_files(store: Store, experiment_id: str) -> pd.DataFrame:
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt.
 
-    location: the line of the person's own code; stopped_at: the innermost line, whoever wrote it;
-    cause: `code`, or of several devices `buckets` (a split where a bucket of DDP ends) or `ranks`
+    location: the line of the user's own code; stopped_at: the innermost line, in any package;
+    cause: `code`, or on several devices `buckets` (a split where a bucket of DDP ends) or `ranks`
     (torch's own code around the model).
     """
     columns = "step, phase, attempt, reason, location, stopped_at, count, cause"

@@ -89,8 +89,9 @@ def accuracy_tensors(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def random_numbers(store: Store, experiment_id: str) -> pd.DataFrame:
-    """same (whether the backend draws what is drawn without a compiler), num_draws, loss_by_draw
-    (a list, those without a compiler first), inference_draws, error of each run that was asked."""
+    """same (whether the backend draws the same numbers as without a compiler), num_draws,
+    loss_by_draw (a list, draws without a compiler first), inference_draws, error of each examined
+    run."""
     latest = f"(FROM random_numbers WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
     columns = "same, num_draws, loss_by_draw, inference_draws, error"
     return rows(store, experiment_id, latest, columns, "seq", of=["random_numbers"])

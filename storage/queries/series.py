@@ -156,10 +156,10 @@ def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
 def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per block, and one from before the first: that one has no `round` and `first_step`.
 
-    `throttled_by` lists why the device's clocks were held back in this block, and is None where
-    nobody knows; so is `processes`, a list of dictionaries (pid, name, memory_bytes) of processes
-    that are none of the experiment's: on CUDA those on the device, on the CPU those that were busy
-    when much of it was taken. `steady` says whether the block was.
+    `throttled_by` lists why the device's clocks were held back in this block; None where it is
+    unknown. `processes` lists dictionaries (pid, name, memory_bytes) of foreign processes: on CUDA
+    those on the device, on the CPU those that were busy when much of it was taken; None where it is
+    unknown. `steady` is whether the block is steady.
     """
     return _samples(store, experiment_id, "judged_device_samples($1)")
 

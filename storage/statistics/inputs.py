@@ -48,8 +48,8 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
 def draws_numbers(inputs: pd.DataFrame) -> bool:
     """Whether a script's steps draw random numbers where it computes, as dropout does.
 
-    Told by the generator that stands elsewhere after most steps; an order of samples is drawn once
-    an epoch. False where no two steps in a row were looked at.
+    A generator in another state after most steps shows that; an order of samples is drawn only once
+    an epoch. False if no two consecutive steps were examined.
     """
     known = inputs.sort_values("step")
     states = [(int(row.step), _where_computed(row.random)) for row in known.itertuples()]

@@ -1,9 +1,9 @@
 """Whether a backend with random numbers of its own draws right ones: whole steps, and each dropout.
 
-Steps under a compiler and without one start from one state and see the same samples, so they differ
-by the random numbers that they draw. If a backend is correct, which of them are the compiled ones
-cannot be told: every way to divide them in two groups is as likely as the actual one. So the actual
-one is compared with all others (a permutation test, exact whatever the distribution).
+Steps under a compiler and without one start from one state and see the same samples, so only their
+random numbers differ. If a backend is correct, its steps are exchangeable with the others: every
+way to divide the steps into two groups is as likely as the actual one. So a permutation test
+compares the actual division with all others; it is exact for every distribution.
 
 Dropouts were tried on the same known numbers under a compiler and without one
 (`runner.worker.correctness.dropout_probes`), so counts and means are compared as those of two
@@ -69,8 +69,8 @@ def find_redraw_fault(
 
     `distances` has by parameter the squared distances between the changes that all pairs of steps
     made, in the order (0, 1), (0, 2), ..., those without a compiler first; `changes` the mean
-    squared size of the latter. All parameters together are asked first, then whether any one stands
-    out among all of them.
+    squared size of the latter. The test looks at all parameters together first, then at the most
+    different one.
     """
     tables = {}
     for name, pairs in distances.items():
@@ -224,7 +224,7 @@ def find_dropout_faults(
 
 
 def _wrong(eager: Mapping[str, Any], compiled: Mapping[str, Any]) -> Wrong | None:
-    """What is wrong first of all; None if nothing is or nothing can be said."""
+    """The first fault; None if there is none, or no judgement is possible."""
     if not eager["tried"] or not compiled["tried"] or not eager["squares"]:
         return None
     before, after = _measures(eager), _measures(compiled)

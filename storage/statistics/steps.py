@@ -30,8 +30,8 @@ MAX_VALUES = 400
 EQUAL = 1e-12
 MIN_DIFFERENCES = 4
 FEWEST = 11
-"""Values of which the first step can be told: however clear a step of 10 is, 2 of the 252 ways to
-part them are as clear, which is more than half of `SIGNIFICANCE`."""
+"""Values that the first step needs: however clear a step of 10 is, 2 of the 252 ways to divide them
+are as clear, which is more than half of `SIGNIFICANCE`."""
 MIN_SIDE = 2
 """Values on either side of a step: a single one that stands out is none."""
 CONFIDENCE = 0.95

@@ -151,7 +151,7 @@ UNDER_HARNESS = " (harness)"
 
 
 def backend_under(settings: Settings, label: str) -> str:
-    """How a suite run calls a backend, so that both settings stand beside each other."""
+    """The name of a backend in a suite run, which includes the setting that suite runs compare."""
     return label if settings == "plain" else f"{label}{UNDER_HARNESS}"
 
 
@@ -173,7 +173,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What is known of a cell, of all its scenarios. None is not known, or was not asked for."""
+    """The results of a cell over all its scenarios. None is unknown, or was not requested."""
 
     cell: Cell
     experiments: dict[str, str]
@@ -192,14 +192,14 @@ class Outcome:
     cold_seconds: float | None = None
     warm_seconds: float | None = None
     speed_failure: str | None = None
-    """Why there is no speed, though one was asked for."""
+    """Why a requested speed is missing."""
     doubts: tuple[Caution, ...] = ()
     """What befell the device while the cell was timed."""
 
     @property
     def failure(self) -> str | None:
-        """Why the cell gives no speedup that may be averaged: what computes something else has no
-        speed. None where it gives one, or where none was asked for."""
+        """Why the cell gives no speedup for the mean: a wrong result has no speed. None where it
+        gives one, or no speed was requested."""
         wrong = self.status is not None and self.status != PASS
         if wrong and (self.speedup is not None or self.speed_failure is not None):
             return f"the accuracy check says {self.status}"
@@ -211,7 +211,7 @@ class Outcome:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that was asked for was found out; a check that somebody stopped was not."""
+        """Whether all requested results are there; a check that a user stopped has none."""
         return self.is_over and (self.status is not None or "accuracy" not in self.experiments)
 
 
@@ -304,7 +304,7 @@ class Group:
 
     @property
     def is_timed(self) -> bool:
-        """Whether speedups were asked for."""
+        """Whether speedups were requested."""
         return any("speed" in one.experiments for one in self.outcomes)
 
     @property

@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """A suite run beside an earlier one."""
+    """A suite run, compared with an earlier one."""
 
     changes: tuple[Change, ...]
     """The worse ones first."""

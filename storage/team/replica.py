@@ -1,9 +1,9 @@
-"""What a dashboard has of a team's store beside it: how every run stands, and the events of
-experiments that were asked for.
+"""A dashboard's local copy of a team's store: the state of every run, and the events of the
+experiments that pages requested.
 
-A page asks about a hundred questions. Each would go to the database server several times; here they
-are answered by DuckDB's own tables, with the views and at the speed of the embedded database. An
-experiment's events come over when it is first asked for, and again once a run of it was written to.
+A page sends about a hundred queries. Each would go to the database server several times; here
+DuckDB's own tables answer them, with the views and at the speed of the embedded database. An
+experiment's events are copied on first use, and again after a run of it was written to.
 """
 
 import threading
@@ -17,7 +17,7 @@ from breakeven.storage.team.lake import LAKE, Lake, snapshot
 LISTED = "environments"
 """The one table of events that lists of experiments show something of: it is there for all."""
 MAX_ROWS = 5_000_000
-"""Of events that are kept; beyond, the experiments that were not asked for the longest go."""
+"""Limit of local events; beyond it, the experiments that were unused for the longest go."""
 
 
 class LocalReplica:
@@ -29,7 +29,7 @@ class LocalReplica:
         self.snapshot = -1
         """The state of the store up to which lists are as it says."""
         self._brought: OrderedDict[int, int] = OrderedDict()
-        """Experiments whose events are here, and how many, the latest asked for last."""
+        """Experiments with local events, and how many; the last used one last."""
         self._stale: set[int] = set()
         with lake.connection.cursor() as cursor:
             cursor.execute(SCHEMA)
@@ -52,7 +52,7 @@ class LocalReplica:
             self.snapshot = now
 
     def num_runs(self, data_folder: str) -> int:
-        """How many runs a data folder has told of."""
+        """The number of runs that a data folder has recorded."""
         query = "SELECT count(*) FROM progress WHERE data_folder = ?"
         with self._lake.connection.cursor() as cursor:
             row = cursor.execute(query, [data_folder]).fetchone()

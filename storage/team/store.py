@@ -1,4 +1,4 @@
-"""A team's store, as pages and commands use it: like the embedded one, beside many others."""
+"""A team's store for pages and commands: like the embedded one, with many other machines."""
 
 import time
 from contextlib import suppress
@@ -49,7 +49,7 @@ class TeamStore(Store):
 
     @property
     def is_own_file(self) -> bool:
-        """No: what was asked for is in memory."""
+        """False: requested rows are in memory."""
         return False
 
     @property

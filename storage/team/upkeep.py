@@ -1,8 +1,7 @@
-"""Keeps a team's store fast and small while it is used, to be run daily by one machine; and empties
-it, or what one data folder put in: it fills again from the run folders.
-
-Rows that lie in the database become files, small files of an experiment one, what was taken back
-goes, and so do states that nobody reads any more with the files that only they need.
+"""Keeps a team's store fast and small: one machine runs this daily. Also empties the store, or
+removes the rows of one data folder; the run folders fill it again.  Rows in the database become
+files, small files of an experiment become one. Removed rows are deleted, and so are old snapshots
+without readers, with the files that only they need.
 """
 
 from collections.abc import Iterator
@@ -84,7 +83,7 @@ def _inlined(lake: Lake) -> int:
 
 
 def forget_folder(lake: Lake, data_folder: str) -> int:
-    """Removes what a data folder told and returns the number of its runs; raises
+    """Removes the rows of a data folder and returns the number of its runs; raises
     `TeamStoreUnusable`."""
     mine = "run_id IN (SELECT run_id FROM progress WHERE data_folder = ?)"
     with lake.writing() as (cursor, _):

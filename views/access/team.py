@@ -1,7 +1,7 @@
-"""Roles of people who sign in: a proxy passes on what their provider said of them.
+"""Roles of people who sign in: a proxy passes on the claims of their identity provider.
 
-Roles stand in the section `team` of `breakeven.toml`, which is read anew with every question: a
-role that is taken away is gone with the next click.
+The section `team` of `breakeven.toml` lists the roles. Each request reads it again: a person loses
+a removed role with the next click.
 """
 
 import base64
@@ -37,8 +37,8 @@ class Person:
 
 
 def person_of(token: str, team: Team) -> Person | None:
-    """Whom an ID token is about, with the role that they have now; None for nobody. The proxy has
-    checked signature, issuer and age."""
+    """The person of an ID token with the role that they have now; None without a role. The proxy
+    has checked signature, issuer and age."""
     parts = TOKEN.fullmatch(token)
     if parts is None:
         return None
@@ -56,7 +56,7 @@ def person_of(token: str, team: Team) -> Person | None:
 
 
 def role_of(claims: Mapping[str, Any], team: Team) -> Role | None:
-    """What somebody may do, by what the provider said of them; None: nothing at all."""
+    """The role that a person has according to the provider's claims; None means no access."""
     subject, email = (claims.get(name) for name in ("sub", "email"))
     # Who is blocked by an address stays so, verified or not.
     if _folded(one for one in (subject, email) if isinstance(one, str)) & _folded(team.blocked):

@@ -22,7 +22,7 @@ from breakeven.views.shared import links
 HEIGHT = 340
 LONG_LABEL = 26
 BESIDE_DAYS = pd.Timedelta(hours=12)
-"""Beside the first and the last experiment; a single one has a day of its own."""
+"""Space before the first and after the last experiment; a single experiment has a day."""
 COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
 """What stands below a figure as whole numbers, and up to how many each has its own."""
 FEW_RUNS, LEGEND_LINE = 4, 16

@@ -174,8 +174,8 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
 
 
 def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
-    """Models against backends, those without a speedup as well; what fails the accuracy check says
-    so beside its speedup. All outcomes are of the same conditions."""
+    """Models against backends, including backends without a speedup. A cell shows next to its
+    speedup if it fails the accuracy check. All outcomes have the same conditions."""
     rows = [
         {
             **dict.fromkeys(ACROSS), "model": one.cell.model, "backend": one.cell.backend,

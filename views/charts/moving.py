@@ -1,9 +1,8 @@
-"""Charts as pages show them: they move while somebody looks at them, and together over the same x.
-
-Streamlit makes its own charts anew for every figure, whatever the figure's `uirevision` says, and
-none of them knows of another. These are the same plotly.js, from the package that draws the
-pictures, told of the new data; zoom and hidden lines stay as they are. All charts are, so that a
-browser loads one plotly.js.
+"""Charts of pages: they update in place, and charts with the same x axis zoom together.  Streamlit
+draws its own charts again for each new figure, whatever the figure's `uirevision`, and does not
+connect charts. These charts use the plotly.js of the package that draws the pictures. They receive
+new data and preserve zoom and hidden lines. All charts use it, so that a browser loads plotly.js
+once.
 """
 
 from functools import cache

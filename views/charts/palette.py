@@ -57,7 +57,7 @@ OTHERS = tuple(
     Look(color, dash, symbol)
     for color, (dash, symbol) in product(_COLORS, zip(_DASHES, _SYMBOLS, strict=True))
 )
-"""Looks of labels that `KNOWN` has not; their dashes and symbols are nobody else's."""
+"""Looks of labels that `KNOWN` lacks; no other label has their dashes and symbols."""
 
 SPLITS = {
     "train": Look(KNOWN["cudagraphs"].color, "solid", "diamond"),

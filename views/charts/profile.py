@@ -26,7 +26,8 @@ MARGIN = 76
 WORTH_A_BAR = 0.01
 """Of the baseline's step; smaller parts are one together."""
 WORTH_A_COLOUR = 0.025
-"""Of the longest step: among bars of many colours less cannot be told apart."""
+"""A share of the longest step: a smaller part gets no colour of its own, because readers cannot
+distinguish many small parts."""
 LEGEND_LINE = 18
 REST = "all others"
 
@@ -97,7 +98,7 @@ def waterfall(found: Bridge) -> go.Figure:
     ))  # fmt: skip
     height = MARGIN + ROW_HEIGHT * len(names)
     figure.update_layout(**{**layout(), "height": height}, showlegend=False, margin_t=8)
-    # Room for the texts beside the longest bars.
+    # Room for the texts after the longest bars.
     furthest = factor * max(longest, (found.baseline.step_seconds or 0.0) + _highest(parts))
     figure.update_xaxes(
         title_text=links.axis("profile_seconds", title), zeroline=False, range=[0, 1.16 * furthest]

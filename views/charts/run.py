@@ -33,7 +33,7 @@ LOG_FROM_RATIO = 30
 """Step times that differ by more than this, as those with a compile do, need a log scale."""
 ROW_HEIGHT = 14
 MAX_NAME = 36
-"""Characters of a parameter's name that stand beside its row; the whole is said on hover."""
+"""Characters of a parameter's name in front of its row; hover shows the full name."""
 COLOR_BAR = {"thickness": 8, "outlinewidth": 0, "xpad": 4}
 
 
@@ -59,7 +59,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
                 mode="markers", marker={"color": look.color, "size": 9, "symbol": "circle-open"},
                 **legend,
             )  # fmt: skip
-            legend = {"showlegend": False}  # said once for all runs
+            legend = {"showlegend": False}  # one legend for all runs
     over_steps(figure, links.axis("step_seconds", title))
     if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
@@ -160,7 +160,7 @@ def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:
 
 
 def _end_of(name: str) -> str:
-    """As many of the last parts of a dotted name as fit beside a row."""
+    """The last parts of a dotted name that fit in front of a row."""
     parts = name.split(".")
     while len(parts) > 1 and len(".".join(parts)) > MAX_NAME:
         parts.pop(0)
@@ -181,7 +181,7 @@ FEW = 2
 EVENTS = {"compiled": "triangle-up", "recompiled": "diamond", "graph break": "x"}
 """Kinds of compiler events and their symbols, from the axis upwards."""
 EVENT_NUMBERS = ("graph_breaks", "recompiles")
-"""What a figure with such marks tells beside its own numbers."""
+"""The additional numbers of a figure with such marks."""
 ROW = 0.035
 """Height of a row of marks, as a share of the figure."""
 MAX_DETAIL = 160

@@ -42,7 +42,7 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
             else {"size": 6, "symbol": look.symbol},
             **(legend if compiled else {}),
         )  # fmt: skip
-        if compiled:  # said once for all splits
+        if compiled:  # one legend for all splits
             legend = {"showlegend": False}
     named = sum(trace.showlegend is not False for trace in figure.data)
     return _score_axis(figure, name).update_layout(height=SCORE_HEIGHT + LEGEND_LINE * named)

@@ -44,7 +44,7 @@ def losses(frame: pd.DataFrame) -> go.Figure:
 
 
 def speedups(sides: Sequence[Side]) -> go.Figure:
-    """A dot and its interval per backend and side, all on one axis, beside 1."""
+    """A dot and its interval per backend and side, on one axis with a line at 1."""
     figure, names = go.Figure(), labels(sides)
     for side in sides:
         look = LOOKS[side.letter]

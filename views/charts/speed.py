@@ -18,8 +18,8 @@ ROW_HEIGHT = 58
 def speedups(
     results: Sequence[Result], ratios: pd.DataFrame, noise_floor: float | None
 ) -> go.Figure:
-    """A dot and its interval per run, beside 1 and what the control calls noise; where there are
-    several processes, the median of each as a ring.
+    """A dot and its interval per run, with a line at 1 and the control's noise; rings show the
+    medians of several processes.
 
     `ratios`: label, process, round, speedup, of `storage.comparison.rounds`.
     """

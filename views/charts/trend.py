@@ -76,8 +76,8 @@ def _unit(found: Sequence[Series]) -> tuple[float, str]:
 
 
 def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> None:
-    """An arrow from the old level to the new one, red where it is worse. What several series write
-    beside the same step stands in rows."""
+    """An arrow from the old level to the new one, red where it is worse. Labels of several series
+    at the same step stand in rows."""
     for step in series.steps:
         point = series.points[step.index]
         color = BAD if series.worsening(step) > 0 else BETTER

@@ -41,14 +41,14 @@ IMPORTED = (
 """What Compare takes a second or two to import."""
 _importing = Lock()
 QUIET_SECONDS = 20.0
-"""Since a page was last asked for, before the next experiment is compared."""
+"""Seconds without a page request before the next experiment is compared."""
 REST_SECONDS = 1.0
-"""Between two experiments: whoever comes waits for one at most, and most of the time for none."""
+"""Pause between two experiments: a new reader waits for at most one comparison, mostly for none."""
 
 
 def prepare() -> None:
-    """Imports, and then compares what is over, newest first, while nothing runs and nobody reads:
-    comparing takes half of the time that a page has for its first visit."""
+    """Imports modules, then compares finished experiments, newest first, while nothing runs and no
+    page is open: comparing takes half of the time of a page's first visit."""
     import_all()
     # Whatever is wrong, the first page says so.
     with suppress(StoreError, RunnerError, OSError):
@@ -107,6 +107,6 @@ def compare_all() -> None:
 
 
 def _is_busy(store: "Store") -> bool:
-    """As of now: without readers nobody else looks."""
+    """Takes in new rows first: without readers no other thread does."""
     store.ingest()
     return any(count for state, count in store.run_counts.items() if RunState(state).is_active)

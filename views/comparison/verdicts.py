@@ -1,4 +1,4 @@
-"""What to say beside a number of a comparison; `views/comparison/answers.py` has the headline."""
+"""Texts next to the numbers of a comparison; `views/comparison/answers.py` has the headline."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ VERDICT_CLASSES = {
 
 
 def doubts(results: Sequence[Result]) -> list[Markdown]:
-    """Reasons behind parity verdicts other than `holds`, each said once, after its runs."""
+    """Reasons behind parity verdicts other than `holds`, each once, after its runs."""
     labels: dict[Sentence, list[str]] = {}
     for result in results:
         if result.parity is not None and result.parity.verdict != "holds":

@@ -12,7 +12,7 @@ COMPUTE_SECONDS = 0.3
 """Of each look, for numbers that are not there yet: a page must not wait for a thousand."""
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHILE_RACING = 3.0
-"""Whoever is timed on this machine is to be disturbed little."""
+"""Longer, in order to disturb the run that this machine times as little as possible."""
 IS_DUE = "experiments look is due"
 """In the session's state: whether the next run of `look` is its own, and not part of the page."""
 

@@ -18,7 +18,7 @@ from breakeven.views.shared.inert import Markdown, plain
 from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
-"""Rows that a browser gets; whoever wants another one narrows the list down."""
+"""Rows that a browser gets; a filter finds the others."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """In the session's state: the ids of the rows that are picked."""

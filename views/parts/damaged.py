@@ -1,4 +1,4 @@
-"""Names the run folders that cannot be used: the others are shown, and nobody is left guessing."""
+"""Names the run folders that cannot be used, with the reason; all other runs are shown."""
 
 from pathlib import Path
 

@@ -260,9 +260,9 @@ def is_number(values: pd.Series) -> bool:
 
 
 def _title(column: str, values: pd.Series, is_written: bool) -> str:
-    """A number's own title, with its unit unless that is written beside each value.
+    """A number's own title, with its unit unless each value has its unit.
 
-    Of other columns `failed_here` becomes `Failed here`; what is written with a capital stays.
+    In other columns `failed_here` becomes `Failed here`; a title with a capital stays.
     """
     if column in NUMBERS:
         number = NUMBERS[column]
@@ -273,7 +273,7 @@ def _title(column: str, values: pd.Series, is_written: bool) -> str:
 
 
 def expect_parts() -> None:
-    """Nobody sees or reaches them: `style.css` has them take no part in the page."""
+    """Loads hidden parts of the page, which `style.css` removes from layout and focus."""
     expect_charts()
     with st.container(key="expected"):
         st.segmented_control("Expected", ["One"], key="expected-choice", disabled=True)

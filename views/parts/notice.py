@@ -1,4 +1,4 @@
-"""A notice, without a sound, that an experiment is over: of the reader's own browser, if asked."""
+"""A silent notice of the reader's browser that an experiment is over, if the reader wants one."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ _notice = st.components.v2.component(
 
 
 def offer_notice(experiment_id: str, name: str, outcome: str, *, over: bool) -> None:
-    """A button while the experiment goes on; once it is over, the notice for whoever pressed it.
+    """A button while the experiment runs; when it is over, a notice for the readers who pressed it.
 
-    `outcome`: how it stands, as the notice says it. Browsers allow notices on this machine and over
+    `outcome`: the result as the notice shows it. Browsers allow notices on this machine and over
     https alone; elsewhere there is no button.
     """
     data = {"experiment": experiment_id, "over": over, "title": name, "body": outcome}

@@ -1,6 +1,6 @@
 """A whole experiment in one file, to read, to present and to import.
 
-content.py     what is told of an experiment: sentences, tables, charts
+content.py     all that a report shows of an experiment: sentences, tables, charts
 markup.py      sentences as HTML
 elements.py    charts and tables as HTML
 article.py     an experiment or a suite run as HTML, and what its playback needs

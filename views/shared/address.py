@@ -82,7 +82,7 @@ class _Known(NamedTuple):
     key: str
     start: Any
     seen: list[str]
-    """What the address said last."""
+    """The last value of the address."""
     number: int
     """Of widgets before it."""
     chosen_at: float = -math.inf

@@ -1,9 +1,9 @@
 """Foreign text made inert: shown as it is, and nothing else.
 
-Names, labels, reasons, journals, addresses: whatever a person, a file or a program said may hold
-Markdown, HTML or directives of Streamlit. Shown as such it could have every reader's browser call
-a stranger's server, or pose as a link of ours. `inert` writes it so that Markdown, HTML (attributes
-too) and Plotly's labels all show its characters and act on none.
+Names, labels, reasons, journals and addresses come from people, files and programs. They may
+contain Markdown, HTML or directives of Streamlit. Shown as such, they could make every reader's
+browser call a stranger's server, or pose as a link of ours. `inert` writes a text so that Markdown,
+HTML (attributes too) and Plotly's labels all show its characters and act on none.
 
 `tests/views/test_inert.py` reads the sources of the pages: whatever reaches Markdown or HTML there
 is a literal, a number, or went through this module. `tests/browser/test_every_page.py` looks at
@@ -36,8 +36,8 @@ FOUND_LATER = re.compile(
     r"|(?<=\s)(?=<?->?\s|--\s|[<>~]=\s)",
     re.IGNORECASE,
 )
-"""Where addresses, emoji, icons and arrows begin, which are looked for once entities were read. A
-joiner without width, which nobody sees, keeps them from being found."""
+"""Where addresses, emoji, icons and arrows begin; searched after entities are decoded. An invisible
+joiner of zero width breaks them."""
 JOINER = "\N{WORD JOINER}"
 BREAKS = re.compile(r"[\t\n\r\f\v\x85\u2028\u2029]+")
 UNSEEN = re.compile(
@@ -95,8 +95,9 @@ def _note_line(line: str) -> str:
 
 
 def plain(text: object) -> str:
-    """The text for what reads no Markdown, such as the entries of a selector and the cells of a
-    table: on one line, and without what nobody sees, so that nothing beside it is turned around."""
+    """The text for widgets that read no Markdown, such as the entries of a selector and the cells
+    of a table: on one line, and without invisible characters, which could reverse the text around
+    them."""
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
 
 

@@ -56,7 +56,7 @@ class ProcessWide(ModuleType):
         when they last were."""
         self.probes: dict[Path, Future[Capabilities]] = {}
         self.read: set[Path] = set()
-        """The data folders of which a page was asked for."""
+        """The data folders of which a page was requested."""
         self.read_at: dict[Path, float] = {}
         """When the last one was."""
         self.num_readers = 0
@@ -65,13 +65,13 @@ class ProcessWide(ModuleType):
 
 
 def process_wide() -> ProcessWide:
-    """The one there is, made when it is first asked for."""
+    """The one of this process, made by the first call."""
     shared: ProcessWide = sys.modules.setdefault(PROCESS_WIDE, ProcessWide())  # type: ignore[assignment]
     return shared
 
 
 def data_dir() -> DataDir:
-    """The data folder: BREAKEVEN_DATA, or `data` beside this project."""
+    """The data folder: BREAKEVEN_DATA, or the folder `data` of this project."""
     return DataDir(default_data_folder())
 
 
@@ -144,13 +144,13 @@ def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilit
 
 
 def _is_outdated(answer: Future[Capabilities]) -> bool:
-    """Whether the machine was seen to change since torch answered. Asked in vain it is not asked
-    again by itself, and the age of an answer alone is not worth seconds beside a measurement."""
+    """Whether the machine changed since torch answered. A failed probe is not repeated
+    automatically, and an old answer alone does not justify seconds of work during a measurement."""
     return answer.exception() is None and not is_of_this_machine(answer.result())
 
 
 def capabilities() -> Capabilities | None:
-    """What this machine offers; None while nobody knows yet, or the probe failed."""
+    """The devices and features of this machine; None while the probe runs or after it failed."""
     future = look_at_machine(data_dir())
     with contextlib.suppress(ProbeFailed):
         return future.result() if future.done() else None
@@ -190,8 +190,8 @@ ALONE = 4
 
 
 def among_readers(seconds: float, at_most: float) -> float:
-    """How long a part of a page waits until it draws itself anew, so that many readers take of one
-    process about what `ALONE` of them take; it is asked when a page is opened."""
+    """Seconds until a part of a page draws again, so that many readers use about as much of one
+    process as `ALONE` readers. The page calls it when it is opened."""
     return min(at_most, seconds * max(1.0, process_wide().num_readers / ALONE))
 
 

@@ -105,7 +105,7 @@ def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """How to run the experiment again, what it was asked, and PyTorch's own formats."""
+    """How to run the experiment again, its settings, and PyTorch's own formats."""
     st.markdown("**The same experiment without the browser**")
     show_command(comparison.spec)
     if comparison.spec.kind.compares == "runs":

@@ -1,1 +1,1 @@
-"""What whoever runs the dashboard looks after: health, logs, disk, what people did."""
+"""What administrators look after: health, logs, disk, the actions of users."""

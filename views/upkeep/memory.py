@@ -1,11 +1,10 @@
 """What the server's memory is taken from, and how it gets back to the system.
 
-Pages come and go in threads, and each takes tens of MB for a moment. Freed, they stay with whoever
-divides memory up: glibc keeps whatever lies below something that is still in use, and the library
-of Arrow keeps its own, which nobody else can use. So Arrow takes its memory from glibc too, and
-glibc is told now and then to give back what is free, as is DuckDB, which has memory of its own.
-(Having glibc give back each large piece at once, `M_MMAP_THRESHOLD`, makes comparing take half as
-long again.)
+Pages come and go in threads, and each takes tens of MB for a moment. Allocators hold freed memory:
+glibc holds all that lies below a used piece, and Arrow's library has its own pool, which other code
+cannot use. So Arrow allocates through glibc too, and glibc and DuckDB regularly return free memory
+to the system. (If glibc returned each large piece at once, `M_MMAP_THRESHOLD`, comparing would take
+half as long again.)
 
 Why it stays: without it, 32 pages of 16 experiments left a process at 360 MB, with it at 339; a
 server that was read for 25 minutes came to 506 of the 500 MB that it may have, with it.
@@ -40,7 +39,7 @@ def share_with_arrow() -> None:
 
 
 def give_back() -> None:
-    """To the system, what nobody uses."""
+    """Returns unused memory to the system."""
     for store in list(process_wide().stores.values()):
         store.give_back()
     with suppress(OSError, AttributeError):

@@ -1,7 +1,7 @@
 """Addresses for those who watch over the dashboard: `/healthz` for probes, `/metrics` for
 Prometheus and whatever else reads OpenMetrics.
 
-Both tell numbers and problems, no name of an experiment and no path. They answer whoever may look.
+Both report numbers and problems, without names of experiments and paths. Viewers may read them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Sample = tuple[Labels, float | None]
 
 
 LIMIT_SECONDS = 10.0
-"""A disk that hangs keeps nobody waiting for longer."""
+"""The longest wait for a disk that hangs."""
 SILENT = "the data folder gave no answer: its disk hangs, or takes very long"
 lookers = ThreadPoolExecutor(2, thread_name_prefix="probe")
 
@@ -68,7 +68,7 @@ ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
 
 
 def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
-    """The state as OpenMetrics 1.0; what nobody knows is left out."""
+    """The state as OpenMetrics 1.0, without unknown numbers."""
     families = [
         _family("healthy", "gauge", "1 while /healthz says ok.",
                 [({}, state is not None and state.is_healthy)]),
