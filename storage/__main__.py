@@ -59,7 +59,7 @@ TEAM_ACTIONS = {
     "status": "what the store holds, and who feeds it",
     "ingest": "take in the run folders that are here; with --watch until it is stopped",
     "upkeep": "turn rows into files, many files into one, drop earlier states; daily",
-    "rebuild": "forget what this data folder told, and take it in again",
+    "rebuild": "delete the rows of this data folder, and take it in again",
     "reset": "forget all; machines take their folders in again (needs --yes)",
 }
 

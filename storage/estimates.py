@@ -52,7 +52,7 @@ class RunCosts:
     first_turn: float | None = None
     worked_until: float | None = None
     num_steps: int | None = None
-    """That it is to make; None of a script that has not said so."""
+    """The planned number of steps; None for a script that has not reported it."""
     steps: int = 0
     seconds_of_steps: float = 0.0
     step_seconds: float | None = None
@@ -83,7 +83,7 @@ class RunCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What an experiment asked for, and what its runs took so far."""
+    """The settings of an experiment, and the times of its runs so far."""
 
     name: str
     spec: ExperimentSpec
@@ -129,10 +129,10 @@ class Costs:
         """Wall time of all turns over that of their steps and evaluations."""
         since = self.racing_since
         ends = [run.worked_until for run in self.runs if run.worked_until is not None]
-        told = sum(run.seconds_of_steps + run.seconds_of_evaluations for run in self.runs)
-        if since is None or not ends or told <= 0:
+        measured = sum(run.seconds_of_steps + run.seconds_of_evaluations for run in self.runs)
+        if since is None or not ends or measured <= 0:
             return 1.0
-        return min(MAX_OVERHEAD, max(1.0, (max(ends) - since) / told))
+        return min(MAX_OVERHEAD, max(1.0, (max(ends) - since) / measured))
 
 
 def costs_of(store: Store, experiment_id: str) -> Costs:
@@ -256,8 +256,8 @@ class _Work:
         self._guess = guess
 
     def left(self, compiling_for: float) -> float | None:
-        """Seconds; None while nothing tells how long a step takes, or the compiling ahead, and of
-        a script that was never run to its end and has not said how many steps it makes."""
+        """Seconds. None while the time of a step or of future compiling is unknown, and for a
+        script that never ran to its end and has not reported its number of steps."""
         step, num_steps = self._step_seconds(), self._num_steps
         if step is None or num_steps is None or self.compiling_is_unknown:
             return None
@@ -269,15 +269,15 @@ class _Work:
 
     @property
     def _num_steps(self) -> int | None:
-        """As asked for; of a script, what it says itself, or made earlier: with the same arguments,
-        if it was called with them before."""
-        asked = self._spec.num_steps
+        """The specified number. For a script: the number that it reports, or made earlier; an
+        earlier run with the same arguments takes precedence."""
+        specified = self._spec.num_steps
         if not self._spec.is_script:
-            return asked
-        said = (run.num_steps for run in (self._run, *self._costs.runs))
+            return specified
+        reported = (run.num_steps for run in (self._run, *self._costs.runs))
         made = (run.steps or None for one in self._earlier for run in one.runs)
-        known = _first([*made, *said] if asked else [*said, *made])
-        return min(asked, known or asked) if asked else known
+        known = _first([*made, *reported] if specified else [*reported, *made])
+        return min(specified, known or specified) if specified else known
 
     def _step_seconds(self) -> float | None:
         """By its steady steps; by those of its name in an experiment of the same work, or of which

@@ -21,11 +21,12 @@ MAX_BYTES = 32_000_000
 """Of all answers, so that the series of one experiment of six runs and 10,000 steps fit, and what
 is made of them."""
 ENTRY_BYTES = 1000
-"""Of an answer beside its own."""
+"""Bytes of an answer in addition to its content."""
 RECORD_BYTES = 10_000
-"""Of a record beside its frames: texts and dictionaries."""
+"""Bytes of a record in addition to its frames: texts and dictionaries."""
 FRAME_BYTES = 15_000
-"""Of a frame beside its numbers: columns, blocks and indexes are objects, however few the rows."""
+"""Bytes of a frame in addition to its numbers: columns, blocks and indexes are objects, however few
+the rows."""
 MAX_ANSWERS = 50
 """Of the same record with frames: pandas notes every look at a column with the column, until there
 are 500 notes."""
@@ -128,7 +129,7 @@ class _Entry:
 
 
 class _Memory:
-    """All answers, the latest asked for last."""
+    """All answers, the last used one last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -151,7 +152,7 @@ class _Memory:
             entry = self._entries[key]
             self._entries.move_to_end(key)
         with entry.lock:
-            # Before anything is asked: what arrives meanwhile then counts as new the next time.
+            # Read before the query: rows that arrive during the query then count as new next time.
             version = version_of(*args, **options)
             if not entry.answers(version):
                 value = ask(*args, **options)
@@ -178,8 +179,8 @@ class _Memory:
             self._num_bytes = 0
 
     def _keep(self, key: Hashable, latest: _Entry) -> None:
-        """Drops what was not asked for the longest, but for the latest: also where it took others
-        to answer it, which were asked after it."""
+        """Drops the answers that were unused for the longest, but never the latest one: its query
+        may itself have used other answers, which then are newer."""
         size = ENTRY_BYTES + _size(latest.value)
         with self._lock:
             before = self._entries.pop(key, None)
@@ -195,8 +196,8 @@ _memory = _Memory()
 
 
 def _key(ask: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Hashable:
-    told = tuple(ref(one) if isinstance(one, Store) else one for one in args)
-    return ask.__module__, ask.__qualname__, told, tuple(sorted(options.items()))
+    identities = tuple(ref(one) if isinstance(one, Store) else one for one in args)
+    return ask.__module__, ask.__qualname__, identities, tuple(sorted(options.items()))
 
 
 def _unpacked(value: Any) -> Any:

@@ -41,12 +41,12 @@ def main() -> None:
         show_nothing(store, frame)
     else:
         with st.container(horizontal=True, vertical_alignment="center"):
-            asked = query.ask_filter(frame)
-            columns = show_tools(store, frame, asked) if view == "Table" else []
+            wanted = query.ask_filter(frame)
+            columns = show_tools(store, frame, wanted) if view == "Table" else []
         if view == "Table":
-            show_experiments(store, frame, asked, columns)
+            show_experiments(store, frame, wanted, columns)
         else:
-            VIEWS[view](store, frame, asked)
+            VIEWS[view](store, frame, wanted)
 
 
 def lead_to_experiment(frame: pd.DataFrame) -> None:
@@ -56,8 +56,8 @@ def lead_to_experiment(frame: pd.DataFrame) -> None:
         st.query_params.pop("experiment", None)  # On the way back a browser brings it along.
         return
     st.session_state[GREETED] = True
-    if asked := st.query_params.get("experiment"):
-        st.switch_page("views/experiment.py", query_params={"experiment": asked})
+    if experiment_id := st.query_params.get("experiment"):
+        st.switch_page("views/experiment.py", query_params={"experiment": experiment_id})
     is_first = not st.query_params and not (frame["origin"] == "local").any()
     if is_first and len(frame):
         st.switch_page("views/experiment.py")
@@ -74,7 +74,7 @@ def ask_view() -> str:
     return chosen or names[0]
 
 
-def show_tools(store: Store, frame: pd.DataFrame, asked: Filter) -> list[str]:
+def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
     """Columns, saved views, disk and the command that lists the same; the chosen columns."""
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
@@ -83,13 +83,13 @@ def show_tools(store: Store, frame: pd.DataFrame, asked: Filter) -> list[str]:
     disk.show(store, frame)
     with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
         st.caption("The same list without the browser, for programs with `--json`:")
-        st.code(query.command(asked), language="bash", wrap_lines=True)
+        st.code(query.command(wanted), language="bash", wrap_lines=True)
     return columns
 
 
-def show_experiments(store: Store, frame: pd.DataFrame, asked: Filter, columns: list[str]) -> None:
+def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns: list[str]) -> None:
     """The table of what the filter finds, and what can be done with the rows that are ticked."""
-    found = chosen(frame, asked)
+    found = chosen(frame, wanted)
     actions = st.container()
     picked = show_table(frame, found, columns)
     with actions:
@@ -122,8 +122,8 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
     with st.container():
         picked = table.show(found, columns)
         with st.container(horizontal=True, vertical_alignment="center"):
-            told = " · ".join(counted(frame, found))
-            st.markdown(f":gray[{told}]", help=table.explanation(columns), width="stretch")
+            counts = " · ".join(counted(frame, found))
+            st.markdown(f":gray[{counts}]", help=table.explanation(columns), width="stretch")
             with st.container(width="content"):
                 importing.show()
             csv_button("CSV", found.drop(columns=["text", "known", "losses"]), "experiments")
@@ -133,13 +133,13 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
 def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
     """How many there are, how many of them are listed, what is still to come."""
     of_all = "" if len(found) == len(frame) else f" of {len(frame):,}"
-    told = [f"{words.plural(len(found), 'experiment')}{of_all}"]
+    counts = [f"{words.plural(len(found), 'experiment')}{of_all}"]
     if len(found) > table.MAX_ROWS:
-        told.append(f"the first {table.MAX_ROWS:,} are listed; narrow it down to see others")
+        counts.append(f"the first {table.MAX_ROWS:,} are listed; narrow it down to see others")
     pending = int((~frame["known"].astype(bool)).sum())
     if pending:
-        told.append(f"{pending:,} not compared yet; their numbers fill in by themselves")
-    return told
+        counts.append(f"{pending:,} not compared yet; their numbers fill in by themselves")
+    return counts
 
 
 VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {

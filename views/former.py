@@ -44,9 +44,9 @@ def pages() -> list[StreamlitPage]:
 
 def _leads_to(target: Target) -> Callable[[], None]:
     def lead() -> None:
-        asked = {target.renamed.get(name, name): st.query_params.get_all(name)
+        parameters = {target.renamed.get(name, name): st.query_params.get_all(name)
                  for name in st.query_params}  # fmt: skip
-        page = MACHINE if "wall" in asked else target.page
-        st.switch_page(page, query_params={**asked, **target.query})
+        page = MACHINE if "wall" in parameters else target.page
+        st.switch_page(page, query_params={**parameters, **target.query})
 
     return lead

@@ -54,7 +54,7 @@ def launch_experiment(store: Store) -> None:
         )
         show_look_again()
         return
-    again = again_form.asked(store)
+    again = again_form.requested(store)
     if again is None:
         key = ask_preset()
         start = adjusted(PRESETS[key].spec, machine)
@@ -174,9 +174,12 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
 
 def show_busy(store: Store) -> None:
     """That others use this machine; work of its own waits for its turn, so it does not disturb."""
-    said = progress.before_launch(cpu_allowance(), progress.load_average())
-    if said and not (queries.list_experiments(store)["state"] == ExperimentState.RUNNING).any():
-        st.caption(f":material/memory: {said}")
+    sentences = progress.before_launch(cpu_allowance(), progress.load_average())
+    if (
+        sentences
+        and not (queries.list_experiments(store)["state"] == ExperimentState.RUNNING).any()
+    ):
+        st.caption(f":material/memory: {sentences}")
 
 
 def _length(spec: ExperimentSpec) -> Markdown:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.storage.statistics.outcomes import Trainings, lasting, readings
+from breakeven.storage.statistics.outcomes import Trainings, readings, without_spikes
 
 NUM_TRIALS = 500
 NUM_STEPS = 300
@@ -49,7 +49,7 @@ def is_broken(equals: Floats, backend: Floats) -> bool:
         learned=None,
         learned_accuracy=None,
     )
-    return bool(lasting(readings(trainings, after=0), lambda one: one.is_outside))
+    return bool(without_spikes(readings(trainings, after=0), lambda one: one.is_outside))
 
 
 def rates(num_trials: int, persistence: float, num_controls: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment
 from breakeven.runner.machine.capabilities import knows_devices
-from breakeven.runner.machine.occupancy import held_by, outlook, told, waiting_words
+from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.runner.texts import printable
 
 Act = Callable[[DataDir, str], object]
@@ -38,8 +38,8 @@ STARTING = ("continue", "release", "next")
 def add_queue_options(parser: argparse.ArgumentParser) -> None:
     """Adds what to do, and with which experiment."""
     texts = {name: text for name, (text, _) in {**ALL, **ONE}.items()}
-    told = "; ".join(f"{name}: {text}" for name, text in texts.items())
-    parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=told)
+    held_words = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=held_words)
     parser.add_argument("experiment", nargs="?", help="its id, as `queue` lists it")
     parser.usage = "breakeven queue [options] [ACTION [EXPERIMENT]]"
 
@@ -68,7 +68,7 @@ def _print_queue(data_dir: DataDir) -> None:
     held = held_by(at_work)
     for one in at_work:
         place = held.get(one.experiment_id)
-        where = f"  ({told(place)})" if place else ""
+        where = f"  ({held_words(place)})" if place else ""
         sys.stdout.write(f"at work: {one.experiment_id}  {printable(one.spec.name)}{where}\n")
     if not found:
         sys.stdout.write("nothing waits\n")

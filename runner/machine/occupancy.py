@@ -83,7 +83,7 @@ def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
     return found
 
 
-def told(place: Place) -> str:
+def held_words(place: Place) -> str:
     """A place in words: `cuda:0, CPUs 0-15`."""
     alone = ", alone on the machine" if place.exclusive else ""
     return f"{', '.join(place.devices)}, CPUs {write_cpus(place.cpus)}{alone}"

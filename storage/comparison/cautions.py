@@ -94,8 +94,8 @@ def notes(
 
 
 def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Backends whose parity says nothing of inference, because nobody compared answers: those of
-    scripts, which evaluate by themselves, and of models that cannot be rounded otherwise."""
+    """Backends whose parity does not cover inference, because no answers were compared: scripts,
+    which evaluate by themselves, and models that cannot be rounded otherwise."""
     unasked = {
         run.label: {"error": printable(" ".join(run.answers["error"].dropna()), LONGEST_NOTE)}
         for run in runs
@@ -107,12 +107,12 @@ def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution
 
 
 def _uncounted(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """A script's step may hold operations whose count nobody knows."""
+    """A script's step may hold operations that cannot be counted."""
     baseline = of_role(runs, "baseline")
-    told = baseline.workload.get("uncounted") if baseline else None
-    if told is not None and len(told):
+    uncounted = baseline.workload.get("uncounted") if baseline else None
+    if uncounted is not None and len(uncounted):
         yield Caution(
-            kind="operations unknown", figures={"names": [printable(one) for one in told]}
+            kind="operations unknown", figures={"names": [printable(one) for one in uncounted]}
         )
 
 
@@ -124,14 +124,14 @@ def _about_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[Caution, ...]:
     """Notes that all runs carry, or those that some lack: these tell of an unequal comparison."""
-    told = [run.workload.get("notes") or [] for run in runs if run.workload]
+    notes_of_runs = [run.workload.get("notes") or [] for run in runs if run.workload]
     every = dict.fromkeys(
-        text for notes in told for text in notes if not text.endswith(OUTDATED_NOTE)
+        text for notes in notes_of_runs for text in notes if not text.endswith(OUTDATED_NOTE)
     )
     return tuple(
         note(printable(text, LONGEST_NOTE))
         for text in every
-        if all(text in notes for notes in told) is of_all
+        if all(text in notes for notes in notes_of_runs) is of_all
     )
 
 
@@ -271,15 +271,15 @@ def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
     for field, title in WORKLOAD_FIELDS.items():
         if field == "samples_per_step" and tells_samples:
             continue  # The caution `different sizes` knows in which rounds.
-        told = {run.label: run.workload.get(field) for run in prepared
+        values = {run.label: run.workload.get(field) for run in prepared
                 if len(run.steps) or run.workload.get(field) is not None}  # fmt: skip
-        yield from _difference(title, told)
+        yield from _difference(title, values)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
         if name == "cpus" and spec.num_places > 1:
             continue  # Each device has those near it, which the caution `spread` says.
-        told = {label: settings.get(name) for label, settings in flat.items()}
-        yield from _difference(name, told)
+        values = {label: settings.get(name) for label, settings in flat.items()}
+        yield from _difference(name, values)
 
 
 def _about_sizes(runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -287,21 +287,21 @@ def _about_sizes(runs: Sequence[Evidence]) -> Iterator[Caution]:
     baseline = of_role(runs, "baseline")
     if baseline is None:
         return
-    told: dict[str, dict[str, Any]] = {}
+    unequal_runs: dict[str, dict[str, Any]] = {}
     for run in runs:
         unequal = unequal_blocks(baseline, run)
         if len(unequal):
             first = unequal.iloc[0]
             of = next(one for one in SIZES if first[one] != first[f"{one}_baseline"])
             size, usual = (float(first[one] / first["num_steps"]) for one in (of, f"{of}_baseline"))
-            told[run.label] = {"num_rounds": len(unequal), "of": of, "size": size,
+            unequal_runs[run.label] = {"num_rounds": len(unequal), "of": of, "size": size,
                                "baseline_size": usual}  # fmt: skip
-    if told:
-        yield Caution(kind="different sizes", runs=told)
+    if unequal_runs:
+        yield Caution(kind="different sizes", runs=unequal_runs)
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:
-    """The environment with package versions and variables beside its other fields."""
+    """The environment, with package versions and variables as further fields."""
     flat: dict[str, Any] = {}
     for name, value in environment.items():
         if not isinstance(value, dict):
@@ -312,8 +312,8 @@ def _flat(environment: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if not name.endswith(OWN_FOLDER_SUFFIX)}
 
 
-def _difference(setting: str, told: Mapping[str, Any]) -> Iterator[Caution]:
-    values = {label: None if value is None else str(value) for label, value in told.items()}
+def _difference(setting: str, by_label: Mapping[str, Any]) -> Iterator[Caution]:
+    values = {label: None if value is None else str(value) for label, value in by_label.items()}
     if len(set(values.values())) > 1:
         runs = {label: {"value": value} for label, value in values.items()}
         yield Caution(kind="different setting", runs=runs, figures={"setting": setting})

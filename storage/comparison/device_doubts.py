@@ -1,8 +1,8 @@
-"""What befell the device while runs were timed, and casts doubt on their times.
+"""Disturbances of the device during timing that cast doubt on the times of runs.
 
-A rule looks at one run, whose blocks are compared with the baseline's; what it finds stands among
-the warnings of the comparison and beside the run's own numbers. docs/metrics.md gives the reasons
-for the thresholds.
+A rule looks at one run and compares its blocks with the baseline's. A finding appears among the
+warnings of the comparison and next to the run's own numbers. docs/metrics.md gives the reasons for
+the thresholds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,10 +52,10 @@ def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
 
 def device_notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[Caution, ...]:
     """What was not recorded and why, and what turns make harmless."""
-    told = dict.fromkeys(text for run in runs for text in run.environment.get("notes") or [])
+    notes = dict.fromkeys(text for run in runs for text in run.environment.get("notes") or [])
     blind = [Caution(kind="strangers unknown")] if any(map(_cannot_tell_strangers, runs)) else []
     warming = () if spec.schedule == "sequential" else _about_warming(runs)
-    return (*map(note, told), *blind, *warming)
+    return (*map(note, notes), *blind, *warming)
 
 
 def _throttled(run: Evidence, _: Evidence | None) -> Seen:
@@ -173,8 +173,8 @@ def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 def _cannot_tell_strangers(run: Evidence) -> bool:
     """Of a device that tells its clock; one that tells nothing has a note of its own."""
-    asked = run.device[run.device["sm_clock_mhz"].notna()]
-    return len(asked) > 0 and bool(asked["processes"].isna().all())
+    samples = run.device[run.device["sm_clock_mhz"].notna()]
+    return len(samples) > 0 and bool(samples["processes"].isna().all())
 
 
 def _many(count: int, total: int) -> bool:
@@ -193,8 +193,8 @@ def _caution(kind: Kind, found: Sequence[tuple[Evidence, dict[str, Any]]]) -> Ca
 
 
 def _others(runs: Iterable[Evidence]) -> tuple[dict[str, Any], ...]:
-    """name, pid and memory_bytes of every process that was seen beside these runs, the largest
-    first. A journal from elsewhere may hold a process without a pid, which is left out."""
+    """name, pid and memory_bytes of every other process on the device during these runs, the
+    largest first. A process without a pid, from a journal of elsewhere, is left out."""
     sizes: dict[tuple[str, int], int] = {}
     listed = [one for run in runs for listed in run.device["processes"] for one in listed or []]
     for one in (one for one in listed if one["pid"] is not None):
@@ -214,4 +214,4 @@ RULES: dict[Kind, Callable[[Evidence, Evidence | None], Seen]] = {
     "other frequency": _frequency,
     "many threads": _threads,
 }
-"""What may have gone wrong, and how to see it of a run beside the baseline."""
+"""Disturbances, and the rule that finds each in a run compared with the baseline."""

@@ -49,7 +49,7 @@ class Evidence:
     state: RunState
     reason: str | None
     num_steps: int
-    """That it was to make; 0 of a script as long as none of its runs has told."""
+    """The planned number; 0 for a script until one of its runs has reported it."""
     losses: pd.Series
     """By step, those that were recorded; NaN is a loss that is not a number."""
     steps: pd.DataFrame
@@ -61,7 +61,8 @@ class Evidence:
     scores: pd.DataFrame
     """Every number of every evaluation, of all splits, compiled and not."""
     answers: pd.DataFrame
-    """Compiled ones beside those of the same weights (`storage.queries.answers`)."""
+    """Answers of compiled models and of the same weights without a compiler
+    (`storage.queries.answers`)."""
     compiled_frames: pd.DataFrame
     """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
@@ -85,10 +86,10 @@ class Evidence:
 
     @property
     def computes_on_cpu(self) -> bool:
-        """Journals until version 0.1 do not say `device_type`: only devices with memory of their
-        own told of it, and those were CUDA's."""
-        said = self.environment.get("device_type")
-        return said == "cpu" if said else "gpu_memory_bytes" not in self.environment
+        """Journals until version 0.1 lack `device_type`. They have values of device memory only for
+        CUDA."""
+        device_type = self.environment.get("device_type")
+        return device_type == "cpu" if device_type else "gpu_memory_bytes" not in self.environment
 
     @property
     def num_planned_steps(self) -> int:
@@ -106,8 +107,8 @@ class Evidence:
         blocks = self.steady_blocks
         if len(blocks) and blocks[size].notna().all():
             return float(blocks[size].sum() / blocks["num_steps"].sum())
-        told: float | None = self.workload.get(f"{size}_per_step")
-        return told
+        size_per_step: float | None = self.workload.get(f"{size}_per_step")
+        return size_per_step
 
     @property
     def steps_of_losses(self) -> int:
@@ -241,8 +242,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         )
     spec = queries.experiment_spec(store, experiment_id)
     if spec.is_script:
-        told = max((run.num_steps for run in evidence), default=0)
-        evidence = [replace(run, num_steps=run.num_steps or told) for run in evidence]
+        most_steps = max((run.num_steps for run in evidence), default=0)
+        evidence = [replace(run, num_steps=run.num_steps or most_steps) for run in evidence]
         evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
     return spec, evidence
 
@@ -255,16 +256,18 @@ def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series
 
 def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:
     """Steps done, devices before and after, of the resumptions that changed their number."""
-    told = resumptions[["step", "num_devices_before", "num_devices"]].dropna().astype(int)
-    rows = told[told["num_devices_before"] != told["num_devices"]]
+    counts = resumptions[["step", "num_devices_before", "num_devices"]].dropna().astype(int)
+    rows = counts[counts["num_devices_before"] != counts["num_devices"]]
     return tuple(rows.itertuples(index=False, name=None))
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
     """With what only a run without a compiler finds out of a script, for it holds of all."""
     baseline = next((one for one in runs if one.role == "baseline"), run)
-    told = baseline.workload
-    found = {name: told.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None}
+    of_baseline = baseline.workload
+    found = {
+        name: of_baseline.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None
+    }
     return replace(run, workload=run.workload | found) if run.workload else run
 
 
@@ -289,11 +292,11 @@ def _of_code(breaks: pd.DataFrame) -> pd.DataFrame:
 def _stop(stops: pd.DataFrame) -> Stop | None:
     if stops.empty:
         return None
-    step, reason, told = stops[["step", "reason", "ending"]].iloc[-1]
+    step, reason, ending_text = stops[["step", "reason", "ending"]].iloc[-1]
     ending = None
-    if isinstance(told, str):
-        with suppress(InvalidSpec):  # What no supervisor said tells nothing.
-            ending = Ending.from_json(told)
+    if isinstance(ending_text, str):
+        with suppress(InvalidSpec):  # A specification that no supervisor wrote counts as none.
+            ending = Ending.from_json(ending_text)
     return Stop(int(step), reason or "no reason given", ending)
 
 

@@ -83,7 +83,7 @@ class ColdWarm:
 
 @dataclass(frozen=True, kw_only=True)
 class NoLatency:
-    """A process that has ended, and of which no compile latency can be told."""
+    """A process that has ended without a known compile latency."""
 
     label: str
     compiled: bool
@@ -140,7 +140,7 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
 
 
 def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdict]:
-    """The verdict of each backend that has steady steps beside the baseline's."""
+    """The verdict of each backend that has steady steps to compare with the baseline's."""
     timed = known.dropna(subset=["step"])
     if baseline is None:
         return {}
@@ -163,16 +163,16 @@ def why_silent(silent: Sequence[NoLatency]) -> list[str]:
     """Sentences on the processes that tell no latency, for the terminal and for pages."""
     blind = [one.label for one in silent if one.compiled]
     idle = [one.label for one in silent if not one.compiled]
-    told = []
+    sentences = []
     if blind:
-        told.append(
+        sentences.append(
             f"{_these(blind)} finished, but no step came after the turns that compiled, so nothing "
             "tells what a step takes without compiling: ask for more steps (cache.steps) or for "
             "shorter turns (block_steps)."
         )
     if idle:
-        told.append(f"{_these(idle)} finished without having compiled anything.")
-    return told
+        sentences.append(f"{_these(idle)} finished without having compiled anything.")
+    return sentences
 
 
 def _these(labels: Sequence[str]) -> str:

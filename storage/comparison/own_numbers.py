@@ -32,12 +32,16 @@ def draws_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     numbers are not why if the losses agree at first, or if it is wrong without dropout while its
     dropouts drop as many as they do without a compiler, to the last one.
     """
-    told = run.randomness
-    if not told.draws_own_numbers or _agree_at_first(baseline, run.losses, told.loss_spread):
+    randomness = run.randomness
+    if not randomness.draws_own_numbers or _agree_at_first(
+        baseline, run.losses, randomness.loss_spread
+    ):
         return False
-    eager, compiled = ([row["zeros"] for row in told.drawn(compiled=c)] for c in (False, True))
+    eager, compiled = (
+        [row["zeros"] for row in randomness.drawn(compiled=c)] for c in (False, True)
+    )
     return not (
-        eager and eager == compiled and _without_dropout(told, precision).verdict == "broken"
+        eager and eager == compiled and _without_dropout(randomness, precision).verdict == "broken"
     )
 
 
@@ -51,15 +55,15 @@ def _agree_at_first(baseline: pd.Series, losses: pd.Series, spread: float) -> bo
 def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> Parity:
     """What the three checks say; the losses of training must only be finite where the baseline's
     are. Windows and evaluations are judged by who calls this."""
-    told = run.randomness
-    parity = _without_dropout(told, precision)
-    faults = find_dropout_faults(told.drawn(compiled=False), told.drawn(compiled=True))
+    randomness = run.randomness
+    parity = _without_dropout(randomness, precision)
+    faults = find_dropout_faults(randomness.drawn(compiled=False), randomness.drawn(compiled=True))
     if faults:
         found = ParityFinding(
             kind="dropout wrong", figures={"fault": faults[0], "count": len(faults)}
         )
         parity = _broken(parity, found)
-    redrawn = find_redraw_fault(told.distances, told.changes, precision)
+    redrawn = find_redraw_fault(randomness.distances, randomness.changes, precision)
     if redrawn is not None:
         parity = _broken(parity, ParityFinding(kind="redraws differ", figures=asdict(redrawn)))
     wrong = _first_not_finite(baseline, run.losses)
@@ -70,13 +74,13 @@ def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
 
 
 def without_interval(readings: Sequence[Reading]) -> list[Reading]:
-    """How far other random numbers alone drive equal trainings apart is not known: what was learned
-    is all that can be asked."""
+    """The effect of other random numbers on equal trainings is unknown: only the learning result
+    can be judged."""
     return [replace(one, interval=math.inf) for one in readings]
 
 
-def _without_dropout(told: Randomness, precision: Precision) -> Parity:
-    forms = told.rehearsals
+def _without_dropout(randomness: Randomness, precision: Precision) -> Parity:
+    forms = randomness.rehearsals
     own = ParityFinding(kind="own numbers")
     if not {"eager", "perturbed", "compiled"} <= forms.keys():
         return replace(unknown("no rehearsal"), findings=(own, ParityFinding(kind="no rehearsal")))

@@ -168,7 +168,7 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution
 def too_wide(
     spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]
 ) -> Caution | None:
-    """Which intervals are wider than asked; None while runs go on, and if none is."""
+    """Which intervals are wider than requested; None while runs go on, and if none is."""
     if not spec.kind.ends_by_width or not all(run.state.is_final for run in runs):
         return None
     found = {
@@ -177,8 +177,8 @@ def too_wide(
         if ratio is not None and ratio.width is not None
         if ratio.width > spec.speed.target_width
     }
-    asked = {"target_width": spec.speed.target_width, "repeats": spec.speed.repeats}
-    return Caution(kind="wide intervals", runs=found, figures=asked) if found else None
+    requested = {"target_width": spec.speed.target_width, "repeats": spec.speed.repeats}
+    return Caution(kind="wide intervals", runs=found, figures=requested) if found else None
 
 
 def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[str]:
@@ -191,11 +191,11 @@ def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[s
 
 
 def _reason(runs: Sequence[Evidence]) -> str:
-    """Why the supervisor ended a repeat. What it said of widths at that moment is left out: those
-    of the comparison are what counts."""
+    """Why the supervisor ended a repeat. Widths at that moment are left out, because only the
+    comparison's widths count."""
     stops = [run.stop for run in runs if run.stop is not None]
     if not stops:
-        return "the rounds that were asked for are over"
+        return "the requested rounds are over"
     return stops[0].reason if stops[0].ending is None else stops[0].ending.why
 
 

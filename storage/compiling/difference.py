@@ -147,7 +147,7 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[CompileDiff
     """Everything that differs and nothing else: what the compiler did first, then what it was
     given."""
     moved = LineMap(one.sources, other.sources)
-    told: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
+    by_kind: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
         ("graph break", *_lined_up(_breaks(one), _breaks(other), moved)),
         ("recompilation", *_lined_up(_recompilations(one), _recompilations(other), moved)),
         ("failure", *_lined_up(_failures(one), _failures(other), moved)),
@@ -162,7 +162,7 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[CompileDiff
     ]
     return [
         CompileDifference(kind=kind, name=name, one=values[0], other=values[1])
-        for kind, mine, its in told
+        for kind, mine, its in by_kind
         for name, values in unequal([mine, its])
     ]
 
@@ -232,8 +232,8 @@ def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], M
     seconds = pd.concat([one.kernels, other.kernels]).groupby("name")["seconds"].max()
     unlike = [name for name in seconds.sort_values(ascending=False).index
               if calls[0].get(name) != calls[1].get(name)]  # fmt: skip
-    mine, its = ({name: told[name] for name in unlike[:MAX_KERNELS] if name in told}
-                 for told in calls)  # fmt: skip
+    mine, its = ({name: by_name[name] for name in unlike[:MAX_KERNELS] if name in by_name}
+                 for by_name in calls)  # fmt: skip
     return mine, its
 
 
@@ -246,8 +246,8 @@ def _calls(kernels: pd.DataFrame) -> dict[str, str]:
 
 def _backend(run: CompiledRun) -> Mapping[str, str]:
     variant = asdict(run.record.variant)
-    told = {name: value for name, value in variant.items() if name not in WHICH_RUN}
-    return facts_of(told)
+    settings = {name: value for name, value in variant.items() if name not in WHICH_RUN}
+    return facts_of(settings)
 
 
 def _environment(run: CompiledRun) -> Mapping[str, str]:

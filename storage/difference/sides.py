@@ -24,7 +24,7 @@ class Side:
     """One experiment; the first of several is what the others are compared with."""
 
     letter: str
-    """What it is called beside the others."""
+    """Its name among the sides."""
     experiment_id: str
     name: str
     submitted: Any
@@ -101,8 +101,7 @@ class Comparable:
 
 
 def comparable(one: Side, other: Side) -> Comparable:
-    """Weights and data are the same if their hashes are; where a run did not tell one, nobody
-    knows."""
+    """Weights and data are the same if their hashes are; unknown if a run recorded no hash."""
     found: list[Obstacle] = []
     if one.spec.kind.compares != other.spec.kind.compares or not one.spec.kind.compares_runs:
         found.append("scenario")
@@ -153,16 +152,16 @@ def differing(sides: Sequence[Side]) -> list[Differing]:
         ("environment", [environment_of(side.environment, side.experiment_id) for side in sides]),
         ("data", [facts_of(side.workload) for side in sides]),
     )
-    for kind, told in kinds:
+    for kind, facts in kinds:
         found += [Differing(kind=kind, name=name, values=values)
-                  for name, values in unequal(told)]  # fmt: skip
+                  for name, values in unequal(facts)]  # fmt: skip
     return found
 
 
-def unequal(told: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def unequal(facts: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each name of which not all say the same, with what each says; a dash for nothing."""
-    for name in dict.fromkeys(name for one in told for name in one):
-        values = tuple(one.get(name, DASH) for one in told)
+    for name in dict.fromkeys(name for one in facts for name in one):
+        values = tuple(one.get(name, DASH) for one in facts)
         if len(set(values)) > 1:
             yield name, values
 

@@ -1,9 +1,8 @@
-"""Results of PyTorch's benchmarks that a person brought along, to be shown beside own ones: CSV of
-the Dynamo harness, JSON of cachebench and of the HUD.
+"""Imported results of PyTorch's benchmarks, shown next to own ones: CSV of the Dynamo harness, JSON
+of cachebench and of the HUD.
 
-They lie as they came in `imports/` of the data folder, which is the truth about them: they are few
-and small, and are read whenever they are asked for. A 0.0 where the harness writes one for a
-failure is a failure here, never a number.
+The unchanged files lie in `imports/` of the data folder. They are few and small, so each request
+reads them. The harness writes 0.0 for a failure; here it is a failure and never a number.
 """
 
 import csv
@@ -111,8 +110,8 @@ def read_rows(file: Path) -> Iterator[ImportedRow]:
             numbers: dict[str, Any] = {
                 name: None if cells["has_failed"] else cells.get(name) for name in NUMBERS
             }
-            told: dict[str, Any] = {name: cells[name] for name in (*IDENTITY, *JUDGED)}
-            yield ImportedRow(file=file.name, **told, **numbers)
+            cells_text: dict[str, Any] = {name: cells[name] for name in (*IDENTITY, *JUDGED)}
+            yield ImportedRow(file=file.name, **cells_text, **numbers)
         return
     try:
         with file.open(newline="", encoding="utf-8") as lines:
@@ -218,10 +217,10 @@ def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     benchmark, model = record["benchmark"], record["model"]
     more = benchmark.get("extra_info")
     more = more if isinstance(more, dict) else {}
-    told = [model.get("backend"), benchmark.get("mode"), benchmark.get("dtype")]
+    parts = [model.get("backend"), benchmark.get("mode"), benchmark.get("dtype")]
     if more.get("is_dynamic") is True:
-        told.append("dynamic")
-    tag = more.get("tag") or "-".join(str(one) for one in told if one)
+        parts.append("dynamic")
+    tag = more.get("tag") or "-".join(str(one) for one in parts if one)
     batch = str(more.get("batch_size"))
     is_count = batch.isascii() and batch.isdigit() and len(batch) < LONGEST_COUNT
     size = int(batch) if is_count else None
@@ -254,7 +253,7 @@ HEAD = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Brought:
-    """What came of a file: runs, or rows beside the own ones."""
+    """The content of an imported file: runs, or rows to show next to the own ones."""
 
     runs: TakenIn = field(default_factory=TakenIn)
     rows: Sequence[ImportedRow] = ()

@@ -46,7 +46,7 @@ def archive_in(report: Path) -> bytes:
             f"it is no report of Breakeven, or it was changed: it holds {len(found) or 'no'} "
             "archives of runs, where a report has one"
         )
-    format, told, packed = found[0]
+    format, stored_digest, packed = found[0]
     if format.decode() != FORMAT:
         raise ImportUnusable(
             f"it is of the format {format.decode()}, which this version of Breakeven does not "
@@ -56,7 +56,7 @@ def archive_in(report: Path) -> bytes:
         archive = base64.b64decode(packed, validate=True)
     except binascii.Error as error:
         raise ImportUnusable(f"it was changed ({error})") from None
-    if digest(archive) != told.decode():
+    if digest(archive) != stored_digest.decode():
         raise ImportUnusable(
             "its data were changed since it was written (their digest is another one)"
         )

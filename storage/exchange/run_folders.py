@@ -132,8 +132,8 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
 
 
 def _may_be_taken_back(name: str) -> bool:
-    """Whether an archive may hold a file of that name, which whoever made a folder chose: not one
-    with bytes that are no text, a line end, or a drive of Windows in it."""
+    """Whether an archive may hold a file of that name. A stranger may have chosen the name: bytes
+    that are no text, a line end and a drive of Windows are refused."""
     try:
         plain_parts(name)
     except ImportUnusable:
@@ -188,9 +188,9 @@ def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> 
         together.setdefault(run.run_id.partition(".")[0], []).append(run)
     for experiment_id, mine in together.items():
         labels = {run.run_id.partition(".")[2] for run in mine}
-        said = agreed_spec(mine)
-        assert said is not None  # all of them were read
-        others = [one.label for one in said.variants if one.label not in labels]
+        spec = agreed_spec(mine)
+        assert spec is not None  # all of them were read
+        others = [one.label for one in spec.variants if one.label not in labels]
         paths = {label: _known(data_dir, examples, f"{experiment_id}.{label}") for label in others}
         theirs = [RunDir(path) for path in paths.values() if path is not None]
         spec = agreed_spec([*theirs, *mine])
@@ -217,8 +217,8 @@ def _check_run(run: RunDir, spec: object) -> None:
         ended = run.read_exit()
         left_out = count_left_out(run)
     except RunnerError as error:
-        said = _as_in(run.path.parents[1], error)
-        raise ImportUnusable(f"run {run.run_id} cannot be used: {said}") from None
+        problem = _as_in(run.path.parents[1], error)
+        raise ImportUnusable(f"run {run.run_id} cannot be used: {problem}") from None
     if ended is None:
         raise ImportUnusable(
             f"run {run.run_id} has not ended (it has no exit.json); it would go on here. Wait "
@@ -285,7 +285,7 @@ def _is_of_a_run(name: str, names: set[str]) -> bool:
 
 @contextmanager
 def _locked(data_dir: DataDir) -> Iterator[None]:
-    """Nobody else changes which runs there are meanwhile."""
+    """Holds the lock, so that no other process changes the list of runs."""
     lock = FileLock(data_dir.library_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
         raise ImportUnusable("something else changes the library of experiments; try again")
@@ -295,8 +295,8 @@ def _locked(data_dir: DataDir) -> Iterator[None]:
 
 @contextmanager
 def _staging(data_dir: DataDir) -> Iterator[Path]:
-    """A folder beside the runs, on the same disk, which is gone afterwards. Whoever has one holds
-    the lock, so that others were left by processes that were killed."""
+    """A temporary folder on the disk of the runs. Only the holder of the lock has one, so any other
+    is the leftover of a killed process and is deleted."""
     for left in data_dir.path.glob(f"{INCOMING}*"):
         shutil.rmtree(left, ignore_errors=True)
     folder = data_dir.path / f"{INCOMING}{secrets.token_hex(6)}"

@@ -150,7 +150,7 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     return replace(
         before,
         state=str(stands.state),
-        # What an active run waits for is told while it does, and the index may lie on that disk.
+        # An active run reports its obstacle immediately, and the index may lie on the same disk.
         reason=None if stands.state.is_active else stands.reason or REASONS.get(stands.state),
         claimed=stands.claimed,
         ended=stands.ended,
@@ -167,8 +167,8 @@ def _written(file: Path) -> int | None:
 
 
 def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
-    """Where the next byte lies that is on the disk, from `offset` on: a file may say that it has
-    terabytes which nobody wrote."""
+    """The first byte from `offset` on that is on the disk: a sparse file may claim terabytes that
+    were never written."""
     with run_dir.open(run_dir.events_file.name) as file:
         try:
             return os.lseek(file.fileno(), offset, os.SEEK_DATA)
@@ -216,10 +216,8 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
 
 
 def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
-    """Notes what differs from the labels that were taken in, which were written at `known`.
-
-    Labels that cannot be read are told among the unreadable folders, and their run counts all the
-    same.
+    """Notes differences from the labels that the index has, which were written at `known`.  Labels
+    that cannot be read appear among the unreadable folders; their run counts all the same.
     """
     try:
         # Before the file is read: one that is replaced meanwhile is read again the next time.
@@ -229,9 +227,9 @@ def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
     if stamp == known:
         return
     try:
-        told = None if stamp is None else (stamp, run.read_labels().to_json())
+        labels = None if stamp is None else (stamp, run.read_labels().to_json())
     except RunnerError as error:
         seen.unreadable[run.run_id] = (printable(run.path), printable(error, MAX_MESSAGE))
-        told = None
-    if told is not None or known is not None:
-        seen.labels[run.run_id] = told
+        labels = None
+    if labels is not None or known is not None:
+        seen.labels[run.run_id] = labels

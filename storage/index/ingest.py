@@ -80,7 +80,7 @@ def _run_many(cursor: Cursor, watch: Watch, max_bytes: int) -> tuple[int, bool]:
     try:
         num_rows = whole(cursor, write)
     except BaseException as error:
-        watch.is_astray = True
+        watch.is_outdated = True
         is_short = isinstance(error, duckdb.OutOfMemoryException)
         if isinstance(error, duckdb.Error | UnicodeDecodeError) and not is_short:
             raise Doubtful from error
@@ -136,8 +136,8 @@ def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: 
     """A watch over run folders that knows what the database holds of them."""
     known = known_progress(cursor, "data_folder = ?", data_folder)
     query = "SELECT folder, message FROM unreadable WHERE data_folder = ?"
-    told = cursor.execute(query, [data_folder]).fetchall()
-    unreadable = {Path(folder).name: (folder, why) for folder, why in told}
+    rows = cursor.execute(query, [data_folder]).fetchall()
+    unreadable = {Path(folder).name: (folder, why) for folder, why in rows}
     # When the labels that were taken in were written, in nanoseconds.
     labels = dict(cursor.execute("SELECT run_id, stamp FROM labels").fetchall())
     mine = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
@@ -275,5 +275,6 @@ def _insert(cursor: Cursor, table: str, rows: Iterable[Mapping[str, Any]]) -> No
 
 
 def _storable(value: Any) -> Any:
-    """DuckDB takes a text that is not Unicode for its own failure, and then answers nobody."""
+    """Makes texts valid Unicode: DuckDB fails completely on an invalid text, and then refuses all
+    further queries."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value

@@ -1,9 +1,9 @@
 """The store: one DuckDB database per data folder, one process that owns it.
 
 DuckDB lets one process write *or* many read, and loses its file lock when the owner opens the file
-a second time. So one elected owner holds a lock beside the file from before connecting until after
-closing, nothing here ever opens the file itself, and everybody else reads the run folders into a
-database in memory.
+a second time. So one elected owner holds a separate lock file from before connecting until after
+closing, no code here opens the database file itself, and all other processes read the run folders
+into a database in memory.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class Store:
 
     @classmethod
     def in_memory(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
-        """Reads all run folders into a database of its own, beside whoever owns the file."""
+        """Reads all run folders into a database in memory, while another process owns the file."""
         _require_unicode(data_dir)
         connection = duckdb.connect(":memory:", config=CONFIG)
         _create_schema(connection)
@@ -126,7 +126,7 @@ class Store:
 
     def ingest_all(self) -> int:
         """Ingests until nothing is left; returns the number of new event rows."""
-        is_first = self._caught_up is None  # How much there is, nobody knows yet.
+        is_first = self._caught_up is None  # The amount is unknown yet.
         if is_first:
             self._allow(CONFIG["memory_limit"])
         num_rows, is_full = self._tick(BULK_TICKS)
@@ -148,8 +148,8 @@ class Store:
         return SETTLED_MEMORY if self.is_own_file else SETTLED_WITHOUT_FILE
 
     def give_back(self) -> None:
-        """To the system, what the database has free: it keeps what a query has taken, some thirty
-        MB, until it is told how much it may have."""
+        """Returns the database's free memory to the system. Without a new memory limit the database
+        holds the memory of a query, some thirty MB."""
         self._allow()
 
     def _allow(self, memory: str | None = None) -> None:
@@ -180,7 +180,7 @@ class Store:
 
     @property
     def open_runs(self) -> list[IndexedRun]:
-        """The data folder's runs of which nobody recorded an end."""
+        """The data folder's runs without a recorded end."""
         return [] if self._watch is None else self._watch.open_runs
 
     @property
@@ -316,7 +316,7 @@ class Store:
 
     def _watch_at_hand(self, cursor: duckdb.DuckDBPyConnection) -> Watch:
         before = self._watch
-        if before is None or before.is_astray:
+        if before is None or before.is_outdated:
             self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
             self._watch.generation = 0 if before is None else before.generation
             return self._watch
@@ -383,10 +383,9 @@ def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
 
 
 def settle(connection: duckdb.DuckDBPyConnection) -> None:
-    """Writes what lies in the log and in memory into the file. Of each column of each table the
-    database holds a block in memory until then; a process that was killed leaves a log,
-    which is read into memory again. What is free then, the database gives back to the system when
-    it is told how much it may have."""
+    """Writes the log and the rows in memory into the file. Until then the database holds a block of
+    each column of each table in memory, and a killed process leaves a log, which the next process
+    reads into memory again. Setting the memory limit then returns free memory to the system."""
     connection.execute("CHECKPOINT")
     connection.execute(f"SET memory_limit = '{SETTLED_MEMORY}'")
 

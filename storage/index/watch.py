@@ -6,8 +6,8 @@ ever change, have their turn at least every `ROUND_SECONDS`; in a small store th
 Looking at one costs four file stamps: its folder's and those of `WATCHED`. Only if one of them is
 another than before is anything read.
 
-Whoever changes something in the folder of a run that is over touches the folder of all runs, whose
-new time stamp has the next tick look at every one of them.
+A process that changes the folder of a finished run touches the folder of all runs. Its new time
+stamp makes the next tick look at every run.
 """
 
 import math
@@ -70,7 +70,7 @@ class Watch:
         """Runs that another data folder answers for, so that their copies here are left alone."""
         self.generation = 0
         """How often something was taken in."""
-        self.is_astray = False
+        self.is_outdated = False
         """Whether it believes to be taken in what is not, and must be started anew."""
         self.has_doubts = False
         """Whether a line is to be found that the database gives up on."""
@@ -103,9 +103,9 @@ class Watch:
             seen.lines = find(seen)
             return seen
 
-        beside = ThreadPoolExecutor(1, "look")
-        self._coming = beside.submit(look)
-        beside.shutdown(wait=False)
+        pool = ThreadPoolExecutor(1, "look")
+        self._coming = pool.submit(look)
+        pool.shutdown(wait=False)
 
     def stop(self) -> None:
         """Waits until nothing is read any more."""
@@ -157,10 +157,10 @@ class Watch:
         self.known |= seen.progress
         for row in seen.progress.values():
             self._count(row, 1)
-        for name, told in seen.labels.items():
+        for name, stamped in seen.labels.items():
             self._labels.pop(name, None)
-            if told is not None:
-                self._labels[name] = told[0]
+            if stamped is not None:
+                self._labels[name] = stamped[0]
         self.unreadable = seen.unreadable
         self._open.difference_update(seen.gone, seen.progress)
         self._open.update(name for name, row in seen.progress.items() if row.exit_stamp is None)
@@ -176,7 +176,7 @@ class Watch:
 
     @property
     def open_runs(self) -> list[IndexedRun]:
-        """The data folder's runs that nobody recorded as ended."""
+        """The data folder's runs without a recorded end."""
         return [self.known[name] for name in self._open if self._is_own(self.known[name])]
 
     def _is_own(self, row: IndexedRun) -> bool:

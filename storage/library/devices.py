@@ -26,8 +26,8 @@ QUANTITIES: tuple[Quantity, ...] = ("device_noise", "device_stray", "device_pace
 LEAST_WORSE: dict[Quantity, float] = {
     "device_noise": 1.5, "device_stray": 1.5, "device_pace": 1.03,
 }  # fmt: skip
-"""How many times the level before the present one must be to be told of: what is smaller changes no
-verdict."""
+"""The smallest ratio of an earlier level to the present one that is reported: smaller changes
+affect no verdict."""
 SMALLEST = 1e-4
 """Less noise than that is as good as none; its logarithm would make steps of nothing."""
 
@@ -45,9 +45,9 @@ class Moment:
     """The baseline's step over what its work takes on this device in the middle."""
 
     def value(self, quantity: Quantity) -> float | None:
-        told = {"device_noise": self.reading.noise, "device_stray": self.reading.stray,
+        readings = {"device_noise": self.reading.noise, "device_stray": self.reading.stray,
                 "device_pace": self.pace}[quantity]  # fmt: skip
-        return None if told is None or not math.isfinite(told) else max(told, SMALLEST)
+        return None if readings is None or not math.isfinite(readings) else max(readings, SMALLEST)
 
 
 @dataclass(frozen=True, kw_only=True)

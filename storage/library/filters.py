@@ -32,20 +32,20 @@ SEARCHED = (
 """Columns that words are looked for in."""
 
 
-def chosen(frame: pd.DataFrame, asked: Filter) -> pd.DataFrame:
+def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
     """The rows of a catalog that a filter lets through, in its order, those without a value of it
     last; raises ValueError for a text that makes no sense."""
-    kept = frame[_mask(frame, asked) & _all(frame, _facet_masks(frame, asked).values())]
-    values = list(kept[_sort_column(asked.sort)])
+    kept = frame[_mask(frame, wanted) & _all(frame, _facet_masks(frame, wanted).values())]
+    values = list(kept[_sort_column(wanted.sort)])
     missing = [pd.isna(value) for value in values]
     present = [row for row, is_missing in enumerate(missing) if not is_missing]
-    present.sort(key=lambda row: _key(values[row]), reverse=asked.sort.startswith("-"))
+    present.sort(key=lambda row: _key(values[row]), reverse=wanted.sort.startswith("-"))
     return kept.iloc[[*present, *(row for row, is_missing in enumerate(missing) if is_missing)]]
 
 
-def facet_counts(frame: pd.DataFrame, asked: Filter) -> dict[str, Counter[str]]:
+def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]:
     """How many rows have each value of each facet, where the other facets and the text hold."""
-    base, masks = _mask(frame, asked), _facet_masks(frame, asked)
+    base, masks = _mask(frame, wanted), _facet_masks(frame, wanted)
     counts = {}
     for name in FACETS:
         others = _all(frame, (mask for facet, mask in masks.items() if facet != name))
@@ -60,14 +60,14 @@ def searchable(row: Mapping[str, Any]) -> str:
     return "\n".join(texts).casefold()
 
 
-def _mask(frame: pd.DataFrame, asked: Filter) -> Mask:
+def _mask(frame: pd.DataFrame, wanted: Filter) -> Mask:
     """Which rows the text and the choice of archived experiments let through."""
     archived = np.array(frame["archived"], dtype=bool)
     mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
-    masks = [mask[asked.archived]]
-    masks += [_compared(frame, compared) for compared in asked.terms.comparisons]
-    masks += [_having(frame, word) for word in asked.terms.wanted]
-    masks += [~_having(frame, word) for word in asked.terms.unwanted]
+    masks = [mask[wanted.archived]]
+    masks += [_compared(frame, compared) for compared in wanted.terms.comparisons]
+    masks += [_having(frame, word) for word in wanted.terms.wanted]
+    masks += [~_having(frame, word) for word in wanted.terms.unwanted]
     return _all(frame, masks)
 
 
@@ -75,11 +75,11 @@ def _having(frame: pd.DataFrame, word: str) -> Mask:
     return np.array([word in text for text in frame["text"]], dtype=bool)
 
 
-def _facet_masks(frame: pd.DataFrame, asked: Filter) -> dict[str, Mask]:
+def _facet_masks(frame: pd.DataFrame, criteria: Filter) -> dict[str, Mask]:
     return {
         name: np.array([any(value in wanted for value in _names(name, cell))
                         for cell in frame[COLUMN_OF.get(name, name)]], dtype=bool)
-        for name, wanted in asked.facets.items() if wanted
+        for name, wanted in criteria.facets.items() if wanted
     }  # fmt: skip
 
 
@@ -94,12 +94,12 @@ def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
     return every
 
 
-def _compared(frame: pd.DataFrame, asked: Condition) -> Mask:
+def _compared(frame: pd.DataFrame, condition: Condition) -> Mask:
     """What is not known is neither more nor less."""
-    column, factor = NUMBER_OF[asked.name]
+    column, factor = NUMBER_OF[condition.name]
     numbers = np.array(frame[column], dtype=float) * factor
-    assert asked.limit is not None, "a word of a text has a number behind its sign"
-    found: Mask = numbers > asked.limit if asked.above else numbers < asked.limit
+    assert condition.limit is not None, "a word of a text has a number behind its sign"
+    found: Mask = numbers > condition.limit if condition.above else numbers < condition.limit
     return found
 
 

@@ -32,10 +32,11 @@ class MatrixCell:
     """Of the speed."""
     parity: str | None = None
     state: str | None = None
-    """How the run stands that is told of."""
+    """The state of the shown run."""
     experiment_id: str | None = None
     num_experiments: int = 0
-    """How many there are; the newest one that has the value is told of, or else the newest."""
+    """The number of experiments in the cell; the newest one with the value is shown, or else the
+    newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class BackendMatrix:
     cells: tuple[MatrixCell, ...]
     """All of them, row by row."""
     mixed: dict[str, tuple[str, ...]]
-    """What else the experiments that are told of differ in, with the values that there are: cells
-    beside each other differ in these, too."""
+    """Other settings in which the shown experiments differ, with their values: neighbouring cells
+    differ in these, too."""
 
     def rows(self) -> list[list[MatrixCell]]:
         """The cells of each backend."""
@@ -66,9 +67,9 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
         by_place.setdefault((row["backend"], _text(row[across])), []).append(row)
     columns = sorted({column for _, column in by_place}, key=_order)
     backends = _widest_first([backend for backend, _ in by_place])
-    told = {place: _told_of(mine, quantity) for place, mine in by_place.items()}
+    shown = {place: _shown_one(mine, quantity) for place, mine in by_place.items()}
     cells = [
-        _cell(told.get((backend, column)), backend, column, quantity,
+        _cell(shown.get((backend, column)), backend, column, quantity,
               len(by_place.get((backend, column), ())))
         for backend in backends
         for column in columns
@@ -79,17 +80,17 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
         backends=tuple(backends),
         columns=tuple(columns),
         cells=tuple(cells),
-        mixed=_mixed([row for row in told.values() if row[quantity] is not None], across),
+        mixed=_mixed([row for row in shown.values() if row[quantity] is not None], across),
     )
 
 
-def _told_of(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, Any]:
+def _shown_one(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, Any]:
     measured = [row for row in rows if row[quantity] is not None or _is_unsure(row, quantity)]
     return (measured or rows)[-1]
 
 
 def _is_unsure(row: dict[str, Any], quantity: str) -> bool:
-    """Whether there is a value that may be chance, so that it is not told."""
+    """Whether a value is hidden because it may be chance."""
     return quantity == "break_even_steps" and row["break_even_verdict"] == "unsure"
 
 
@@ -119,8 +120,8 @@ def _cell(
     )
 
 
-def _mixed(told: Sequence[dict[str, Any]], across: str) -> dict[str, tuple[str, ...]]:
-    values = {name: {_text(row[name]) for row in told} for name in ACROSS if name != across}
+def _mixed(shown: Sequence[dict[str, Any]], across: str) -> dict[str, tuple[str, ...]]:
+    values = {name: {_text(row[name]) for row in shown} for name in ACROSS if name != across}
     return {name: tuple(sorted(seen, key=_order)) for name, seen in values.items() if len(seen) > 1}
 
 

@@ -102,11 +102,11 @@ class Summary:
     losses: tuple[float, ...] = ()
     """Of the best backend, or of the baseline without one; those that are finite, thinned."""
     num_doubts: int = 0
-    """Warnings beside the comparison."""
+    """Warnings of the comparison."""
     devices: tuple[DeviceReading, ...] = ()
     """What the devices were like that it ran on."""
     problem: str | None = None
-    """Why nothing can be told, where the comparison itself failed."""
+    """Why the comparison failed, and all numbers are unknown."""
     workload: str | None = None
     """`workload_key`."""
 
@@ -139,7 +139,7 @@ def summarize(store: Store, experiment_id: str) -> Summary:
     spec = queries.experiment_spec(store, experiment_id)
     try:
         found = READERS[spec.kind.compares](store, experiment_id)
-    except Exception as error:  # Whatever one experiment holds, the others are told of.
+    except Exception as error:  # One broken experiment must not hide the others.
         found = Summary(problem=printable(f"{type(error).__name__}: {error}"))
     return replace(found, workload=workload_key(spec))
 
@@ -231,7 +231,7 @@ def _readings(spec: ExperimentSpec, runs: list[Evidence]) -> Iterator[DeviceRead
         return
     controls = [paired_blocks(baseline, run) for run in runs if run.role == "control"]
     placed = baseline.environment.get("devices") or spec.devices
-    told = baseline.environment
+    environment = baseline.environment
     for number, id in enumerate(placed[: spec.num_places], start=1):
         blocks = _on(baseline.steady_blocks, spec, number)
         here = [_on(pairs, spec, number) for pairs in controls]
@@ -239,12 +239,12 @@ def _readings(spec: ExperimentSpec, runs: list[Evidence]) -> Iterator[DeviceRead
         middle = float(steps.median()) if len(steps) >= MIN_PAIRS else None
         yield DeviceReading(
             id=str(id),
-            name=str(told["device_name"]),
-            host=str(told.get("host") or ""),
-            driver=told.get("driver"),
-            max_sm_clock_mhz=told.get("max_sm_clock_mhz"),
-            power_limit_watts=told.get("power_limit_watts"),
-            torch=(told.get("versions") or {}).get("torch"),
+            name=str(environment["device_name"]),
+            host=str(environment.get("host") or ""),
+            driver=environment.get("driver"),
+            max_sm_clock_mhz=environment.get("max_sm_clock_mhz"),
+            power_limit_watts=environment.get("power_limit_watts"),
+            torch=(environment.get("versions") or {}).get("torch"),
             noise=noise_floor([paired_ratio(pairs["baseline"], pairs["other"]) for pairs in here]),
             stray=float(steps.quantile(0.75) - steps.quantile(0.25)) / middle if middle else None,
             step_seconds=middle,
@@ -258,12 +258,14 @@ def _on(blocks: pd.DataFrame, spec: ExperimentSpec, number: int) -> pd.DataFrame
 
 def workload_key(spec: ExperimentSpec) -> str:
     """A short text that two experiments share exactly if their steps do the same on one kind of
-    device. Backends are no part of it: of each its own trend is told."""
+    device. Backends are not part of it: each backend has its own trend."""
     content = asdict(spec)
-    told: dict[str, Any] = {name: content[name] for name in OF_WORKLOAD}
-    told["device"] = spec.device.partition(":")[0]
+    identity: dict[str, Any] = {name: content[name] for name in OF_WORKLOAD}
+    identity["device"] = spec.device.partition(":")[0]
     if spec.num_devices > 1:
-        told["devices"] = [spec.num_devices, spec.parallel]
+        identity["devices"] = [spec.num_devices, spec.parallel]
     for part, left_out in WITHOUT_EFFECT.items():
-        told[part] = {name: value for name, value in content[part].items() if name not in left_out}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+        identity[part] = {
+            name: value for name, value in content[part].items() if name not in left_out
+        }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]

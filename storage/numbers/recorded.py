@@ -1,7 +1,7 @@
 """Every number that a page shows, by the name of its column: metrics, and what was recorded.
 
-Whoever shows a number finds here how it is called and under which heading of `docs/metrics.md` it
-is defined; `read_definitions` has the text.
+A page finds here the title of each number and its heading in `docs/metrics.md`; `read_definitions`
+has the text.
 """
 
 import re
@@ -169,7 +169,7 @@ _RECORDED = (
               "Samples that the compiled model answers otherwise than the same weights without.",
               format_count, defined_in="predictions"),
     measured("answers", "Answers in pairs",
-              "Answers of the compiled model beside those of the same weights.", format_count),
+              "Answers of the compiled model, each with one of the same weights.", format_count),
     measured("batch_size", "Batch size", "Samples of one batch.", format_count),
     measured("compression_ratio", "Memory saved",
               "The baseline's memory needed over the backend's.", format_ratio, "x"),

@@ -154,5 +154,5 @@ def precision(name: str, dtype: str | None) -> str | None:
     if jet:
         return _OF_NVJET.get(jet[1])
     # Of an operator of the CPU, whose name tells nothing, the inputs do.
-    told = (kind for kind, pattern in _PRECISIONS if pattern.search(name))
-    return next(told, dtype)
+    precisions = (kind for kind, pattern in _PRECISIONS if pattern.search(name))
+    return next(precisions, dtype)

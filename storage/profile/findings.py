@@ -47,8 +47,8 @@ class CostFinding:
     kind: Kind
     label: str
     seconds: float | None
-    """Of a step, that are at stake: the most that mending it could save, of graph breaks the least;
-    None where that cannot be told."""
+    """Seconds of a step: the most that a remedy could save, for graph breaks the least; None where
+    the saving is unknown."""
     share: float | None = None
     """Of the run's step, the same."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class CostFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A run that was profiled, and what is known beside its profile."""
+    """A profiled run with its profile and further facts."""
 
     spec: ExperimentSpec
     variant: Variant
@@ -143,15 +143,15 @@ def attention_unfused(case: Case) -> Iterator[CostFinding]:
 
 
 def float32_products(case: Case) -> Iterator[CostFinding]:
-    """Products in float32 although half precision was asked for."""
+    """Products in float32 in an experiment with half precision."""
     seconds = case.seconds("matmul_float32")
-    asked = case.spec.training.precision
+    precision = case.spec.training.precision
     if any(attention_unfused(case)):  # which says so, too
         return
-    if asked in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
+    if precision in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
         yield case.found(
             "float32_products", seconds, _reduced_attention(case),
-            precision=asked, kernel=_longest(case, "matmul_float32"),
+            precision=precision, kernel=_longest(case, "matmul_float32"),
         )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ Kind = Literal["times", "sum", "pace"]
 SENDS = "nccl"
 """In the name of each kernel that sends."""
 IDLE = "idle"
-"""Stands beside the classes for what a step took by the clock and no kernel did."""
+"""A further class: the part of a step's time by the clock in which no kernel worked."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def misfit(
 
 def host_seconds(turn: pd.Series) -> dict[str, Any]:
     """What the host did in a profiled turn, by name; empty where the journal does not say."""
-    told = turn.get("host_seconds")
-    return told if isinstance(told, dict) else {}
+    times = turn.get("host_seconds")
+    return times if isinstance(times, dict) else {}
 
 
 def _is_time(seconds: Any) -> bool:
@@ -292,7 +292,7 @@ def classified(kernels: pd.DataFrame) -> pd.DataFrame:
     columns = ["name", "op", "phase", "dtype"]
     classes = []
     if len(kernels):
-        told = kernels[columns].astype(object).where(kernels[columns].notna(), None)
-        classes = [classify(*row) for row in told.itertuples(index=False, name=None)]
+        rows = kernels[columns].astype(object).where(kernels[columns].notna(), None)
+        classes = [classify(*row) for row in rows.itertuples(index=False, name=None)]
     found = kernels.assign(work_class=pd.Series(classes, index=kernels.index, dtype=object))
     return found[["name", "work_class", "op", "phase", "dtype", "calls", "seconds"]]

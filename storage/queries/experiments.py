@@ -71,8 +71,8 @@ def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
     would be the newest for ever, of lists and of trends.
     """
     stamps = ids.str.slice(0, STAMP_CHARACTERS)
-    said = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    known = [_plausible(one.astype(MICROSECONDS)) for one in (said, timestamp(claimed))]
+    of_name = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
+    known = [_plausible(one.astype(MICROSECONDS)) for one in (of_name, timestamp(claimed))]
     return known[0].fillna(known[1])
 
 
@@ -116,11 +116,11 @@ def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
     return RunSpec.from_json(found["spec"].iloc[0]).experiment
 
 
-PLANNED_AND_SAID = f"""
+PLANNED_AND_ERRORS = f"""
         planned AS (
             SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
             WHERE {MINE} GROUP BY run_id),
-        said AS (
+        errors_of AS (
             SELECT run_id, arg_max(coalesce(error, ''), seq) AS error,
                 arg_max(message, seq) AS message
             FROM errors WHERE {MINE} GROUP BY run_id)"""
@@ -149,7 +149,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The same with the bytes of which journal it is told from."""
+    """The same, with the position in each journal up to which rows were taken in."""
     frame = store.query(
         f"""
         WITH phase AS (
@@ -182,7 +182,7 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                 count(loss) AS num_losses,
                 median(seconds) FILTER (steady) AS steady_step_seconds
             FROM judged_steps($1) GROUP BY run_id),
-        {PLANNED_AND_SAID}
+        {PLANNED_AND_ERRORS}
         SELECT run_id, label, role, backend, state, phase, phase_started, {REASON},
             CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
             CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
@@ -192,7 +192,7 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
             coalesce(claimed, started) AS started, ended, folder, {", ".join(TAKEN_IN)}
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN compiled USING (run_id)
-            LEFT JOIN done USING (run_id) LEFT JOIN said USING (run_id)
+            LEFT JOIN done USING (run_id) LEFT JOIN errors_of USING (run_id)
             LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
@@ -212,10 +212,10 @@ def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
     stand between the others."""
     frame = store.query(
         f"""
-        WITH {PLANNED_AND_SAID}
+        WITH {PLANNED_AND_ERRORS}
         SELECT run_id, label, role, backend, state, left_out, missing, {REASON}, {NUM_STEPS}
         FROM runs JOIN progress USING (run_id)
-            LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
+            LEFT JOIN errors_of USING (run_id) LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
     )

@@ -1,7 +1,7 @@
-"""The runs of an experiment as they stand this moment, between two ticks.
+"""The runs of an experiment at this moment, between two ticks.
 
-A tick writes to the database, and everything that was asked of an experiment is then asked anew. To
-read what its journals gained takes a small part of that, on a machine that is being timed.
+A tick writes to the database, and all answers about an experiment are then computed again. Reading
+the new lines of its journals takes a small part of that time, on a machine that is being timed.
 """
 
 import threading
@@ -43,7 +43,7 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
              *taken_in, strict=True)]  # fmt: skip
     runs["steps_done"] = runs["steps_done"] + [tail.num_steps for tail in tails]
     for name in ("phase", "phase_started", "last_loss"):
-        _replace(runs, name, [tail.said.get(name) for tail in tails])
+        _replace(runs, name, [tail.reported.get(name) for tail in tails])
     idle = runs["compiling_since"].isna()
     began = [tail.open[0] if free and tail.open else (None, None, None)
              for tail, free in zip(tails, idle, strict=True)]  # fmt: skip
@@ -54,10 +54,12 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
     return runs, any(tail.needs_tick for tail in tails)
 
 
-def _replace(runs: pd.DataFrame, name: str, said: Sequence[Any]) -> None:
+def _replace(runs: pd.DataFrame, name: str, reported: Sequence[Any]) -> None:
     """Puts what journals say in the place of what was known, where they say something."""
-    if any(value is not None for value in said):
-        values = [old if new is None else new for new, old in zip(said, runs[name], strict=True)]
+    if any(value is not None for value in reported):
+        values = [
+            old if new is None else new for new, old in zip(reported, runs[name], strict=True)
+        ]
         runs[name] = pd.Series(values, index=runs.index, dtype=TYPES[name])
 
 
@@ -71,7 +73,7 @@ class _Tail:
     """Up to which it was read."""
     order: Order
     num_steps: int = 0
-    said: dict[str, Any] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)
     open: list[tuple[object, object, pd.Timestamp]] = field(default_factory=list)
     """Compilations that began and did not end: id, trigger, beginning."""
     compiled_seconds: float = 0.0
@@ -101,16 +103,16 @@ class _Tail:
         if kind == "step" and isinstance(event.get("step"), int):
             self.num_steps += 1
             if event.get("loss") is not None:
-                self.said["last_loss"] = _number(event["loss"])
+                self.reported["last_loss"] = _number(event["loss"])
         elif kind == "phase" and isinstance(event.get("phase"), str):
-            self.said["phase"] = event["phase"]
-            self.said["phase_started"] = _moment(event)
+            self.reported["phase"] = event["phase"]
+            self.reported["phase_started"] = _moment(event)
         elif kind == "compile_started":
             self.open.append((event.get("compile_id"), event.get("trigger"), _moment(event)))
         elif kind == "compile_ended":
             ended = event.get("compile_id"), event.get("trigger")
             others = [one for one in self.open if one[:2] != ended]
-            # What began earlier is in the database, and what it leaves open is told there.
+            # The database has earlier phases, and shows which are still open.
             self.needs_tick |= others == self.open
             if self.open and not others:
                 spent = _moment(event) - self.open[0][2]

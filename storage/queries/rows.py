@@ -12,8 +12,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.memo import always, memo, revision
 
 MINE = "experiment = $1"
-"""Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
-table of events, or else the database reads more than it must."""
+"""Picks the rows of one experiment by its number, `Store.number_of`. Each table of events needs its
+own condition, or else the database reads too many rows."""
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
@@ -43,7 +43,7 @@ def rows(
         ORDER BY place, {order}"""
     tables = {source} if is_table else set(of)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
-    if is_rare and tables.isdisjoint(_told_of(store, experiment_id)):
+    if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
         found = _without_rows(store, sql, *parameters)
     else:
         found = store.query(sql, [store.number_of(experiment_id), *parameters])
@@ -51,13 +51,13 @@ def rows(
 
 
 @memo(revision)
-def _told_of(store: Store, experiment_id: str) -> frozenset[str]:
+def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     """In which of the tables that are rarely written to the experiment has rows. To ask them all
     takes as long as to ask one of them for what is not there, and most pages ask a dozen."""
-    asked = " UNION ALL ".join(
+    query = " UNION ALL ".join(
         f"(SELECT '{table}' FROM {table} WHERE {MINE} LIMIT 1)" for table in RARE
     )
-    return frozenset(name for (name,) in store.rows(asked, [store.number_of(experiment_id)]))
+    return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 
 
 @memo(always)

@@ -44,7 +44,7 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def _latest(table: str) -> str:
-    """A resumed run tells anew what it runs on; what it said last counts."""
+    """A resumed run records its environment again; the last record counts."""
     return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
@@ -115,7 +115,7 @@ class RunError:
         return self.name in OWN_ERRORS
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """All of the message, after the class of an error that was not raised on purpose; of a
         compiler's the cause."""
         if self.name in OF_COMPILERS:
@@ -188,8 +188,8 @@ def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
 
 def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """The same of every run that has any, by its id."""
-    told = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
+    records = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
     return {
         str(run_id): _present({str(name): value for name, value in fields.items()})
-        for run_id, fields in zip(frame["run_id"], told, strict=True)
+        for run_id, fields in zip(frame["run_id"], records, strict=True)
     }

@@ -50,18 +50,18 @@ SPANS = f"""
         UNION ALL SELECT run_id, 'loading', claimed, -1 FROM mine WHERE claimed IS NOT NULL),
     last AS (SELECT greatest(max(claimed), max(ended), (SELECT max(time) FROM begun),
         (SELECT max(time) FROM blocks WHERE {MINE}),
-        (SELECT max(time) FROM compiled), $2::DOUBLE) AS told FROM mine),
+        (SELECT max(time) FROM compiled), $2::DOUBLE) AS until FROM mine),
     unclipped AS (
         SELECT run_id, kind, time AS start,
             lead(time) OVER (PARTITION BY run_id ORDER BY time, seq) AS "end" FROM begun
         UNION ALL SELECT run_id, 'compiling', time - seconds, time FROM compiled),
     spans AS (
         SELECT run_id, kind, greatest(start, claimed) AS start,
-            coalesce("end", ended, told) AS "end"
+            coalesce("end", ended, until) AS "end"
         FROM unclipped JOIN mine USING (run_id), last WHERE claimed IS NOT NULL)"""
-"""What each run's newest process did from when to when, as `ELAPSED` names it, in seconds since the
-epoch. What goes on ends with the latest line of the experiment's journals or at the moment `$2`,
-whichever is later: `last.told`."""
+"""The activities of each run's newest process, named as in `ELAPSED`, with begin and end in seconds
+since the epoch. An open activity ends with the latest line of the experiment's journals or at the
+moment `$2`, whichever is later: `last.until`."""
 NUM_STRETCHES = 300
 """Of an experiment's time. What a run does several times within one of them is drawn as one."""
 
@@ -77,14 +77,14 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
     table = f"""(
         WITH {SPANS},
         going_on AS (
-            SELECT run_id, 'compiling' AS kind, arg_max(s.time, s.seq) AS start, any_value(told)
+            SELECT run_id, 'compiling' AS kind, arg_max(s.time, s.seq) AS start, any_value(until)
             FROM compile_starts s JOIN mine USING (run_id), last
             WHERE s.{MINE} AND ended IS NULL AND s.seq > coalesce(
                 (SELECT max(seq) FROM compile_ends e WHERE e.{MINE} AND e.run_id = s.run_id), -1)
             GROUP BY run_id),
         placed AS (
             SELECT run_id, kind, start - began AS start, "end" - began AS "end",
-                floor({NUM_STRETCHES} * (start - began) / (told - began)) AS stretch
+                floor({NUM_STRETCHES} * (start - began) / (until - began)) AS stretch
             FROM (FROM spans UNION ALL FROM going_on), last,
                 (SELECT min(claimed) AS began FROM mine)
             WHERE kind <> 'waiting' AND start < "end")
@@ -95,9 +95,10 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
 
 @memo(revision)
 def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float | None]:
-    """Seconds of wall time by what the experiment did, as `ELAPSED` names it, in its order, and the
-    moment up to which they are told, in seconds since the epoch: the last line of its journals, or
-    its end. What begins before a run's newest process is left out. None before the first claim."""
+    """Seconds of wall time by the experiment's activity, named as in `ELAPSED` and in its order.
+    The second value is the moment up to which journals report, in seconds since the epoch: the last
+    line, or the end of the experiment. Time before a run's newest process is left out. None before
+    the first claim."""
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
@@ -111,13 +112,13 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
         moments AS (
             SELECT time, lead(time) OVER so_far - time AS seconds, {under_way} FROM edges
             WINDOW so_far AS (ORDER BY time, change DESC))
-        SELECT CASE {doing} ELSE 'waiting' END AS kind, sum(seconds) AS seconds, any_value(told)
-        AS told FROM moments, last WHERE seconds > 0 GROUP BY 1""",
+        SELECT CASE {doing} ELSE 'waiting' END AS kind, sum(seconds) AS seconds, any_value(until)
+        AS until FROM moments, last WHERE seconds > 0 GROUP BY 1""",
         [store.number_of(experiment_id), None],
     )
     seconds = dict(zip(found["kind"], found["seconds"].astype(float), strict=True))
-    told = float(found["told"].iloc[0]) if len(found) else None
-    return {kind: seconds[kind] for kind in ELAPSED if kind in seconds}, told
+    until = float(found["until"].iloc[0]) if len(found) else None
+    return {kind: seconds[kind] for kind in ELAPSED if kind in seconds}, until
 
 
 @memo(revision)
@@ -137,7 +138,7 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             SELECT run_id, min(time) FILTER (phase = 'training') AS first_turn
             FROM phases WHERE {MINE} GROUP BY run_id),
         planned AS (
-            SELECT run_id, arg_max(num_steps, seq) AS said FROM workloads
+            SELECT run_id, arg_max(num_steps, seq) AS reported FROM workloads
             WHERE {MINE} GROUP BY run_id),
         worked AS (
             SELECT run_id, max(time) AS worked_until FROM (
@@ -170,7 +171,7 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
                 median(seconds) FILTER (compiled AND place > 1) AS compiled_evaluation_seconds
             FROM placed GROUP BY run_id)
         SELECT label, role, state, claimed AS started, ended, first_turn,
-            worked_until, coalesce(nullif(num_steps, 0), said) AS num_steps,
+            worked_until, coalesce(nullif(num_steps, 0), reported) AS num_steps,
             coalesce(steps, 0) AS steps, coalesce(seconds_of_steps, 0) AS seconds_of_steps,
             step_seconds, first_step_seconds, coalesce(compiled_steps, 0) AS compiled_steps,
             seconds_of_compiled_steps

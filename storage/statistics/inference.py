@@ -81,8 +81,8 @@ def judge_inference(
     # A first loss that is not finite is no size to measure by: all gaps would be 0.
     least = SMALL_LOSS * abs(first_loss) if first_loss and math.isfinite(first_loss) else 0.0
     gaps = _relative_gaps(losses, least)
-    told = answers[answers["wrong"].notna()]
-    compared = pd.MultiIndex.from_frame(told[["step", "split"]])
+    judged = answers[answers["wrong"].notna()]
+    compared = pd.MultiIndex.from_frame(judged[["step", "split"]])
     is_compared = pd.MultiIndex.from_frame(pairs[["step", "split"]]).isin(compared)
     accuracies = pairs[(pairs["name"] == "accuracy") & ~is_compared]
     return InferenceGap(
@@ -121,8 +121,8 @@ def _fault(
     excess = gaps[gaps > allowed]
     if excess.empty:
         return None
-    told = pairs.loc[excess.idxmax(), ["name", "value", "value_compiled", "step", "split"]]
-    return ParityFinding(kind="inference wrong", figures=told.to_dict())
+    figures = pairs.loc[excess.idxmax(), ["name", "value", "value_compiled", "step", "split"]]
+    return ParityFinding(kind="inference wrong", figures=figures.to_dict())
 
 
 def break_parity(parity: Parity, fault: ParityFinding | None) -> Parity:

@@ -43,7 +43,7 @@ def median_interval(values: Floats) -> tuple[float | None, float | None]:
     count = len(values)
     if count < MIN_PAIRS:
         return None, None
-    if (values == values[0]).all():  # as of the baseline beside itself
+    if (values == values[0]).all():  # as for the baseline compared with itself
         return float(values[0]), float(values[0])
     length = block_length(values)
     # Small whole numbers in the place of the values: the same resamples, several times as fast.
@@ -182,7 +182,7 @@ def typical(
 
 def p_of_processes(values: ArrayLike, processes: ArrayLike | None) -> float:
     """Two-sided p-value of Student's t-test that the medians of the processes are 0 on average; 0
-    for one process alone, which cannot be asked."""
+    for a single process, which allows no test."""
     medians = np.array([np.median(part) for part in _parts(np.asarray(values), processes)])
     return p_of_mean(medians) if len(medians) > 1 else 0.0
 
@@ -220,11 +220,11 @@ class Spread:
     def pooled(cls, groups: Iterable[Sequence[float]]) -> Self | None:
         """From several groups, each of things that are equal but for chance: the sum of squares
         about their means over as many as there are values less groups. None if no group has two."""
-        told = [np.asarray(group, dtype=float) for group in groups if len(group) > 1]
-        freedom = sum(len(group) - 1 for group in told)
+        several = [np.asarray(group, dtype=float) for group in groups if len(group) > 1]
+        freedom = sum(len(group) - 1 for group in several)
         if not freedom:
             return None
-        squares = sum(float(((group - group.mean()) ** 2).sum()) for group in told)
+        squares = sum(float(((group - group.mean()) ** 2).sum()) for group in several)
         return cls(squares / freedom, freedom)
 
     def half_width(self, variances: float) -> float:

@@ -1,4 +1,4 @@
-"""Parity's coarse instrument: windows of losses and every evaluation, beside equal trainings'.
+"""Parity's coarse test: windows of losses and all evaluations, compared with equal trainings.
 
 It tells right from wrong where no single loss does, because rounding has driven them all apart.
 
@@ -37,7 +37,7 @@ SHARES: dict[Quantity, float] = {"loss": 0.5, "evaluation loss": 0.25, "accuracy
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One thing that a backend came to, beside what equal trainings come to."""
+    """One outcome of a backend, with the outcomes of equal trainings."""
 
     quantity: Quantity
     first_step: int
@@ -152,7 +152,7 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
     return sorted(found, key=lambda one: (one.last_step, one.first_step))
 
 
-def lasting(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]) -> list[Reading]:
+def without_spikes(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]) -> list[Reading]:
     """The wrong readings that are no passing spike, which any training may have: the last one of a
     quantity, and those that have a wrong neighbour."""
     kept = []
@@ -161,8 +161,8 @@ def lasting(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]) -> li
         wrong = [is_wrong(one) for one in mine]
         for index, one in enumerate(mine):
             is_last = index == len(mine) - 1
-            beside = (index > 0 and wrong[index - 1]) or is_last or wrong[index + 1]
-            if wrong[index] and beside:
+            has_neighbour = (index > 0 and wrong[index - 1]) or is_last or wrong[index + 1]
+            if wrong[index] and has_neighbour:
                 kept.append(one)
     return sorted(kept, key=lambda one: (one.last_step, one.first_step))
 
@@ -214,9 +214,9 @@ def _evaluation_samples(
         if not all(step in table.index for table in tables):
             continue
         values = np.array([table.at[step, column] for table in tables], dtype=float)
-        told = tables[0].at[step, "num_samples"]
+        num_samples = tables[0].at[step, "num_samples"]
         # A script need not say of how many: then nothing tells how far chance moves it.
-        count = 0.0 if pd.isna(told) else float(told)
+        count = 0.0 if pd.isna(num_samples) else float(num_samples)
         if not np.isfinite(values).all() or not count:
             continue
         value = float(trainings.evaluations.at[step, column])

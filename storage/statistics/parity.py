@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from breakeven.runner.folders.states import EarlyEnd
 from breakeven.runner.loss_band import BROKEN_FROM, LEAD_STEPS, half_widths
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.statistics.outcomes import Reading, lasting
+from breakeven.storage.statistics.outcomes import Reading, without_spikes
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
 FindingKind = Literal[
@@ -198,7 +198,7 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
     parity = replace(parity, readings=tuple(readings))
     if parity.verdict == "broken":
         return parity
-    outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
+    outside = next(iter(without_spikes(readings, lambda one: one.is_outside)), None)
     if outside is not None:
         # What was said of the band is worth repeating only if it ended before, or never judged.
         is_repeated = parity.band_ended or math.isinf(outside.interval)
@@ -212,7 +212,7 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
             outside=outside,
             findings=(*so_far, ParityFinding(kind="outside later", figures={"reading": outside})),
         )
-    apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
+    apart = next(iter(reversed(without_spikes(readings, lambda one: not one.is_same))), None)
     if parity.verdict != "holds" or apart is None:
         return parity
     return _also(parity, "too far apart", "unknown", reading=apart)

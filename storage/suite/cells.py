@@ -21,7 +21,7 @@ from breakeven.storage.suite.groups import Cell, Outcome, backend_under
 def outcomes(store: Store, suite_run: str) -> list[Outcome]:
     """Every cell of a suite run, in the order in which they were queued; raises `NotInStore`.
 
-    Of a cell that was asked for several times the latest experiment counts.
+    If a cell was submitted several times, the latest experiment counts.
     """
     experiments = queries.suite_experiments(store, suite_run)
     if experiments.empty:
@@ -41,7 +41,7 @@ def outcomes(store: Store, suite_run: str) -> list[Outcome]:
 
 def _joined(one: Outcome, other: Outcome) -> Outcome:
     """What two scenarios say of a cell."""
-    told = {
+    known = {
         name: value
         for name, value in vars(other).items()
         if value not in (None, "", ()) and name not in ("cell", "experiments", "is_over")
@@ -50,7 +50,7 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
         one,
         experiments={**one.experiments, **other.experiments},
         is_over=one.is_over and other.is_over,
-        **told,
+        **known,
     )
 
 
@@ -145,8 +145,8 @@ def _why_no_speed(comparison: Comparison, baseline: Result | None, result: Resul
 
 
 def _ended(comparison: Comparison, result: Result) -> str:
-    told = [result.state.replace("_", " "), comparison.why_ended(result.label)]
-    return ", ".join(filter(None, told))
+    reasons = [result.state.replace("_", " "), comparison.why_ended(result.label)]
+    return ", ".join(filter(None, reasons))
 
 
 READERS: dict[Compared, Callable[[Store, str, ExperimentSpec], Iterator[Outcome]]] = {

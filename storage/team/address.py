@@ -45,10 +45,10 @@ class Address:
 
     def without_secrets(self, text: object) -> str:
         """A message about this store, which may quote how it was reached."""
-        told = printable(text)
+        hidden = printable(text)
         for found in (match for secret in SECRETS for match in secret.finditer(self.place)):
-            told = told.replace(found[2], MASK).replace(found[2].strip("'"), MASK)
-        return masked(told)
+            hidden = hidden.replace(found[2], MASK).replace(found[2].strip("'"), MASK)
+        return masked(hidden)
 
 
 def masked(text: str) -> str:

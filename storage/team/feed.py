@@ -1,11 +1,11 @@
-"""Brings run folders into a team's store: every event exactly once, whoever else does the same.
+"""Brings run folders into a team's store: every event exactly once, with any number of writers.
 
 As in the embedded database (storage/index/ingest.py), byte offsets are committed with the rows.
 What new lines say is first put into tables of this process's own, while others write; then, alone,
 it is looked whether the runs still stand as this process knew them, and what is ready goes over.
 
-A run belongs to the data folder that told of it first. A copy of it elsewhere, such as an example,
-is left alone as long as the first one has it.
+A run belongs to the data folder that recorded it first. A copy of it elsewhere, such as an example,
+is skipped as long as the first folder has it.
 """
 
 import os
@@ -82,7 +82,7 @@ class Feed:
                 raise
             watch.taken_in(seen, is_new=num_rows > 0)
             return num_rows, bool(seen.behind)
-        raise self._lake.outrun()
+        raise self._lake.always_overtaken()
 
     def compare(self, num_runs: int) -> None:
         """Begins anew if the store has not as many runs of this folder as it should: somebody had
@@ -100,7 +100,7 @@ class Feed:
             with suppress(Overtaken), self._lake.writing() as (cursor, _):
                 row = [self.name, socket.gethostname(), str(self._data_dir.path), time.time()]
                 cursor.execute("INSERT INTO data_folders VALUES (?, ?, ?, ?)", row)
-        raise self._lake.outrun()
+        raise self._lake.always_overtaken()
 
     def _start(self) -> Watch:
         with self._lake.reading() as cursor:
@@ -148,16 +148,16 @@ class Feed:
         self._present.update(new)
 
     def _leave_to_others(self, watch: Watch, seen: FolderScan) -> None:
-        """Drops from a look what another data folder has told of."""
-        asked = {str(row["run_id"]) for row in seen.new_runs}
+        """Drops the runs of other data folders from a look."""
+        run_ids = {str(row["run_id"]) for row in seen.new_runs}
         again = time.monotonic() >= self._looked_elsewhere + ELSEWHERE_SECONDS
-        if not asked and not (again and watch.elsewhere):
+        if not run_ids and not (again and watch.elsewhere):
             return
-        asked |= watch.elsewhere
+        run_ids |= watch.elsewhere
         with self._lake.reading() as cursor:
             found = cursor.execute(
                 "SELECT run_id FROM progress WHERE run_id IN (SELECT unnest(?)) "
-                "AND data_folder <> ?", [sorted(asked), self.name]
+                "AND data_folder <> ?", [sorted(run_ids), self.name]
             ).fetchall()  # fmt: skip
         watch.elsewhere = {run_id for (run_id,) in found}
         self._looked_elsewhere = time.monotonic()
@@ -171,7 +171,7 @@ class Feed:
             with suppress(Overtaken), self._lake.writing() as (cursor, _):
                 found = add_numbers(cursor, ids)
                 self._numbers |= found
-        raise self._lake.outrun()
+        raise self._lake.always_overtaken()
 
 
 def _open_outbox(cursor: Cursor) -> None:

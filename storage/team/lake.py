@@ -1,10 +1,10 @@
 """The connection to a team's store: made, made anew after a failure, and written to by one at a
 time.
 
-Whoever writes holds a lock of the database server, and commits only if nobody has committed since
-the transaction began: DuckLake, asked for no retries, has the first of two win. The lock spares
-work that would be lost; that nothing is ever taken in twice rests on the commit alone, also where
-a lock is lost with its connection or a writer is killed.
+A writer holds a lock of the database server, and commits only if no other writer has committed
+since the transaction began: with retries off, DuckLake makes the first of two win. The lock saves
+useless work. Exactly-once depends on the commit alone, also if a lost connection loses the lock or
+a writer is killed.
 """
 
 import os
@@ -62,7 +62,7 @@ class Lake:
     with cursors of its own."""
 
     def __init__(self, address: Address, *, check: bool = True) -> None:
-        """Raises `TeamStoreUnusable`: an extension is missing, nobody answers there, or, with
+        """Raises `TeamStoreUnusable`: an extension is missing, the server does not answer, or, with
         `check`, another version of the project made the tables."""
         self.address, self._check = address, check
         self._folder = tempfile.TemporaryDirectory(prefix="breakeven-team-")
@@ -88,7 +88,7 @@ class Lake:
 
     @property
     def is_attached(self) -> bool:
-        """Whether the database answered when it was last asked."""
+        """Whether the database answered the last query."""
         return self._is_attached
 
     def cursor(self) -> Cursor:
@@ -112,8 +112,8 @@ class Lake:
     def writing(self) -> Iterator[tuple[Cursor, int]]:
         """A transaction that is committed at the end, and the number of the snapshot that it makes.
 
-        Raises `Overtaken`, and `TeamStoreUnusable` where it may not even be known whether the
-        commit came through: whoever asks again sees.
+        Raises `Overtaken`, or `TeamStoreUnusable` even where the commit may have come through; the
+        next query shows whether it did.
         """
         with self.telling(), self._alone(), self.cursor() as cursor:
             cursor.begin()
@@ -127,8 +127,8 @@ class Lake:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """A connected store, or an error that says what is wrong, without a password. After a
-        connection was lost, whoever asks next has it made anew."""
+        """A connected store, or an error that explains the problem without a password. After a lost
+        connection the next call connects again."""
         with self._connecting:
             if not self._is_attached:
                 self._attach()
@@ -145,11 +145,11 @@ class Lake:
                 raise Overtaken from None
             if any(one in text.lower() for one in LOST):
                 self._is_attached = False
-            told = self.address.without_secrets(_reason(text))
-            complaint = f"{self.address.masked} cannot be used: {told}. {_remedy(told)}"
+            reason = self.address.without_secrets(_reason(text))
+            complaint = f"{self.address.masked} cannot be used: {reason}. {_remedy(reason)}"
             raise TeamStoreUnusable(complaint) from None
 
-    def outrun(self) -> TeamStoreUnusable:
+    def always_overtaken(self) -> TeamStoreUnusable:
         """What is raised where others were quicker each time."""
         return TeamStoreUnusable(
             f"{self.address.masked}: others have been writing all the time, so nothing could be; "
@@ -157,14 +157,14 @@ class Lake:
         )
 
     def execute(self, statement: str) -> None:
-        """Something that DuckLake does in transactions of its own, such as upkeep, while nobody
-        writes."""
+        """An operation that DuckLake does in transactions of its own, such as upkeep, under the
+        writer's lock."""
         with self.telling(), self._alone(), self.cursor() as cursor:
             cursor.execute(statement)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While nobody else writes."""
+        """Holds the writer's lock."""
         if self.address.catalog == "sqlite":
             lock = FileLock(Path(f"{self.address.place}.lock"))
             if not lock.acquire(LOCK_SECONDS):

@@ -36,7 +36,7 @@ INFINITE, NAN, NEVER = "infinite", "nan", "never"
 def comparison_json(comparison: Comparison, latencies: Iterable[Any] = ()) -> str:
     """`latencies`: what a comparison of compile caches came to, for each backend."""
     rows = comparison.table().to_dict("records")
-    told = {
+    document = {
         "experiment_id": comparison.experiment_id,
         "name": comparison.spec.name,
         "baseline": comparison.baseline,
@@ -49,7 +49,7 @@ def comparison_json(comparison: Comparison, latencies: Iterable[Any] = ()) -> st
         "notes": [_caution(one) for one in comparison.notes],
         "caches": [*latencies],
     }
-    return _written(told)
+    return _written(document)
 
 
 def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
@@ -58,7 +58,7 @@ def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
 
 
 def explanation_json(found: Explanation) -> str:
-    told = {
+    document = {
         "experiment_id": found.comparison.experiment_id,
         "name": found.comparison.spec.name,
         "why_not": None if found.is_known else unprofiled_words(found),
@@ -70,7 +70,7 @@ def explanation_json(found: Explanation) -> str:
         ],
         "findings": [_finding(one) for one in found.findings],
     }  # fmt: skip
-    return _written(told)
+    return _written(document)
 
 
 def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,11 +95,11 @@ def _caution(caution: Caution) -> dict[str, Any]:
 
 
 def _profile(profile: Profile) -> dict[str, Any]:
-    told = {"label": profile.label, "step_seconds": profile.step_seconds}
+    document = {"label": profile.label, "step_seconds": profile.step_seconds}
     if not profile.is_known:
-        return {**told, "failures": profile.failures, "why_not": str(profile_words(profile))}
+        return {**document, "failures": profile.failures, "why_not": str(profile_words(profile))}
     return {
-        **told,
+        **document,
         "busy_seconds": profile.busy_seconds,
         "idle_seconds": profile.idle_seconds,
         "by_class": profile.by_class.to_dict(),
@@ -119,8 +119,8 @@ def _finding(finding: CostFinding) -> dict[str, Any]:
             "advice": remedy_words(finding)}  # fmt: skip
 
 
-def _written(told: Mapping[str, Any]) -> str:
-    return json.dumps(plain(told), indent=1, allow_nan=False)
+def _written(document: Mapping[str, Any]) -> str:
+    return json.dumps(plain(document), indent=1, allow_nan=False)
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ def break_even_text(found: BreakEven | None) -> str:
 
 
 def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") -> str:
-    """The same with epochs; an inconclusive one with the reason, and what follows if the saving is
-    real. `doubt` is what is to be said of the saving."""
+    """The break-even with epochs; an inconclusive one with the reason, and the break-even if the
+    saving is real. `doubt` is the doubt about the saving."""
     if found is None or found.verdict != "unsure":
         return _written(found, with_epochs=True)
     if found.steps_if_real is None:
@@ -26,17 +26,17 @@ def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") ->
 
 
 def break_even_reason(result: Result) -> str:
-    """What a reader should know beside `break_even_text`; nothing where that says it all."""
+    """A remark in addition to `break_even_text`; empty if there is none."""
     found = result.break_even
     if result.speed_verdict == "same":
         return "The speed counts as the same, so compiling is never paid for."
     if found is None or found.verdict != "unsure":
         return " ".join(str(caution_words(doubt)) for doubt in result.break_even_doubts)
-    said = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
+    reason = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
     if found.steps_if_real is None:
-        return f"{said}; as measured, a step saves nothing."
+        return f"{reason}; as measured, a step saves nothing."
     return (
-        f"{said}. If it is real, compiling is paid for after {_steps(found.steps_if_real)} steps."
+        f"{reason}. If it is real, compiling is paid for after {_steps(found.steps_if_real)} steps."
     )
 
 
@@ -46,11 +46,11 @@ def speed_reason(result: Result) -> str:
         return ""
     if result.speedup is None or result.speedup.low is None:
         return f"Fewer than {MIN_PAIRS} rounds were paired with the baseline."
-    said = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
+    text = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
     if not result.more_rounds:
-        return f"{said}."
+        return f"{text}."
     more = "one more round" if result.more_rounds == 1 else f"{result.more_rounds:,} more rounds"
-    return f"{said}; about {more} would tell."
+    return f"{text}; about {more} would decide."
 
 
 def doubt_of_saving(result: Result) -> str:
@@ -64,8 +64,8 @@ def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
         return DASH
     if found.verdict != "reached":
         return format_verdict(found.verdict)
-    told = [] if found.low is None else [f"{_steps(found.low)} to {_steps(found.high)}"]
-    told.append(METRICS["break_even_seconds"].format(found.seconds))
+    parts = [] if found.low is None else [f"{_steps(found.low)} to {_steps(found.high)}"]
+    parts.append(METRICS["break_even_seconds"].format(found.seconds))
     if with_epochs and found.epochs is not None:
-        told.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
-    return f"{_steps(found.steps)} steps ({', '.join(told)})"
+        parts.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
+    return f"{_steps(found.steps)} steps ({', '.join(parts)})"

@@ -33,7 +33,7 @@ from breakeven.storage.statistics.speedups import ratio_text
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
-"""Numbers beside the speedup."""
+"""Numbers after the speedup."""
 OF_LEARNING = ("accuracy", "final_loss")
 WHY: dict[Obstacle, str] = {
     "scenario": "they measure different things",
@@ -89,7 +89,7 @@ def difference_report(
 
 
 def _doubts(sides: Sequence[Side]) -> list[str]:
-    """How many warnings stand beside the numbers of each side, and where."""
+    """How many warnings each side has, and where they are."""
     return [
         f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
         f"({len(side.comparison.warnings)})."
@@ -109,12 +109,12 @@ def difference_text(found: Difference | None) -> str:
 def obstacles(sides: Sequence[Side]) -> list[str]:
     """A sentence for each side of which something may not be compared with the first."""
     reference, *others = sides
-    told = []
+    obstacles = []
     for side in others:
         found = comparable(reference, side)
         if found.obstacles:
-            told.append(obstacle_text(reference, side, found))
-    return told
+            obstacles.append(obstacle_text(reference, side, found))
+    return obstacles
 
 
 def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
@@ -130,13 +130,15 @@ def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
     the first."""
     rows = [["", *(side.letter for side in sides)]]
     for label in ["baseline", *labels(sides)]:
-        cells = [DASH if one is None else one.text(name) for one in beside(sides, label, name)]
+        cells = [
+            DASH if one is None else one.text(name) for one in results_by_side(sides, label, name)
+        ]
         if any(cell != DASH for cell in cells):
             rows.append([label, *cells])
     return rows
 
 
-def beside(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
+def results_by_side(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
     """A run on every side; None where the number of that name may not be compared with the first
     side's."""
     reference = sides[0]
@@ -146,10 +148,10 @@ def beside(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
 
 def _speed(result: Result) -> str:
     verdict = result.speed_verdict and format_verdict(result.speed_verdict)
-    told = [ratio_text(result.speedup), verdict]
+    parts = [ratio_text(result.speedup), verdict]
     if result.speedup is not None and ended_early(result):
-        told.append(result.state.replace("_", " "))
-    return ", ".join(filter(None, told))
+        parts.append(result.state.replace("_", " "))
+    return ", ".join(filter(None, parts))
 
 
 def may_stand_beside(reference: Side, side: Side, name: str) -> bool:

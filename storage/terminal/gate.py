@@ -64,15 +64,15 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
     if parity is None or parity.verdict == "holds":
         return None
-    said = "is broken"
+    outcome = "is broken"
     if parity.verdict != "broken":
-        said = f"could not be shown ({format_verdict(parity.verdict)})"
+        outcome = f"could not be shown ({format_verdict(parity.verdict)})"
     found = {
         "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),
         "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),
     }
     ratios = " and ".join(f"the {name} {ratio}" for name, ratio in found.items() if ratio != DASH)
-    return f"it {said}: {parity_words(parity)}" + (
+    return f"it {outcome}: {parity_words(parity)}" + (
         f" (ratio to {ratios}, limit 1)" if ratios else ""
     )
 
@@ -91,7 +91,7 @@ def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> 
     if last is not None:
         return _worse(name, last.value, "equal trainings'", last.expected, last.limit)
     if name != "accuracy":
-        return "without a control nobody knows how far rounding alone moves the loss"
+        return "without a control the effect of rounding on the loss is unknown"
     return _worse(name, mine, "the baseline's", theirs, _sampling(comparison, theirs, mine))
 
 

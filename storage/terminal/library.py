@@ -17,19 +17,19 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 
 STEP_SECONDS = 5.0
-"""After which progress is told while summaries are computed."""
+"""Seconds before the command shows the progress of computing summaries."""
 LONGEST_NAME = 40
 HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "best",
           "speedup (95 %)", "speed", "parity", "compile", "break-even", "tags")  # fmt: skip
 LEFT_OUT = ("text", "known")
 
 
-def listed(store: Store, asked: Filter) -> pd.DataFrame:
+def listed(store: Store, wanted: Filter) -> pd.DataFrame:
     """The rows that a filter lets through, all of them computed, which may take a while once."""
-    candidates = chosen(catalog(store), asked.before_comparing)["experiment_id"].dropna()
+    candidates = chosen(catalog(store), wanted.before_comparing)["experiment_id"].dropna()
     while left := compute(store, STEP_SECONDS, only=list(candidates)):
         sys.stderr.write(f"comparing; {left} experiments to go\n")
-    return chosen(catalog(store), asked)
+    return chosen(catalog(store), wanted)
 
 
 def as_json(frame: pd.DataFrame) -> str:

@@ -36,8 +36,8 @@ def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
 
 
 def against_report(earlier: str, found: Against, conditions: str = "") -> str:
-    """What got worse, what got better, and what only one of the runs has; `conditions` are what
-    differed beside."""
+    """Numbers that got worse, numbers that got better, and cells of only one of the runs;
+    `conditions` are further differences."""
     lines = [f"against {earlier}:"]
     if conditions:
         lines.append(f"warning: made under other conditions: {conditions}")
@@ -61,12 +61,12 @@ def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
     empty for nothing. `runs` as `storage.queries.list_suite_runs` has them."""
     known = runs.set_index("suite_run")[["device_name", "torch_version"]].astype(object)
     now, then = known.loc[suite_run], known.loc[earlier]
-    said = [
+    parts = [
         f"{name} {then[column]} before, {now[column]} now"
         for column, name in (("device_name", "device"), ("torch_version", "torch"))
         if pd.notna(then[column]) and pd.notna(now[column]) and then[column] != now[column]
     ]
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:

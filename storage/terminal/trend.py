@@ -34,9 +34,9 @@ HELP = (
 
 
 def add_trend_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what a trend is told of, and when a job fails."""
+    """Adds the options of the command: the number, and the conditions for a failing job."""
     parser.add_argument("--of", choices=QUANTITIES, default="speedup",
-                        help="the number whose trend is told (default: speedup)")  # fmt: skip
+                        help="the number of the trend (default: speedup)")  # fmt: skip
     add_fail_if(parser, CONDITIONS, METAVAR, HELP)
     parser.add_argument(
         "--within", type=_count, default=WITHIN, metavar="COUNT",
@@ -60,10 +60,10 @@ def as_json(found: Sequence[Series]) -> str:
 def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: int) -> list[str]:
     """Why a job fails, a line for each series and condition that it meets."""
     return [
-        f"{_title(series)}: {said}"
+        f"{_title(series)}: {sentence}"
         for series in found
         for one in conditions
-        if (said := _met(series, one, within)) is not None
+        if (sentence := _met(series, one, within)) is not None
     ]
 
 
@@ -195,11 +195,11 @@ def _worse(series: Series) -> dict[str, str | None] | None:
     step = series.regression(USUAL_LEAST, WITHIN)
     if step is None:
         return None
-    said = f"{_title(series)}: {change_text(series, step)}"
+    sentence = f"{_title(series)}: {change_text(series, step)}"
     return {
         "experiment_id": series.points[step.index].experiment_id,
         "shown_by": series.regression_shown_by(USUAL_LEAST, WITHIN),
-        "said": said,
+        "said": sentence,
     }
 
 

@@ -228,5 +228,5 @@ def test_a_file_that_is_imported_is_taken_in_as_soon_as_it_is_chosen(
     page.locator("input[type=file]").first.set_input_files(
         {"name": "inductor.csv", "mimeType": "text/csv", "buffer": HARNESS.encode()}
     )
-    page.get_by_text("2 rows beside own results").wait_for()
+    page.get_by_text("2 rows next to own results").wait_for()
     page.close()

@@ -223,7 +223,7 @@ def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None
     wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
     one = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
     text = without_links(suite_tables.headline(groups([one]), against([one], [one]), "before"))
-    assert text.endswith("Nothing got clearly worse since before. Of 1 cell it cannot be told.")
+    assert text.endswith("Nothing got clearly worse since before. 1 cell cannot be judged.")
 
 
 def check(label: str, status: str | None, part: str = "training") -> Check:
@@ -266,7 +266,7 @@ def caches(cold: float, warm: float) -> ColdWarm:
         ([caches(8.0, 9.0)], True, "Filled caches saved nothing: **inductor** took 9.00 s "
                                    "instead of 8.00 s (1 repeat)."),
         ([caches(0.0, 0.0)], True, "Nothing was compiled, so caches have nothing to save."),
-        ([], True, "What filled caches save cannot be told from this experiment."),
+        ([], True, "This experiment does not show what filled caches save."),
         ([], False, "No pair of a cold and a warm process has ended yet."),
     ],
 )  # fmt: skip

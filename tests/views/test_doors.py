@@ -271,13 +271,15 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
     assert "Click a name to open it. Tick rows to compare them." in text(opened("experiments"))
     assert "is served to others" in text(opened("launch"))
-    monkeypatch.setattr(doors, "are_anothers", lambda headers: True)
+    monkeypatch.setattr(doors, "comes_from_other_account", lambda headers: True)
     assert "another account of this machine" in text(opened("launch"))
 
 
 def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> None:
-    assert doors.are_anothers({"via": "another account of this machine"})
-    assert not doors.are_anothers({"via": "1.1 proxy"}) and not doors.are_anothers({})
+    assert doors.comes_from_other_account({"via": "another account of this machine"})
+    assert not doors.comes_from_other_account(
+        {"via": "1.1 proxy"}
+    ) and not doors.comes_from_other_account({})
 
 
 def test_on_this_machine_alone_everything_is_offered_and_any_path_may_be_used(

@@ -544,6 +544,6 @@ def test_compare_says_why_ended_processes_tell_nothing_of_compile_caches(folder:
     for recording in runs:
         recording.end()
     shown = text(opened())
-    assert "What filled caches save cannot be told from this experiment." in shown
+    assert "This experiment does not show what filled caches save." in shown
     assert "inductor-cold-1 and inductor-warm-1 finished, but no step came after" in shown
     assert "has ended yet" not in shown

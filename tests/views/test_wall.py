@@ -9,13 +9,13 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.storage.compiling.expected_phases import PhaseTimes
 from breakeven.views.parts import progress
-from breakeven.views.parts.wall import Going, Last, Tile, html
+from breakeven.views.parts.wall import ActiveRun, Last, Tile, html
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.machine import WITH_GPU, keep
 from tests.helpers.pages import compare_all, opened
 
 NOW = pd.Timestamp("2026-11-22 12:00", tz="UTC")
-GOING = Going(name="Race <b>", is_running=True, turn="inductor", doing="racing", done=0.42,
+GOING = ActiveRun(name="Race <b>", is_running=True, turn="inductor", doing="racing", done=0.42,
               seconds_left=90.0, losses={"baseline": [2.0, 1.5, 1.0], "inductor": [2.0, 1.0, 0.5]},
               )  # fmt: skip
 LAST = Last(name="Before", state="finished", best="inductor", speedup=1.32, verdict="faster",

@@ -1,7 +1,7 @@
-"""Whose a connection is that comes from this machine: its operator's, or another account's.
+"""Finds which account of this machine opened a connection: the operator's or another one.
 
-Whoever has an account can reach what listens on 127.0.0.1, and would act as the operator's user.
-Linux tells of every connection whose it is.
+Every account of this machine can reach a program that listens on 127.0.0.1, and would then act as
+the operator's user. Linux lists the owner of each connection.
 """
 
 import os
@@ -14,18 +14,17 @@ TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 LISTENS = "0A"
 ROOT = 0
 NOBODYS = "0"
-"""The number in the file system of a connection that its process has closed: whose it was, is told
-no more."""
+"""The inode number that Linux lists for a closed connection, whose owner it no longer knows."""
 Address = tuple[str, int]
 
 
-def is_anothers(scope: Any) -> bool:
-    """Whether another account than ours, or root, sent a request, or whoever sent it is gone; False
-    where the system does not tell."""
+def is_other_account(scope: Any) -> bool:
+    """Whether a request comes from another account than ours or root, or its sender has closed the
+    connection. False where the system does not list owners."""
     client, server = scope.get("client"), scope.get("server")
     rows = [row for table in TABLES for row in _rows(table)]
-    is_told = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
-    if not client or not is_told:
+    is_listed = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
+    if not client or not is_listed:
         return False
     ends = {(one, other) for one, other in zip(_written(client), _written(server), strict=True)}
     owners = {int(row[7]) for row in rows if (row[1], row[2]) in ends and row[9] != NOBODYS}

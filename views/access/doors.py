@@ -31,7 +31,7 @@ from breakeven.runner.errors import RunnerError, SettingsUnusable
 from breakeven.runner.logs import log
 from breakeven.runner.settings import Settings, read_settings
 from breakeven.views.access import team
-from breakeven.views.access.accounts import is_anothers
+from breakeven.views.access.accounts import is_other_account
 from breakeven.views.access.team import Person
 from breakeven.views.shared.resources import data_dir, one_more_reader
 
@@ -94,7 +94,7 @@ def own_names() -> list[str]:
 
 
 def hold_the_other_loopback() -> socket.socket | None:
-    """Takes our port on ::1, where we answer nobody; None where we listen elsewhere.
+    """Takes our port on ::1 and answers no request there; None where we listen on another address.
 
     `localhost` is both addresses, and browsers try ::1 first. Another account that listened there
     would be shown for us, and its page would be one of ours to us.
@@ -143,14 +143,15 @@ def serves_others(headers: Iterable[str] = ()) -> bool:
     return listens or named or any(name.lower() in FORWARDED for name in headers)
 
 
-def are_anothers(headers: Headers) -> bool:
+def comes_from_other_account(headers: Headers) -> bool:
     """Whether they are of a request that another account of this machine sent."""
     name, value = (one.decode() for one in ANOTHERS)
     return headers.get(name) == value
 
 
 def person_of(headers: Headers) -> Person | None:
-    """Who sent a request, by the ID token that the proxy passes on; None for nobody."""
+    """The sender of a request, from the ID token that the proxy adds; None without a valid
+    token."""
     given = headers.get("authorization") or ""
     if not has_sign_in():
         return None
@@ -175,9 +176,9 @@ def is_ours(host: str) -> bool:
 
 
 def may_come_from(origin: str, host: str) -> bool:
-    """Whether a page of that origin may speak to us: our own, or one of the operator's names. Where
-    people sign in, the very address that was asked, encrypted: browsers send cookies of a name to
-    all of its ports."""
+    """Whether a page of that origin may send us requests: a page of ours, or of a name that the
+    operator set. Where people sign in, the origin must be the exact requested address, encrypted,
+    because browsers send the cookies of a name to all of its ports."""
     if has_sign_in():
         return origin.lower() == f"https://{host}".lower()
     return urlsplit(origin).netloc.lower() == host.lower() or _name_of(origin) in own_names()
@@ -201,10 +202,10 @@ class Doors:
         try:
             status, problem = self._problem(scope, headers)
         except SettingsUnusable as error:
-            log.error("nobody is served: %s", error)
-            status, problem = 503, "Whoever runs this dashboard finds in its log why it stopped."
+            log.error("all requests are refused: %s", error)
+            status, problem = 503, "The dashboard stopped. Its administrator finds why in its log."
         acts = not problem and (is_page or is_upload) and not serves_others(headers)
-        if acts and is_anothers(scope):
+        if acts and is_other_account(scope):
             scope = {**scope, "headers": [*scope["headers"], ANOTHERS]}
             headers = _decoded(scope)
         if not problem and is_upload and not self.may_upload(headers):
@@ -238,7 +239,7 @@ class Doors:
                 return 401, "Sign in to see what runs here."
             if person.role is None:
                 who = f"{person.name} may not look at this dashboard."
-                return 403, f"{who} Whoever runs it can allow that."
+                return 403, f"{who} Its administrator can allow that."
         return 200, ""
 
 
@@ -289,9 +290,9 @@ def _with_headers(scope: Any, send: Any) -> Any:
 
 
 def _is_of_others(headers: Headers) -> bool:
-    """Whether a browser says that a page of somebody else asks, to have what comes in a picture, a
-    script or a frame. It could not read it, but see whether it is there, how long it took, and have
-    it made over and over. Whoever follows a link gets a page."""
+    """Whether a browser reports that another site's page sent the request, to load a picture, a
+    script or a frame. Such a page cannot read the answer, but can find out whether it exists and
+    how long it takes, and can repeat the request. A followed link gets a page."""
     is_link = (
         headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     )

@@ -1,6 +1,6 @@
-"""Files that people use and bring along: where others are served, only those in folders that the
-operator named, and uploads; scripts are uploaded on this machine alone, where whoever brings one
-could run it by hand."""
+"""Files that people name or upload. Where the dashboard serves others, a file must be an upload or
+lie in a folder that the operator named. Scripts can be uploaded on this machine alone, where their
+owner could also start them by hand."""
 
 import hashlib
 import os
@@ -69,21 +69,21 @@ def check_files(spec: ExperimentSpec) -> None:
     check_path(spec.data, "data.source")
 
 
-def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
+def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
     """The same for a model or for data alone; `field` is called by name in the error."""
     if not files_are_limited():
         return
-    source = asked.source
-    is_code = asked.is_user_code or source == SCRIPT_DATA
-    if isinstance(asked, ModelSpec):
-        is_code = is_code or asked.from_suite is not None or asked.script is not None
+    source = spec.source
+    is_code = spec.is_user_code or source == SCRIPT_DATA
+    if isinstance(spec, ModelSpec):
+        is_code = is_code or spec.from_suite is not None or spec.script is not None
     if source.startswith(BUILTIN) or is_code:
         return
-    is_file = isinstance(asked, DataSpec) and asked.is_file
+    is_file = isinstance(spec, DataSpec) and spec.is_file
     if not is_file and HUB_NAME.fullmatch(source) and not _is_there(source):
         # A bare name may be one of the `datasets` library's own, which reads what lies around.
         rule = "must be owner/name, where it is a hub data set and others are served"
-        if isinstance(asked, DataSpec) and "/" not in source:
+        if isinstance(spec, DataSpec) and "/" not in source:
             raise InvalidSpec(field, source, rule)
         return
     try:
@@ -93,8 +93,8 @@ def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
     if path is None or "://" in source or not _is_allowed(path):
         raise InvalidSpec(
             field, source,
-            "must lie in a folder that is open to others. Upload the file, or ask whoever runs "
-            "this dashboard to name its folder in `files` of breakeven.toml",
+            "must lie in a folder that is open to others. Upload the file, or let the "
+            "administrator of this dashboard add its folder to `files` of breakeven.toml",
         )  # fmt: skip
 
 
@@ -133,9 +133,9 @@ def scripts_may_run() -> bool:
 
 
 def let_scripts_run() -> None:
-    """Has what is uploaded here run like code in folders that the operator named, where nobody but
-    the account that serves this dashboard can upload: others are not served, and the system tells
-    whose a connection is."""
+    """Lets uploaded scripts run like code in folders that the operator named. Conditions: only the
+    account that serves this dashboard can upload, others are not served, and the system lists the
+    owner of each connection."""
     if sys.platform == "linux" and not doors.serves_others():
         listed = [*user_code.allowed_folders(), str(scripts())]
         os.environ[CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))
@@ -146,7 +146,7 @@ def ask_script_upload() -> None:
     if not scripts_may_run():
         return
     with st.expander("Upload a script", icon=":material/upload_file:"):
-        st.caption("One file. A script that needs others beside it runs from a folder of "
+        st.caption("One file. A script that needs further files runs from a folder of "
                    f"{code(CODE_VARIABLE)}.")  # fmt: skip
         _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
              OWN_SCRIPT, "script.script")  # fmt: skip
@@ -159,7 +159,7 @@ def _ask(
     def use() -> None:
         """Writes its path into the form, where a click on a link would be one too many."""
         given = st.session_state[key]
-        with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Which is said below.
+        with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Shown below.
             if given is not None:
                 st.session_state[field] = str(keep(given.name, given.getvalue()))
                 st.session_state.update(preset)
@@ -195,7 +195,7 @@ def keep(name: str, content: bytes) -> Path:
 
 
 def keep_script(name: str, content: bytes) -> Path:
-    """A script in a folder of its own, since what lies beside a script runs with it.
+    """Stores a script in its own folder, because a script can import the files of its folder.
 
     Raises `UploadRefused` for what is too large or no Python file, `NotAllowed` where this session
     may not bring code.
@@ -226,7 +226,7 @@ def _write(path: Path, content: bytes) -> Path:
     if sum(file.stat().st_size for file in files) + len(content) > MAX_TOTAL_BYTES:
         raise UploadRefused(
             f"Uploaded files must not take more than {MAX_TOTAL_BYTES // 2**30} GiB together. "
-            f"Whoever runs this dashboard can delete some in {' and '.join(map(str, folders))}"
+            f"The administrator can delete some in {' and '.join(map(str, folders))}"
         )
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

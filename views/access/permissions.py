@@ -1,8 +1,8 @@
 """What people may do who reach the dashboard: one place decides, for every page and action.
 
-On this machine alone everybody may do everything. Where others are served, who are not asked who
-they are, they may look, unless whoever starts the dashboard allows them by name to launch. Where
-people sign in (`team.py`), operators may act and viewers look, asked anew with every action.
+On this machine alone everybody may do everything. Where the dashboard serves others without a
+sign-in, they may look, and may launch if the operator allows that by name. Where people sign in
+(`team.py`), operators may act and viewers may look; each action checks the role again.
 """
 
 from typing import Any
@@ -28,18 +28,18 @@ ANOTHER_ACCOUNT = (
     "You opened this page as another account of this machine than the one that runs the dashboard."
 )
 MAY_ONLY_LOOK: Markdown = (
-    "**Viewing only.** {why} So nothing can be started, stopped or uploaded here. Whoever runs it "
-    f"can have people sign in (docs/operating.md), or allow everybody that with "
+    "**Viewing only.** {why} So nothing can be started, stopped or uploaded here. The "
+    f"administrator can let people sign in (docs/operating.md), or allow everybody that with "
     f"`{OTHERS_VARIABLE}=launch`: launching is running programs on that machine."
 )
 AS_VIEWER: Markdown = (
-    "**Viewing only.** You are signed in as a viewer. Whoever runs this dashboard can make you an "
-    "operator, who may start, stop and upload."
+    "**Viewing only.** You are signed in as a viewer. The administrator of this dashboard can make "
+    "you an operator, who may start, stop and upload."
 )
 
 
 class NotAllowed(RunnerError):
-    """Something was asked for that people who are served from elsewhere may not do."""
+    """A request for an action that remote users may not take."""
 
 
 def may_act() -> bool:
@@ -59,8 +59,8 @@ def viewing_only() -> Markdown:
     """Why this session may only look."""
     if doors.has_sign_in():
         return AS_VIEWER
-    is_anothers = doors.are_anothers(st.context.headers)
-    return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_anothers else WITHOUT_SIGN_IN)
+    is_other_account = doors.comes_from_other_account(st.context.headers)
+    return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_other_account else WITHOUT_SIGN_IN)
 
 
 def require_acting() -> None:
@@ -78,15 +78,15 @@ def require_acting() -> None:
         raise NotAllowed(
             "You are signed in as a viewer, who looks; operators act"
             if doors.has_sign_in() else
-            "This dashboard is served to others and lets them only look. Whoever runs it can allow "
-            f"more with {OTHERS_VARIABLE}=launch"
+            "This dashboard is served to others and lets them only look. Its administrator can "
+            f"allow more with {OTHERS_VARIABLE}=launch"
         )  # fmt: skip
     audit.acts(who)
 
 
-def told(about: object) -> str:
-    """What this session may read of an error, or of where a file lies: paths of this machine are
-    for those who act on it."""
+def redacted(about: object) -> str:
+    """The text of an error or a path as this session may read it: viewers do not see paths of this
+    machine."""
     text = str(about)
     if not may_act():
         for folder, name in (

@@ -1,7 +1,7 @@
 """Figures with one mark per run: step times, throughput, compile latency, memory, scores.
 
-Runs stand on the vertical axis, baseline on top, each with its value written beside its mark, so
-that a figure can be read without a legend.
+Each run has a row on the vertical axis, the baseline on top. The value stands next to the mark, so
+that a figure needs no legend.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,17 @@ WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
 ROOM, LEGEND_HEIGHT = 84, 28
-"""What a figure takes beside its rows, without a legend, and what that takes."""
+"""Pixels of a figure in addition to its rows, without a legend; and of a legend."""
 LONG_LABEL = 14
 HALF_PAGE, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 490, 6.2, 4.8, 16, 0.6
-"""Pixels: of a plot and its labels in half of a page 1,280 wide, of a character of a label and of
-one beside a bar, and from bar to text. And the share of the plot that texts may take at most."""
+"""Pixels: the plot with its labels in half of a page 1,280 wide, a character of a label, a
+character next to a bar, and the gap from bar to text. The last is the largest share of the plot for
+texts."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "allocated_memory_bytes": ("|", "line-ns"),
 }
-"""What the memory figure marks beside its bars: how it is written, and Plotly's symbol."""
+"""The marks that the memory figure adds to its bars: their names and Plotly's symbols."""
 
 
 def step_times(frame: pd.DataFrame) -> go.Figure:
@@ -81,7 +82,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
                     "color": color},
         )  # fmt: skip
     if any(trace.showlegend for trace in figure.data):
-        # What is marked is said above, not only on hover.
+        # The legend names the marks, so that readers need no hover.
         height = ROOM + ROW_HEIGHT * len(results)
         figure.update_layout(showlegend=True, margin_t=36, height=height + LEGEND_HEIGHT)
     ticks = _binary_ticks(max((_number(end) for end in ends), default=0.0))
@@ -124,8 +125,8 @@ def _bars(
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     longest = max((len(text) for text in texts), default=0)
-    beside = (TEXT_GAP + TEXT_PIXELS * longest) / _narrowest_plot(labels)
-    room = max(1.25 + 0.008 * longest, 1 / (1 - min(beside, MOST_BESIDE)))
+    text_share = (TEXT_GAP + TEXT_PIXELS * longest) / _narrowest_plot(labels)
+    room = max(1.25 + 0.008 * longest, 1 / (1 - min(text_share, MOST_BESIDE)))
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
     return per_run(figure, labels, "").update_xaxes(range=[0.0, highest * room])
 
@@ -158,7 +159,7 @@ def _in_two_lines(label: str) -> str:
 
 
 def _patterns(results: Sequence[Result], colors: Sequence[str]) -> dict[str, object]:
-    """The control's bar is hatched: nearly the same colour as the baseline's, yet told apart."""
+    """Patterns of bars: hatched for the control, whose colour is close to the baseline's."""
     shapes = ["/" if result.role == "control" else "" for result in results]
     return {"shape": shapes, "fgcolor": list(colors), "bgcolor": FAINT, "size": 6}
 
@@ -170,7 +171,7 @@ def _binary_ticks(highest: float) -> list[float]:
 
 
 def _number(value: float | None) -> float:
-    """Undefined values stand at the axis: no bar, and their dash beside it."""
+    """Undefined values are 0: no bar, and a dash as the text."""
     return 0.0 if value is None else float(value)
 
 
@@ -182,7 +183,7 @@ TEXT_ROOM = 1.1
 def waterfall(ladder: Ladder) -> go.Figure:
     """From the baseline's step time down to the highest rung's, a bar for what each rung changes.
 
-    Green: surely faster than the rung below. Red: surely slower. Grey, hatched: cannot be told.
+    Green: surely faster than the rung below. Red: surely slower. Grey, hatched: unsure.
     """
     baseline = None if ladder.baseline is None else ladder.baseline.measured.step_seconds
     timed = [one for one in ladder.rungs if one.seconds_gained is not None]

@@ -105,12 +105,12 @@ def timeline(data: pd.DataFrame) -> go.Figure:
         mine = data[data["stage"] == stage]
         if mine.empty:
             continue
-        beside = mine["thread"] > 0
+        is_parallel = mine["thread"] > 0
         lanes = mine["thread"].clip(upper=MAX_LANES)
-        middle = mine["frame"].map(rows) + beside * (HEIGHT / 2 + LANE * (lanes - 0.5))
+        middle = mine["frame"].map(rows) + is_parallel * (HEIGHT / 2 + LANE * (lanes - 0.5))
         figure.add_bar(
             x=mine["seconds"], base=mine["begin"], y=middle, orientation="h", name=stage,
-            width=[LANE * 0.8 if one else HEIGHT for one in beside],
+            width=[LANE * 0.8 if one else HEIGHT for one in is_parallel],
             marker={"color": SHADES[stage], "line": {"width": 0}},
             text=[_said(row) for row in mine.itertuples()], textposition="none",
             hovertemplate="%{text}<extra></extra>",
@@ -120,7 +120,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
                          barmode="overlay", bargap=0)  # fmt: skip
     title = axis("compile_timeline", "Time spent compiling (s)")
     figure.update_xaxes(title_text=title, rangemode="tozero")
-    # Beside the axis long names would leave a phone no room for the bars.
+    # Long names next to the axis would leave a phone no room for the bars.
     figure.add_scatter(
         x=[0] * len(frames), y=[row - NAME_ABOVE for row in rows.values()], mode="text",
         text=[_name(data, frame) for frame in frames], textposition="middle right",
@@ -155,9 +155,10 @@ def _short(text: str) -> str:
 
 def _said(row) -> str:  # type: ignore[no-untyped-def]
     """`AOTAutograd, 1.23 s from 0.500 s on, step 0`."""
-    beside = f", thread {row.thread} beside" if row.thread else ""
+    parallel = f", parallel thread {row.thread}" if row.thread else ""
     return (
-        f"{row.stage}{beside}<br>{format_seconds(row.seconds)} from {format_seconds(row.begin)} on"
+        f"{row.stage}{parallel}<br>"
+        f"{format_seconds(row.seconds)} from {format_seconds(row.begin)} on"
         f"<br>{row.frame}<br>{row.place or ''}<br>{row.name}"
     )
 

@@ -61,9 +61,9 @@ def show_errors(tensors: pd.DataFrame) -> None:
     for card in cards(tensors):
         show_card(card)
         data = card.table()
-        told = [where(one) for one in growths(data)]
+        sentences = [where(one) for one in growths(data)]
         reading = f"{READING} {LAYERS}" if (data["quantity"] == ACTIVATION).any() else READING
-        st.caption("  \n".join([reading, *told]))
+        st.caption("  \n".join([reading, *sentences]))
 
 
 def cards(tensors: pd.DataFrame) -> list[Card]:
@@ -95,14 +95,14 @@ def where(one: Growth) -> Markdown:
     return f"{what} has the largest error: {much}."
 
 
-SAID: dict[Outcome, str] = {
+SENTENCES: dict[Outcome, str] = {
     "differs": "Not what the model says: {}.",
     "failed": "Gave nothing to check: {}.",
     "undecided": "Nothing to check against, because the baseline or the model failed: {}.",
     "open": "Not checked: {}.",
     "passes": "As the model says: {}.",
 }
-"""What is said of the checks that came out like that, in this order."""
+"""Sentences about checks by their outcome, in the order of the page."""
 
 
 def headline(found: Sequence[Check]) -> Markdown:
@@ -115,11 +115,11 @@ def headline(found: Sequence[Check]) -> Markdown:
         gradients = ", gradients included" if "training" in parts else ""
         where = inert(" and ".join(parts))
         return f"Every backend computes what the model says in {where}{gradients}."
-    said = []
-    for outcome, sentence in SAID.items():
+    sentences = []
+    for outcome, sentence in SENTENCES.items():
         names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]
-        said += [sentence.format(", ".join(names))] if names else []
-    return " ".join(said)
+        sentences += [sentence.format(", ".join(names))] if names else []
+    return " ".join(sentences)
 
 
 def _named(check: Check, with_part: bool) -> Markdown:

@@ -21,7 +21,7 @@ from breakeven.views.shared.links import linked
 
 MAX_NAMED = 3
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
-"""In the order in which they are told."""
+"""Verdicts in the order of the headline."""
 DOUBTS: dict[SpeedDoubt, Markdown] = {
     "few": f"too few rounds to tell, it takes {MIN_PAIRS}",
     "chance": "the difference may be chance",
@@ -42,12 +42,12 @@ def headline(comparison: Comparison) -> Markdown:
         if not found.counted:
             return f"There is nothing sure to compare with: {why}."
         until_then = f"{why.capitalize()}; speeds are of the rounds before."
-    told = [until_then, _speeds(found, comparison.spec), *_others(found)]
-    return " ".join(filter(None, told))
+    sentences = [until_then, _speeds(found, comparison.spec), *_others(found)]
+    return " ".join(filter(None, sentences))
 
 
 def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
-    """What may be said of the speeds that count; nothing without one."""
+    """The sentence about the speeds that count; empty without one."""
     faster = [result for result in found.counted if result.speed_verdict == "faster"]
     if faster:
         return _winner(faster[0], spec)
@@ -69,17 +69,17 @@ def _others(found: Standings) -> list[Markdown]:
         best = found.broken[0]
         at = f" is at {_speed(best)}, but" if best.speedup else ":"
         return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
-    said = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
+    sentences = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
     ended = [f"{_name(result)} ({words.STATES[result.state][0]}{_before(result)})"
              for result in found.unfinished]  # fmt: skip
-    said += [f"{listed(ended)} did not finish."] if ended else []
+    sentences += [f"{listed(ended)} did not finish."] if ended else []
     missing = [_name(result) for result in found.unmeasured]
     if not missing:
-        return said
+        return sentences
     yet = "" if all(RunState(one.state).is_final for one in found.unmeasured) else " yet"
     if len(missing) == found.num_backends:
         return [f"No backend has a speed to compare{yet}."]
-    return [*said, f"{listed(missing)}: no speed to compare{yet}."]
+    return [*sentences, f"{listed(missing)}: no speed to compare{yet}."]
 
 
 def none_faster(
@@ -92,8 +92,8 @@ def none_faster(
     ((verdict, mine),) = at.items()
     verb = "is" if len(mine) == 1 else "are"
     if verdict == "unsure":
-        said = f"{listed(mine)} {verb} not shown to be faster or slower than no compile"
-        return f"{said}: {why}."
+        text = f"{listed(mine)} {verb} not shown to be faster or slower than no compile"
+        return f"{text}: {why}."
     word = "as fast as" if verdict == "same" else "slower than"
     if len(mine) == 1:
         return f"{listed(mine)} is {word} no compile."
@@ -111,9 +111,9 @@ def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
     return joined(parts)
 
 
-def reasons(doubts: Sequence[SpeedDoubt], said: Mapping[SpeedDoubt, Markdown]) -> Markdown:
+def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) -> Markdown:
     """Each reason once, of inconclusive speeds."""
-    return joined([said[doubt] for doubt in dict.fromkeys(doubts)] or [""])
+    return joined([texts[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
 def _winner(best: Result, spec: ExperimentSpec) -> Markdown:

@@ -79,7 +79,7 @@ def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
     """What the filled caches saved, or that they saved nothing, and how many repeats say so."""
     if not found:
         return (
-            "What filled caches save cannot be told from this experiment."
+            "This experiment does not show what filled caches save."
             if is_over
             else "No pair of a cold and a warm process has ended yet."
         )

@@ -145,8 +145,8 @@ def _losses(
 
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
-    told = [] if events.empty else EVENT_NUMBERS
-    numbers = ["parity", "loss_difference", *over, *told]
+    marks = [] if events.empty else EVENT_NUMBERS
+    numbers = ["parity", "loss_difference", *over, *marks]
     help = smoothed if window > 1 else ""
     return Card("Training loss", draw, every_step, "loss", numbers, help)
 
@@ -157,15 +157,15 @@ def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
         "Steady": lambda: bars.step_times(steps[steps["steady"].astype(bool)]),
         "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
     }
-    told = [] if events.empty else EVENT_NUMBERS
-    return Card("Step time", draw, steps, "step-times", ["step_seconds", *told], help)
+    marks = [] if events.empty else EVENT_NUMBERS
+    return Card("Step time", draw, steps, "step-times", ["step_seconds", *marks], help)
 
 
 def _throughput(results: Sequence[Result]) -> list[Card]:
     """What the runs work through per second, and what the device computes for it."""
     usual = throughput_metric(results)
-    told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
-    names = [name for name in told if any(one.value(name) is not None for one in results)]
+    shown = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
+    names = [name for name in shown if any(one.value(name) is not None for one in results)]
     draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
     return [Card("Throughput", draw, _table(results, names), usual, names)] if draw else []
 
@@ -258,8 +258,8 @@ def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataF
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
     """The rows of the processes that the results stand for, under the labels of the results."""
     labels = {result.run_id: result.label for result in results}
-    told = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
-    if set(frame["run_id"].unique()) <= set(told):
+    labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
+    if set(frame["run_id"].unique()) <= set(labelled):
         return frame  # As it is: to pick every row of a long training takes a while.
     mine = frame[frame["run_id"].isin(list(labels))]
     return mine.assign(label=mine["run_id"].map(labels))

@@ -35,8 +35,8 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     """The run page's tab: doubts about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
     if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
-        told = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
-        st.warning(told, icon=":material/info:")
+        sentences = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
+        st.warning(sentences, icon=":material/info:")
     ranks.show_run(store, record.experiment_id, str(run["label"]))
     for fact in [*threads(record.environment), *record.environment.get("notes", [])]:
         st.caption(inert(fact))
@@ -67,11 +67,11 @@ def show_chart(samples: pd.DataFrame, name: str) -> None:
 def card(samples: pd.DataFrame, name: str) -> Card | None:
     """One figure for each number that was measured; None where none was."""
     data = charted(samples)
-    told = [column for column in CHARTED if _is_telling(data, column)]
-    if not told:
+    telling = [column for column in CHARTED if _is_telling(data, column)]
+    if not telling:
         return None
-    draw = {NUMBERS[column].title: partial(device_series, data, column) for column in told}
-    return Card("Device", draw, data, name, [*told, "held_back"])
+    draw = {NUMBERS[column].title: partial(device_series, data, column) for column in telling}
+    return Card("Device", draw, data, name, [*telling, "held_back"])
 
 
 def charted(samples: pd.DataFrame) -> pd.DataFrame:

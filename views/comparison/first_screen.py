@@ -64,10 +64,10 @@ def ask_steps(comparison: Comparison) -> int:
 
 def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """What to take for so many steps, and what that saves; nothing without a measured baseline."""
-    said = advice(
+    text = advice(
         planned, prices, inert, lambda seconds: linked("planned_seconds", words.duration(seconds))
     )
-    return f"**{said[0]}**: {said[1]}" if said else ""
+    return f"**{text[0]}**: {text[1]}" if text else ""
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:

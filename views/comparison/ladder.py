@@ -35,9 +35,9 @@ def show(store: Store, experiment_id: str) -> None:
     if ladder is None:
         return
     st.markdown("#### Cost by compiler stage")
-    told = [sentence(one) for one in findings(ladder)]
+    sentences = [sentence(one) for one in findings(ladder)]
     box = st.warning if ladder.is_alarming else st.info
-    box("  \n".join(told), icon=":material/stairs:")
+    box("  \n".join(sentences), icon=":material/stairs:")
     for card in cards(ladder):
         show_card(card)
         st.caption(READING)

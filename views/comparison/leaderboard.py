@@ -1,7 +1,8 @@
-"""The table at the top of a comparison: one row per run, doubt beside every number.
+"""The table at the top of a comparison: one row per run, doubts next to each number.
 
-Plain HTML: its text can be selected and read out, its headers say the definition of each number
-on hover and lead to the whole of it, and its colours follow the theme because they inherit from it.
+Plain HTML: readers can select the text and have it read aloud. Each header shows the number's
+definition on hover and links to the full text. The colours follow the theme because they inherit
+from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,11 +66,11 @@ def throughput_metric(results: Sequence[Result]) -> Html:
 
 
 def task_scores(results: Sequence[Result]) -> list[Html]:
-    """Names of what the task is judged by beside the loss, the most telling first."""
-    told = {name for result in results for name in result.measured.metrics}
-    if any(result.measured.accuracy is not None for result in results) or not told:
-        told.add("accuracy")
-    return [inert(name) for name in ("accuracy", *SCORES) if name in told]
+    """Names of the scores that judge the task in addition to the loss, the most important first."""
+    measured = {name for result in results for name in result.measured.metrics}
+    if any(result.measured.accuracy is not None for result in results) or not measured:
+        measured.add("accuracy")
+    return [inert(name) for name in ("accuracy", *SCORES) if name in measured]
 
 
 def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCell]:

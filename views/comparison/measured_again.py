@@ -21,7 +21,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
 from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import scrolled, verdict_word
-from breakeven.views.parts.actions import errors_said, launch
+from breakeven.views.parts.actions import errors_shown, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import Html, Markdown, inert
@@ -42,7 +42,7 @@ HELP = (
 
 
 def menu(comparison: Comparison) -> None:
-    """Beside the numbers of a whole experiment: which of its backends is replicated."""
+    """A menu at the numbers of a whole experiment: the user picks the backend to replicate."""
     names = [one.label for one in comparison.results if one.role == "backend"]
     if not names or not permissions.may_act():
         return
@@ -52,7 +52,7 @@ def menu(comparison: Comparison) -> None:
 
 
 def button(store: Store, experiment_id: str, label: str) -> None:
-    """The same beside the numbers of one run."""
+    """A button at the numbers of one run that replicates the run."""
     if permissions.may_act() and queries.experiment_spec(store, experiment_id).kind.compares_runs:
         _button(experiment_id, label)
 
@@ -60,7 +60,7 @@ def button(store: Store, experiment_id: str, label: str) -> None:
 def _button(experiment_id: str, label: str) -> None:
     if st.button("Replicate", icon=":material/replay:", help=HELP,
                  key=f"measure-again-{experiment_id}-{label}"):  # fmt: skip
-        with errors_said():
+        with errors_shown():
             measure_again(experiment_id, label)
 
 
@@ -86,8 +86,8 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
     try:
         found = load_replay(store, experiment_id, PATIENCE)
     except NotInStore as error:
-        told = inert(permissions.told(error))
-        st.info(f"This replicates an experiment that is not here. {told}",
+        reason = inert(permissions.redacted(error))
+        st.info(f"This replicates an experiment that is not here. {reason}",
                 icon=":material/replay:")  # fmt: skip
         return
     with st.container(border=True):
@@ -95,8 +95,8 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
         st.markdown(sentence(summary(found)))
         if found.figures:
             st.html(html(found))
-        if beside := remarks(found):
-            st.caption(" ".join(map(sentence, beside)))
+        if notes := remarks(found):
+            st.caption(" ".join(map(sentence, notes)))
         with st.container(horizontal=True, vertical_alignment="center"):
             label = f"Recorded, {words.moment(found.recorded.submitted)}"
             _open_button(label, ":material/history:", found.recorded.experiment_id)

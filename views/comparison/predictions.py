@@ -47,7 +47,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
         differ = predictions.disagreements(files, comparison.baseline)
         counts = count(differ, files, comparison)
     except PredictionsUnreadable as error:
-        st.error(inert(permissions.told(error)), icon=":material/error:")
+        st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
     if differ.columns.empty:
         st.caption("The labels are no classes, so there is no answer to disagree on.")

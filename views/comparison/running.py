@@ -79,7 +79,7 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
-    """What each phase of compiling takes, beside what it took last time."""
+    """What each phase of compiling takes, compared with the last time."""
     runs = queries.list_runs(store, experiment_id)
     found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
     if found:
@@ -89,12 +89,12 @@ def show_compiling(store: Store, experiment_id: str) -> None:
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
     """How the device is and who else uses it, while there is time to do something about it."""
-    said = progress.while_running(
+    sentences = progress.while_running(
         queries.latest_device_samples(store, experiment_id, progress.LATEST),
         on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
     )
-    if active and said:
-        st.caption(f":material/memory: {said}")
+    if active and sentences:
+        st.caption(f":material/memory: {sentences}")
 
 
 def show_failures(store: Store, experiment_id: str) -> None:
@@ -124,8 +124,8 @@ def show_stops(store: Store, experiment_id: str) -> None:
     for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
         who = inert(", ".join(group["label"]))
         steps = linked("num_steps", words.plural(step, "step"))
-        told = reason if isinstance(reason, str) else "no reason was recorded"
-        why = sentence(fill("{reason:recorded}", reason=told))
+        text = reason if isinstance(reason, str) else "no reason was recorded"
+        why = sentence(fill("{reason:recorded}", reason=text))
         st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {why}")
 
 

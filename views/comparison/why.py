@@ -41,7 +41,7 @@ def show(store: Store, experiment_id: str) -> None:
     if not found.is_known:
         st.caption(inert(unprofiled_words(found)))
         return
-    st.markdown("\n".join(f"- {said}" for said in sentences(found)))
+    st.markdown("\n".join(f"- {one}" for one in sentences(found)))
     show_card(card(found))
     show_findings(found)
     show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
@@ -108,9 +108,9 @@ def show_findings(found: Explanation) -> None:
 
 def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
     for finding in findings:
-        told, action = st.columns([6, 1], vertical_alignment="center")
+        words_column, action = st.columns([6, 1], vertical_alignment="center")
         words = f"{sentence(finding_words(finding))}  \n{inert(remedy_words(finding))}"
-        told.markdown(f"- **{inert(finding.label)}**: {words}")
+        words_column.markdown(f"- **{inert(finding.label)}**: {words}")
         if finding.remedy is not None:
             with action:
                 changes = dict(finding.remedy.fields)

@@ -1,5 +1,5 @@
-"""An experiment that is to run again: Launch begins with all its settings, and with what it failed
-of beside the field to blame."""
+"""Starts Launch with all settings of an earlier experiment; an error of that experiment appears at
+the field that caused it."""
 
 import re
 from dataclasses import asdict, replace
@@ -24,7 +24,7 @@ from breakeven.views.shared.inert import inert
 PARAMETER = "again"
 CHANGES = "changes"
 """Parameter of the address: fields that are to be others, by path, as JSON."""
-SAID = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
+FIELD_ERROR = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
 """An error of ours that names a field: `training.batch_size = 64: rule`."""
 TO_BLAME = {
     RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory with it"),
@@ -49,8 +49,8 @@ class Again(NamedTuple):
     """Why a run failed, where no field is to blame."""
 
 
-def asked(store: Store) -> Again | None:
-    """The experiment that the address names; None without one. One that is not there is told."""
+def requested(store: Store) -> Again | None:
+    """The experiment that the address names; None without one. A missing experiment is reported."""
     experiment_id = st.query_params.get(PARAMETER)
     if experiment_id is None:
         return None
@@ -107,16 +107,18 @@ def show(again: Again) -> None:
 def _why_failed(
     store: Store, experiment_id: str, spec: ExperimentSpec
 ) -> tuple[InvalidSpec | None, str | None]:
-    """The field to blame, or else what was said."""
+    """The field that caused the failure, or else the first error message."""
     runs = queries.list_runs(store, experiment_id)
-    said = None
+    message = None
     for run_id in runs.loc[runs["state"].isin(FAILED_RUNS), "run_id"]:
         record = queries.run_record(store, run_id)
         blamed = blame(spec, record)
         if blamed is not None:
             return blamed, None
-        said = said or f"{record.variant.label}: {words.why_ended(record.reason, record.error)}"
-    return None, said
+        message = (
+            message or f"{record.variant.label}: {words.why_ended(record.reason, record.error)}"
+        )
+    return None, message
 
 
 def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
@@ -125,7 +127,7 @@ def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
     path, rule = TO_BLAME.get(record.state, ("", ""))
     error = record.error
     if error is not None and not path:
-        found = SAID.fullmatch(error.message.strip())
+        found = FIELD_ERROR.fullmatch(error.message.strip())
         if found is not None and found[1] in known:
             path, rule = found[1], found[2]
         else:

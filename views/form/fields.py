@@ -101,12 +101,11 @@ class Fields:
         unless: Markdown = "",
         derived: bool = False,
     ) -> Any:
-        """Shows the widget of a field and gives what it holds.
-
-        `help` and `label` stand where the field's own would not do; `note` goes on after the help.
-        `value`: what it holds at first instead of the preset's. `name`: a name in the address of
-        its own. `unless`: why the field cannot be changed now; it then has its default. `derived`:
-        `value` follows from what else was asked for, and is no change by itself.
+        """Shows the widget of a field and returns its value.  `help` and `label` replace the
+        field's own texts; `note` follows the help. `value` is the first value instead of the
+        preset's. `name` is another name in the address. `unless` is the reason why the field cannot
+        change now; the field then has its default. `derived`: `value` follows from other fields,
+        and does not count as a change.
         """
         field = self._fields[path]
         start = field.value_in(self._start) if value is None else value
@@ -140,7 +139,8 @@ class Fields:
         return self._given[path]
 
     def given_or_start(self, path: str) -> Any:
-        """What the widget of a field holds, or the preset has where it was not asked for."""
+        """The value of a field's widget, or the preset's value if the form does not show the
+        field."""
         return self._given.get(path, self.start_of(path))
 
     def start_of(self, path: str) -> Any:
@@ -197,15 +197,15 @@ class Fields:
 
     def changes(self, spec: ExperimentSpec) -> list[Markdown]:
         """What differs from the preset: `Batch size 16`."""
-        told = []
+        changes = []
         for path, (label, _subject) in self._places.items():
             field = self._fields[path]
             value = field.value_in(spec)
             start = field.value_in(self._start)
             if value not in (start, self._derived.get(path, start)):
                 text = field.written(value)
-                told.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
-        return told
+                changes.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
+        return changes
 
     def unfold(self, path: str) -> None:
         """Draws the form anew with the subject of a field unfolded, unless it is."""
@@ -215,7 +215,7 @@ class Fields:
             st.rerun()
 
     def show(self, error: InvalidSpec) -> Markdown:
-        """Says an error beside its field, and returns a sentence that tells where that is."""
+        """Shows an error at its field, and returns a sentence that names the place of the field."""
         if error.field not in self._slots:
             return inert(error)
         self._slots[error.field].caption(f":red[:material/error: {inert(error.rule)}]")
@@ -225,8 +225,8 @@ class Fields:
         return f"**{inert(label)}**{under}, {value}: {inert(error.rule)}"
 
     def _follow(self, key: str, start: Any) -> bool:
-        """Has a widget that nobody changed go along with what it starts from, which a file of data
-        may have moved; whether its value is set that way now."""
+        """Updates a widget that the user did not change when its start value changes, for example
+        by a data file. Returns whether the widget now has that start value."""
         kept = f"{key} started from"
         before, now = st.session_state.get(kept), _text_of(start)
         st.session_state[kept] = now

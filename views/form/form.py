@@ -46,12 +46,10 @@ def spec_form(
     check: Callable[[ExperimentSpec, Capabilities], None],
     blamed: InvalidSpec | None = None,
 ) -> ExperimentSpec | None:
-    """Shows the form, filled from `start`.
-
-    Gives what was asked for, or None if that cannot run (yet), which then is said. `check` raises
-    `InvalidSpec` for what is known not to work on this machine, and what else it will. `blamed`: a
-    field that an earlier run with this start failed by, told above and beside it as long as it is
-    as it was.
+    """Shows the form, filled from `start`.  Returns the specification, or None if it cannot run
+    (yet); the form then shows why. `check` raises `InvalidSpec` for a setting that this machine
+    cannot run, and returns warnings. `blamed` is the field that made an earlier run with this start
+    fail. The form shows the error at the top and at the field while the field is unchanged.
     """
     fields = Fields(preset, start)
     above = st.container()
@@ -63,7 +61,7 @@ def spec_form(
         own = _ask_workload(fields, start, machine)
         if start.data.is_file:
             workload_form.show_data(own.data)
-    told = st.empty()
+    taken_place = st.empty()
     st.markdown("##### Which backends")
     _ask_backends(fields, start, machine)
     st.markdown("##### How long")
@@ -86,7 +84,7 @@ def spec_form(
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
         return None
     if own and own.data.head is not None:
-        told.markdown(workload_form.taken(spec, own.data.head))
+        taken_place.markdown(workload_form.taken(spec, own.data.head))
     if changes := fields.changes(spec):
         st.caption(f"**Changed:** {' · '.join(changes)}")
     return spec

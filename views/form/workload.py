@@ -80,15 +80,15 @@ def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
 
 
 def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
-    """Those of the file are offered, and at first the likeliest, or those that the form started
-    with; of the hub's nobody knows them."""
+    """Asks for columns: offers the columns of a file and preselects the likeliest, or the columns
+    that the form started with. The columns of a hub data set are unknown."""
     head = data.head
     is_known = fields.start_of("data.source") == data.source
-    asked = {"text_column": "Image column" if task.samples == "images" else "Text column"}
+    wanted = {"text_column": "Image column" if task.samples == "images" else "Text column"}
     if task.labels == "sample":
-        asked["label_column"] = "Label column"
+        wanted["label_column"] = "Label column"
     likely = likely_columns(head, task) if head else {}
-    for name, label in asked.items():
+    for name, label in wanted.items():
         first = getattr(DataSpec, name) if not is_known else fields.start_of(f"data.{name}")
         start = first if is_known else likely.get(name, first)
         offered = head.names if head else (start,)
@@ -215,13 +215,13 @@ def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
     held_out = {"to evaluate on": data.num_eval_samples, "to test on": data.num_test_samples}
     parts = [f"{data.num_train_samples:,} rows to train on"]
     parts += [f"{count:,} {what}" for what, count in held_out.items() if count]
-    said = f"{', '.join(parts)}, drawn at random"
+    text = f"{', '.join(parts)}, drawn at random"
     if head is not None and head.num_rows is not None:
         left = head.num_rows - data.num_train_samples - sum(held_out.values())
-        said += f"; {words.plural(left, 'row')} left out" if left > 0 else ", all there are"
+        text += f"; {words.plural(left, 'row')} left out" if left > 0 else ", all there are"
     model = code(spec.model.source.removeprefix(BUILTIN))
     passes = f"{spec.num_steps / spec.steps_per_epoch:.2g}"
     times = "once" if passes == "1" else f"{passes} times"
     length = f"{spec.num_steps:,} steps of {spec.training.batch_size:,}"
     seen = f"each row to train on is seen {times}"
-    return f"**Taken:** {inert(said)}. {model} makes {inert(length)}: {inert(seen)}."
+    return f"**Taken:** {inert(text)}. {model} makes {inert(length)}: {inert(seen)}."

@@ -34,8 +34,8 @@ HERE, RECORDED = "This machine", "Other machines, and earlier devices"
 MAX_TOLD = 5
 """Doubts about devices that are listed at once."""
 EMPTY = (
-    "No experiment has told of a device yet. Every one that is over tells how noisy its device "
-    "was, by its control, and how fast, by its baseline."
+    "No experiment has measured a device yet. The control of each finished experiment shows how "
+    "noisy its device was, and the baseline shows how fast."
 )
 
 
@@ -74,20 +74,20 @@ def show_part(title: Markdown, rows: pd.DataFrame) -> None:
 def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
     """The answer: which devices are noisy, and which became noisier or slower."""
     st.markdown(f"### {inert(verdict(found))}{' so far' if pending else ''}")
-    lines = [_told(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
+    lines = [_line(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
              for one in found for change in one.worsenings]  # fmt: skip
-    lines += [_told(one, ":orange[:material/graphic_eq:]", sentence(noisy_words(one)))
+    lines += [_line(one, ":orange[:material/graphic_eq:]", sentence(noisy_words(one)))
               for one in found if one.is_noisy]  # fmt: skip
     st.markdown("\n".join(lines[:MAX_TOLD]))
     if len(lines) > MAX_TOLD:
         with st.expander(f"{len(lines) - MAX_TOLD} more"):
             st.markdown("\n".join(lines[MAX_TOLD:]))
     if not any(one.can_worsen for one in found):
-        st.caption(f"Whether a device became worse is told from {FEWEST} experiments on it.")
+        st.caption(f"A change for the worse shows from {FEWEST} experiments on a device.")
 
 
-def _told(one: DeviceHistory, icon: Markdown, said: Markdown) -> Markdown:
-    return f"- {icon} **{inert(one.name)}**, {inert(one.id)} of {inert(one.host)}: {said}"
+def _line(one: DeviceHistory, icon: Markdown, text: Markdown) -> Markdown:
+    return f"- {icon} **{inert(one.name)}**, {inert(one.id)} of {inert(one.host)}: {text}"
 
 
 def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
@@ -112,8 +112,8 @@ def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
     ids = [one.id for one in machine.devices] if machine else []
     for one in queue_order.waiting(data_dir(), names):
         if one.experiment_id not in busy:
-            asked = set(one.spec.devices)
-            for id in [id for id in ids if id in asked or (ANY in asked and id.startswith(ANY))]:
+            wanted = set(one.spec.devices)
+            for id in [id for id in ids if id in wanted or (ANY in wanted and id.startswith(ANY))]:
                 use = found.setdefault((here, id), Use())
                 use.waits.append(str(names[one.experiment_id]))
     return found
@@ -122,15 +122,15 @@ def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
 def table(found: Sequence[DeviceHistory], use: dict[tuple[str, str], Use]) -> pd.DataFrame:
     """A row for each device that is here, that something runs on, or that is known from before."""
     machine, here = capabilities(), socket.gethostname()
-    told = {(one.host, one.id, one.name): one for one in found}
-    names = {(host, id): name for host, id, name in told}
+    measured = {(one.host, one.id, one.name): one for one in found}
+    names = {(host, id): name for host, id, name in measured}
     keys = [(here, one.id, one.name) for one in machine.devices] if machine else []
     keys += [(host, id, names.get((host, id), id)) for host, id in use
              if machine is None or host != here]  # fmt: skip
     rows = [
-        _row(*key, told.get(key), use.get(key[:2], Use()))
+        _row(*key, measured.get(key), use.get(key[:2], Use()))
         | {"is_here": key in keys and key[0] == here}
-        for key in dict.fromkeys([*keys, *told])
+        for key in dict.fromkeys([*keys, *measured])
     ]
     return pd.DataFrame(rows, columns=[*COLUMNS, "is_here"])
 
@@ -182,7 +182,7 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
     """One device over time, if anything is known of one: first those that became worse."""
     known = [one for one in found if any(one.series(quantity) for quantity in QUANTITIES)]
     if not known:
-        st.caption("How a device fares over time is told once an experiment on it was compared.")
+        st.caption("The history of a device begins with its first compared experiment.")
         return
     keys = {f"{one.host} {one.id} {one.name}": one for one in
             sorted(known, key=lambda one: not one.worsenings)}  # fmt: skip
@@ -194,15 +194,15 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
             if key in keys else "",
         )  # fmt: skip
     device = keys[key if key in keys else names[0]]
-    told = [one for one in QUANTITIES if device.series(one)]
+    measured = [one for one in QUANTITIES if device.series(one)]
 
     def draw(quantity: Quantity) -> Any:
         return lambda: device_history(device, quantity)
 
     with files_of(Origin(name="device", facts=(f"{device.name}, {device.id} of {device.host}",))):
         chart_card(
-            "Over time", {NUMBERS[one].title: draw(one) for one in told},
-            lambda: history(device), name="device-history", numbers=told,
+            "Over time", {NUMBERS[one].title: draw(one) for one in measured},
+            lambda: history(device), name="device-history", numbers=measured,
             help="A mark is an experiment, a line the level that it belongs to; red where the "
             "device came to a worse one.",
         )  # fmt: skip

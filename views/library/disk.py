@@ -9,12 +9,12 @@ from breakeven.runner.folders import library
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
-from breakeven.views.parts.actions import errors_said
+from breakeven.views.parts.actions import errors_shown
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert, plain
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir, take_in
-from breakeven.views.shared.selection import told_apart
+from breakeven.views.shared.selection import distinct
 
 MAX_LISTED = 20
 """Of what was deleted, the latest first."""
@@ -35,7 +35,7 @@ def show(store: Store, frame: pd.DataFrame) -> None:
         if permissions.may_act() and st.button("Empty the trash", key="empty-trash",
                                                help="Removes them for good."):  # fmt: skip
             permissions.require_acting()
-            with errors_said():
+            with errors_shown():
                 library.empty_trash(data_dir())
                 st.rerun()
 
@@ -43,20 +43,20 @@ def show(store: Store, frame: pd.DataFrame) -> None:
 def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
     # Of those under one id only the latest can be restored.
     latest = {one.experiment_id: one for one in reversed(deleted)}
-    said = told_apart({key: _said(one) for key, one in latest.items()})
+    descriptions = distinct({key: _description(one) for key, one in latest.items()})
     for key in reversed(latest):
         with st.container(horizontal=True, vertical_alignment="center",
                           horizontal_alignment="distribute"):  # fmt: skip
-            st.markdown(inert(said[key]), width="content")
+            st.markdown(inert(descriptions[key]), width="content")
             if permissions.may_act() and st.button("Restore", key=f"restore-{key}"):
                 permissions.require_acting()
-                with errors_said():
+                with errors_shown():
                     library.restore(data_dir(), key)
                     take_in(store.ingest_all)
                     st.rerun()
 
 
-def _said(one: library.Deleted) -> str:
+def _description(one: library.Deleted) -> str:
     when = words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
     return f"{plain(one.name)} · deleted {when}"
 
@@ -66,9 +66,11 @@ def _show_sizes(frame: pd.DataFrame) -> None:
              "artifact_bytes": "other artifacts"}  # fmt: skip
     known = frame["total_bytes"].notna()
     sums = {title: float(frame[name].fillna(0).sum()) for name, title in names.items()}
-    told = [f"{title} {linked('disk_bytes', format_bytes(total))}" for title, total in sums.items()]
+    totals = [
+        f"{title} {linked('disk_bytes', format_bytes(total))}" for title, total in sums.items()
+    ]
     missing = int((~known & frame["experiment_id"].notna()).sum())
     more = f" {words.plural(missing, 'experiment')} not measured yet." if missing else ""
-    st.markdown(f"{', '.join(told)}.{more}")
+    st.markdown(f"{', '.join(totals)}.{more}")
     st.caption("Checkpoints take the most and results do not need them: tick experiments, then "
                "“Free space”.")  # fmt: skip

@@ -23,7 +23,7 @@ SHOWN = 8
 """Values that a sentence names."""
 
 
-def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
+def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     """The matrix of the experiments that the filter finds in the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         across = st.selectbox(
@@ -31,7 +31,7 @@ def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
             width=180,
         )  # fmt: skip
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
-    found = chosen(frame, asked)
+    found = chosen(frame, wanted)
     rows = backend_rows(store, found)
     pending = tell_pending(found)
     if not rows.empty:
@@ -62,7 +62,8 @@ def show_matrix(found: BackendMatrix) -> None:
 
 
 def mixed_text(found: BackendMatrix) -> Markdown:
-    """What cells beside each other differ in, so that nobody takes it for the columns' effect."""
+    """Conditions that differ between the cells of a row, so that readers do not take their effect
+    for the columns' effect."""
     parts = []
     for name, values in found.mixed.items():
         more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""

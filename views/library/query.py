@@ -53,23 +53,23 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
         "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
         placeholder="Search: bert h100 -old speedup>1.2",
     )  # fmt: skip
-    with field:  # Beside it what is wrong would leave no room for what was written.
+    with field:  # An error next to the field would leave no room for the text in it.
         text = _readable(text)
-    asked = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
-    chosen = sum(bool(values) for values in asked.facets.values())
+    wanted = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
+    chosen = sum(bool(values) for values in wanted.facets.values())
     many = f" ({chosen})" if chosen else ""
     with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
-        counts = facet_counts(frame, asked)
+        counts = facet_counts(frame, wanted)
         st.caption(SEARCH_HELP)
         columns = st.columns(3)
         for number, (name, title) in enumerate(TITLES.items()):
             with columns[number % 3]:
-                _ask_facet(name, title, counts[name], asked.facets.get(name, ()))
+                _ask_facet(name, title, counts[name], wanted.facets.get(name, ()))
         with columns[len(TITLES) % 3]:
             ways = list(get_args(Archived))
             st.selectbox("Archived", ways, **bound("archived", "no", ways),
                          format_func=ARCHIVED_TITLES.__getitem__)  # fmt: skip
-    return asked
+    return wanted
 
 
 def ask_sort() -> None:
@@ -83,13 +83,13 @@ def title(name: str) -> Markdown:
     return "Host" if name == "host" else TITLES[name]
 
 
-def command(asked: Filter) -> str:
+def command(wanted: Filter) -> str:
     """The same list without the browser."""
-    return shlex.join(["breakeven", "list", *filter_arguments(asked)])
+    return shlex.join(["breakeven", "list", *filter_arguments(wanted)])
 
 
 def _readable(text: str) -> str:
-    """The text, or nothing where it makes no sense, which is said."""
+    """The text, or nothing if it is invalid; then shows the error."""
     try:
         if len(text) > MAX_SEARCH:  # Each word is looked for in every experiment.
             raise ValueError(f"a search has at most {MAX_SEARCH} characters")

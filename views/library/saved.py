@@ -13,7 +13,7 @@ from breakeven.runner.folders.library import locked
 from breakeven.runner.folders.queue import writing
 from breakeven.runner.texts import read_json
 from breakeven.views.access import permissions
-from breakeven.views.parts.actions import errors_said
+from breakeven.views.parts.actions import errors_shown
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.resources import data_dir
 
@@ -82,6 +82,6 @@ def _ask_name() -> None:
 
 def _change(name: str, query: str | None) -> None:
     permissions.require_acting()
-    with errors_said():
+    with errors_shown():
         change_view(data_dir(), name, query)
         st.rerun()

@@ -18,7 +18,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
-from breakeven.views.parts.actions import again_link, errors_said, launch
+from breakeven.views.parts.actions import again_link, errors_shown, launch
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
@@ -35,7 +35,7 @@ Act = Callable[[DataDir, str], object]
 class Undo(NamedTuple):
     """What was done last."""
 
-    said: str
+    text: str
     experiment_ids: tuple[str, ...]
     act: Act | None
     """What undoes it for each; None if nothing does."""
@@ -62,7 +62,7 @@ def show_notes(rows: pd.DataFrame) -> None:
         with st.container(border=True):
             st.markdown(notes(rows.iloc[0]["notes"]))
     for problem in rows["problem"].dropna():
-        st.caption(f":material/error: It could not be compared: {inert(permissions.told(problem))}")
+        st.caption(f":material/error: Not compared: {inert(permissions.redacted(problem))}")
 
 
 def _show_links(rows: pd.DataFrame) -> None:
@@ -94,7 +94,7 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
         experiment_id = rows["experiment_id"].iloc[0]
         if st.button("Run again", icon=":material/replay:", key="again",
                      help="Queues the same once more, with all its settings."):  # fmt: skip
-            with errors_said():
+            with errors_shown():
                 run_again(store, experiment_id)
         again_link(experiment_id, "with changes")
     own = rows[rows["origin"] == "local"]
@@ -156,9 +156,9 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         after = before.tagged(tags, [tag for tag in shared if tag not in tags])
         if one is None:
             return after
-        said = name.strip() or None
-        unchanged = said == one["name"]
-        return replace(after, name=before.name if unchanged else said, notes=text)
+        new_name = name.strip() or None
+        unchanged = new_name == one["name"]
+        return replace(after, name=before.name if unchanged else new_name, notes=text)
 
     def label(folder: DataDir, experiment_id: str) -> None:
         library.change_labels(folder, experiment_id, change)
@@ -179,8 +179,8 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
             if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
                 _act(store, ids, "without checkpoints now", library.free, None)
         if others:
-            st.caption("Other artifacts are what runs wrote beside their journal: predictions, "
-                       "copies of your own code.")  # fmt: skip
+            st.caption("Other artifacts are what runs wrote in addition to their journal: "
+                       "predictions, copies of your own code.")  # fmt: skip
             all_of_it = format_bytes(saved + others)
             if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
                 everything = partial(library.free, artifacts=True)
@@ -192,7 +192,7 @@ def _archive(folder: DataDir, experiment_id: str, archived: bool) -> None:
 
 
 def _act(
-    store: Store, experiment_ids: Sequence[str], said: Markdown, act: Act, undo: Act | None
+    store: Store, experiment_ids: Sequence[str], action: Markdown, act: Act, undo: Act | None
 ) -> None:
     """Does it to each, says what came of it, and draws the page anew."""
     permissions.require_acting()
@@ -205,7 +205,7 @@ def _act(
             refused.append(str(error))
     sizes.forget(store, done)
     take_in(store.ingest_all)
-    many = f"{words.plural(len(done), 'experiment')} {said}."
+    many = f"{words.plural(len(done), 'experiment')} {action}."
     st.session_state[UNDO] = Undo(many, tuple(done), undo) if done else None
     st.session_state[REFUSED] = refused
     st.rerun()
@@ -219,7 +219,7 @@ def show_last(store: Store) -> None:
     if last is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f":material/check: {inert(last.said)}", width="content")
+        st.markdown(f":material/check: {inert(last.text)}", width="content")
         undo = last.act
         if undo is not None and st.button("Undo", icon=":material/undo:", key="undo"):
             _act(store, last.experiment_ids, "as before", undo, None)

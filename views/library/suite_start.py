@@ -21,7 +21,7 @@ from breakeven.runner.suites.matrix import (
     submit_missing,
 )
 from breakeven.views.access import permissions
-from breakeven.views.parts.actions import check, errors_said, work_off_the_queue
+from breakeven.views.parts.actions import check, errors_shown, work_off_the_queue
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import capabilities, data_dir
@@ -42,17 +42,17 @@ def show() -> None:
         if st.button("Try again", key="suite-look"):
             st.rerun()
         return
-    with errors_said():
+    with errors_shown():
         cells, command = _ask(machine)
         _offer(cells, command, machine)
 
 
 def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
-    """All experiments that were asked for, and the command that queues the same; raises
+    """All requested experiments, and the command that queues the same ones; raises
     `InvalidSpec`."""
     left, right = st.columns(2)
     with left:
-        suite = SUITES[st.selectbox("Suite", list(SUITES), key="suite-name", help=_suites_said())]
+        suite = SUITES[st.selectbox("Suite", list(SUITES), key="suite-name", help=_suites_text())]
         names = [model.name for model in suite.models]
         everything = f"all that the harness runs ({len(suite.choose(()))})"
         models = st.multiselect(
@@ -66,7 +66,7 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         )  # fmt: skip
         ids = [device.id for device in machine.devices]
         device = st.selectbox("Device", ids[::-1], key="suite-device",
-                              format_func=lambda id: _device_said(machine, id))  # fmt: skip
+                              format_func=lambda id: _device_text(machine, id))  # fmt: skip
     with right:
         scenarios = st.pills("Measurements", SUITE_SCENARIOS, selection_mode="multi",
                              default=suite.scenarios,
@@ -92,8 +92,8 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         parts=tuple(parts), scenarios=tuple(scenarios),
         settings=tuple(one for one in SETTINGS if one in settings), shrink=shrink,
     )  # fmt: skip
-    asked: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
-    return list(matrix.cells(asked, new_suite_run(suite.name))), _command(matrix, backends, device)
+    base: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
+    return list(matrix.cells(base, new_suite_run(suite.name))), _command(matrix, backends, device)
 
 
 def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> None:
@@ -102,7 +102,7 @@ def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> 
     warned = (
         " Machine can stop those that you do not want to wait for." if len(cells) > MANY else ""
     )
-    st.caption(f"{count}, each of every backend beside a baseline and a control.{warned}")
+    st.caption(f"{count}, each with every backend, a baseline and a control.{warned}")
     with st.container(horizontal=True, vertical_alignment="center"):
         clicked = st.button(f"Queue {count}", type="primary", icon=":material/rocket_launch:",
                             disabled=not cells, key="suite-queue")  # fmt: skip
@@ -131,12 +131,12 @@ def _usual_backends(machine: Capabilities) -> list[str]:
     return ["inductor"] if "inductor" in machine.backends else list(machine.backends[:1])
 
 
-def _device_said(machine: Capabilities, id: str) -> Markdown:
+def _device_text(machine: Capabilities, id: str) -> Markdown:
     name = next(device.name for device in machine.devices if device.id == id)
     return inert(f"{id} ({name})")
 
 
-def _suites_said() -> Markdown:
+def _suites_text() -> Markdown:
     return "\n\n".join(f"**{inert(suite.name)}**: {inert(suite.text)}{_needs(suite)}"
                        for suite in SUITES.values())  # fmt: skip
 

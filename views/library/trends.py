@@ -34,16 +34,16 @@ MAX_LISTED = 5
 """Trainings whose changes are listed at once."""
 
 
-def show(store: Store, frame: pd.DataFrame, asked: Filter) -> None:
+def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     """The trends of the experiments that the filter finds in the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: exit status 5 once something came to a worse level.")
             parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
-            st.code(shlex.join([*parts, *filter_arguments(asked)]), language="bash",
+            st.code(shlex.join([*parts, *filter_arguments(wanted)]), language="bash",
                     wrap_lines=True)  # fmt: skip
-    found = chosen(frame, asked)
+    found = chosen(frame, wanted)
     series = trends(backend_rows(store, found), quantity)
     pending = tell_pending(found)
     if series:
@@ -87,8 +87,8 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
 
 def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
     """The answer: what is worse now, what is better, what ought to be run again."""
-    told = [(one, step) for one in changed for step in one.steps]
-    worse = [(one, step) for one, step in told if one.worsening(step) > 0]
+    steps = [(one, step) for one in changed for step in one.steps]
+    worse = [(one, step) for one, step in steps if one.worsening(step) > 0]
     long = [one for one in series if len(one.points) >= FEWEST]
     failed = [one for one in changed if one.failure]
     told_first = [f"{words.plural(len(worse), 'step')} to a worse level"] if worse else []

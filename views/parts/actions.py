@@ -32,7 +32,7 @@ EXPERIMENT = "views/experiment.py"
 
 
 def quick_race_button() -> bool:
-    """Whether a real comparison on this machine was asked for just now."""
+    """Whether the user has just requested a real comparison on this machine."""
     return st.button(
         "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
         help=PRESETS["quick"].text,
@@ -73,7 +73,7 @@ def work_off_the_queue() -> None:
 
 
 @contextmanager
-def errors_said() -> Iterator[None]:
+def errors_shown() -> Iterator[None]:
     """Says what a person can do something about, such as a data folder that cannot be written."""
     try:
         yield
@@ -89,7 +89,7 @@ def stop_button(experiment_id: str) -> None:
         st.markdown("Stop all runs of this experiment? What they have recorded stays.")
         if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
             permissions.require_acting()
-            with errors_said():
+            with errors_shown():
                 cancel(find_experiment(data_dir(), experiment_id))
                 st.rerun()
 
@@ -115,7 +115,7 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     ):  # fmt: skip
         permissions.require_acting()
         folder = data_dir()
-        with errors_said():
+        with errors_shown():
             resume(find_experiment(folder, experiment_id))
             ensure_supervisor(folder)
             st.switch_page(EXPERIMENT, query_params={"experiment": experiment_id})
@@ -126,14 +126,15 @@ def again_link(
     label: Markdown = "Run again with changes",
     changes: Mapping[str, Any] | None = None,
 ) -> None:
-    """A link to Launch with all settings of an experiment, and with what it failed of beside the
-    field to blame; for those who may launch. `changes`: fields by path that are to be others."""
+    """A link to Launch with all settings of an experiment; an error of the experiment appears at
+    the field that caused it. Only people who may launch see the link. `changes`: other values of
+    fields, by path."""
     if not permissions.may_act():
         return
-    asked = {"again": experiment_id}
+    parameters = {"again": experiment_id}
     help = "Opens Launch with all its settings."
     if changes:
-        asked["changes"] = json.dumps(changes)
+        parameters["changes"] = json.dumps(changes)
         help = "Opens Launch with all its settings, and this change."
-    st.page_link("views/launch.py", label=label, icon=":material/edit:", query_params=asked,
+    st.page_link("views/launch.py", label=label, icon=":material/edit:", query_params=parameters,
                  help=help)  # fmt: skip

@@ -48,10 +48,10 @@ def show_imported(
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:
-        st.warning(inert(permissions.told(error)), icon=":material/upload_file:")
+        st.warning(inert(permissions.redacted(error)), icon=":material/upload_file:")
         return
     if not theirs.empty:
-        show_table("Imported from the Dynamo harness, beside this experiment",
+        show_table("Imported from the Dynamo harness, next to this experiment",
                    table(_own(read(store, key)), theirs), "imported", "")  # fmt: skip
 
 

@@ -90,8 +90,8 @@ def suite_origin(run: pd.Series) -> Origin:
     suite_run = str(run["suite_run"])
     facts = [run["device_name"], run["torch_version"] and f"torch {run['torch_version']}",
              words.day(run["submitted"])]  # fmt: skip
-    told = " · ".join(str(fact) for fact in facts if isinstance(fact, str) and fact)
-    return Origin(name=slug(suite_run), facts=(suite_run, told))
+    facts_text = " · ".join(str(fact) for fact in facts if isinstance(fact, str) and fact)
+    return Origin(name=slug(suite_run), facts=(suite_run, facts_text))
 
 
 def slug(name: str) -> str:

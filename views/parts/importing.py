@@ -23,14 +23,14 @@ RESULT_SUFFIXES = (".html", ".htm", ".csv", ".json")
 HELP = (
     "A report or an archive (ZIP, tar, tar.gz) of run folders: all of its experiments are taken "
     "in, or nothing. CSV of the Dynamo harness and JSON of cachebench or of PyTorch's HUD: shown "
-    "beside own results. Any other CSV, JSONL or Parquet: kept as a data file to train on."
+    "next to own results. Any other CSV, JSONL or Parquet: stored as a data file to train on."
 )
 DONE = "brought"
 """In the session's state: what came of each file, by its id."""
 
 
 @dataclass(frozen=True)
-class Came:
+class ImportResult:
     """What came of one file."""
 
     name: str
@@ -53,14 +53,16 @@ def show() -> None:
             "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
             key="import-files", max_upload_size=files.MAX_MEBIBYTES, type=accepted(),
         )  # fmt: skip
-        known: dict[str, Came] = st.session_state.setdefault(DONE, {})
+        known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
         if new := [one for one in given if one.file_id not in known]:
             with st.spinner("Looking through what came …"):
-                known |= {one.file_id: came(data_dir(), one.name, one.getvalue()) for one in new}
+                known |= {
+                    one.file_id: import_upload(data_dir(), one.name, one.getvalue()) for one in new
+                }
             take_in(get_store().ingest_all)
             st.rerun()  # The page behind the menu shows what there is now.
         for one in given:
-            _say(known[one.file_id])
+            _show_result(known[one.file_id])
 
 
 def accepted() -> list[str]:
@@ -69,22 +71,22 @@ def accepted() -> list[str]:
     return sorted(one.removeprefix(".") for one in every)
 
 
-def came(folder: DataDir, name: str, content: bytes) -> Came:
+def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
     """Takes a file in, whatever it is. Raises `NotAllowed` where this session may only look."""
     permissions.require_acting()
     try:
         if _is_data_file(name, content):
-            return Came(name, data_file=files.keep(name, content))
+            return ImportResult(name, data_file=files.keep(name, content))
         with tempfile.TemporaryDirectory() as temporary:
             file = Path(temporary, _plain_name(name))
             file.write_bytes(content)
             try:
-                return Came(name, bring(folder, file, EXAMPLES))
+                return ImportResult(name, bring(folder, file, EXAMPLES))
             except ImportUnusable as error:
-                said = str(error).replace(f"{temporary}/", "").removeprefix(f"{file.name} ")
-                return Came(name, problem=said)
+                problem = str(error).replace(f"{temporary}/", "").removeprefix(f"{file.name} ")
+                return ImportResult(name, problem=problem)
     except (RunnerError, StoreError, OSError) as error:
-        return Came(name, problem=f"is not taken: {error}")
+        return ImportResult(name, problem=f"is not taken: {error}")
 
 
 def _is_data_file(name: str, content: bytes) -> bool:
@@ -104,11 +106,11 @@ def _plain_name(name: str) -> str:
     return files.plain_stem(name, end) + end
 
 
-def _say(one: Came) -> None:
+def _show_result(one: ImportResult) -> None:
     if one.problem:
         st.error(f"**{inert(one.name)}** {inert(one.problem)}", icon=":material/error:")
         return
-    st.success(f"**{inert(one.name)}**: {_told(one)}", icon=":material/check_circle:")
+    st.success(f"**{inert(one.name)}**: {_summary(one)}", icon=":material/check_circle:")
     for experiment_id in one.brought.runs.experiments[:5]:
         st.page_link("views/experiment.py", label=f"Open {inert(experiment_id)}",
                      icon=":material/leaderboard:",
@@ -118,16 +120,16 @@ def _say(one: Came) -> None:
                      query_params={**files.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
 
 
-def _told(one: Came) -> Markdown:
+def _summary(one: ImportResult) -> Markdown:
     if one.data_file is not None:
         return f"kept as {code(one.data_file)}"
     if one.brought.rows:
-        return f"{words.plural(len(one.brought.rows), 'row')} beside own results"
+        return f"{words.plural(len(one.brought.rows), 'row')} next to own results"
     runs = one.brought.runs
-    told = [words.plural(len(runs.new_runs), "new run")] if runs.new_runs else []
-    told += [_counted(runs.known_runs, "run", "there already")] if runs.known_runs else []
-    told += [_counted(runs.left_out, "file", "left out, of no run")] if runs.left_out else []
-    return ", ".join(told)
+    parts = [words.plural(len(runs.new_runs), "new run")] if runs.new_runs else []
+    parts += [_counted(runs.known_runs, "run", "there already")] if runs.known_runs else []
+    parts += [_counted(runs.left_out, "file", "left out, of no run")] if runs.left_out else []
+    return ", ".join(parts)
 
 
 def _counted(those: Sequence[str], word: Markdown, what: Markdown) -> Markdown:

@@ -71,7 +71,7 @@ USUAL_FONT = 12
 TITLE_LINE, FACT_LINE, LEGEND_LINE = 30, 17, 22
 """Pixels of lines, and below of characters, where the font has its usual size."""
 LEGEND_MARK, CHARACTER = 48, 7.2
-"""Pixels of an entry of a legend beside its text, and of a character of it; rather too many."""
+"""Pixels of a legend entry without its text, and of a character of the text; generous."""
 FACT_CHARACTER = 6.2
 
 
@@ -102,7 +102,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture; runs have theirs, which can be told apart on both."""
+    """The colours of a picture; the colours of runs are clear on both themes."""
 
     title: str
     template: str
@@ -171,10 +171,10 @@ def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) 
     copy.update_yaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
     if not size.is_whole:
         return copy
-    said = {"text": "<br>".join(facts), "font": {"size": 12 * small, "color": theme.quiet}}
+    subtitle = {"text": "<br>".join(facts), "font": {"size": 12 * small, "color": theme.quiet}}
     place = {"x": 0.01, "y": 1 - 12 * zoom / height, "yref": "container", "yanchor": "top"}
     return copy.update_layout(
-        title={"text": title, "font": {"size": 17 * zoom}, "subtitle": said, **place}
+        title={"text": title, "font": {"size": 17 * zoom}, "subtitle": subtitle, **place}
     )
 
 

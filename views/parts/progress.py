@@ -28,7 +28,7 @@ from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
 _shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
-"""By experiment: when it began, and the largest share of its time that was told as done."""
+"""By experiment: its begin, and the largest share of its time that the page has shown as done."""
 MOST_DONE = 0.99
 """Of an experiment that goes on."""
 
@@ -42,7 +42,7 @@ class Progress:
     phases: Mapping[str, float]
     """Of them, by what it did, as `storage.queries.timeline.ELAPSED` names it."""
     left: float | None
-    """Seconds that are still to come, about; None while nobody can tell."""
+    """Estimated seconds to the end; None while there is no estimate."""
     share: float
     """That is done: it never goes back, and is below 1 as long as the experiment goes on."""
 
@@ -71,14 +71,14 @@ def _phases(
     store: Store, experiment_id: str, runs: pd.DataFrame, now: float
 ) -> Mapping[str, float]:
     """Journals tell of what is over; since their last line it does what its runs do now."""
-    seconds, told = elapsed(store, experiment_id)
+    seconds, last_line = elapsed(store, experiment_id)
     running = runs[runs["state"] == RunState.RUNNING]
-    if told is None or running.empty:
+    if last_line is None or running.empty:
         return seconds
     doing = {KIND_OF_PHASE.get(one, one) for one in running["phase"].fillna("loading")}
     doing |= {"compiling"} if running["compiling_since"].notna().any() else set()
     current = next((one for one in ELAPSED if one in doing), "waiting")
-    seconds = seconds | {current: seconds.get(current, 0.0) + max(0.0, now - told)}
+    seconds = seconds | {current: seconds.get(current, 0.0) + max(0.0, now - last_line)}
     return {one: seconds[one] for one in ELAPSED if one in seconds}
 
 
@@ -155,14 +155,14 @@ def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
 
 
 def _now(one: PhaseTimes, now: pd.Timestamp, longest: float) -> Html:
-    """What is reported in its colours, and what goes on, of which nothing is told yet, in grey."""
+    """Reported phases in their colours; grey for a phase that goes on and is not reported yet."""
     going = _so_far(one, now) - sum(one.now.values())
-    said = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
+    text = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
     if one.since is not None:
         after = one.phase_after(going) if not one.now else None
         hint = f", then in {inert(after)} last time" if after else ""
-        said = f"compiling, {said}{hint}"
-    return _bar("now", one.now, going, longest, said)
+        text = f"compiling, {text}{hint}"
+    return _bar("now", one.now, going, longest, text)
 
 
 def _last(one: PhaseTimes, longest: float) -> Html:
@@ -172,20 +172,20 @@ def _last(one: PhaseTimes, longest: float) -> Html:
     return _bar("last time", one.last, 0.0, longest, took)
 
 
-def _bar(name: str, phases: Mapping[str, float], going: float, longest: float, said: Html) -> Html:
+def _bar(name: str, phases: Mapping[str, float], going: float, longest: float, text: Html) -> Html:
     parts = [_part(phase, seconds, PHASE_COLORS[phase], longest)
              for phase, seconds in phases.items() if seconds > 0]  # fmt: skip
     if going > 0:
         parts.append(_part("going on", going, "", longest))
     return (f'<div class="phase-bar"><small>{inert(name)}</small><span class="track">'
-            f"{''.join(parts)}</span><small>{said}</small></div>")  # fmt: skip
+            f"{''.join(parts)}</span><small>{text}</small></div>")  # fmt: skip
 
 
 def _part(phase: str, seconds: float, color: str, longest: float) -> Html:
-    told = inert(f"{phase}: {words.duration(seconds)}")
+    label = inert(f"{phase}: {words.duration(seconds)}")
     fill = inert(f"; background: {color}" if color else "")
     width = inert(f"{100 * seconds / longest:.2f}")
-    return (f'<i role="img" aria-label="{told}" title="{told}" '
+    return (f'<i role="img" aria-label="{label}" title="{label}" '
             f'style="width: {width}%{fill}"></i>')  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def _doing(run: Any, usual_compile_seconds: float | None, now: pd.Timestamp) -> 
 def _progress(run: Any) -> Html:
     """A run that ended by rules of its own is through, however many steps it did."""
     through = run.state == RunState.FINISHED
-    known = max(run.num_steps, 1)  # 0 of a script that has not said how many
+    known = max(run.num_steps, 1)  # 0 of a script that has not yet reported how many
     share = 1.0 if through else min(1.0, run.steps_done / known) if run.num_steps else 0.0
     of_all = f" / {run.num_steps:,}" if run.num_steps else ""
     done = anchor_html("num_steps", f"{run.steps_done:,}{of_all} steps")
@@ -232,10 +232,10 @@ def _progress(run: Any) -> Html:
 
 def _numbers(run: Any) -> Html:
     step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
-    told = [anchor_html("step_seconds", f"{step_time} / step")]
+    facts = [anchor_html("step_seconds", f"{step_time} / step")]
     if run.last_loss is not None:
-        told.insert(0, anchor_html("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
-    return " · ".join(told)
+        facts.insert(0, anchor_html("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
+    return " · ".join(facts)
 
 
 BUSY_LOAD = 0.5
@@ -275,9 +275,9 @@ def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
     if latest.empty:
         return ""
     last = latest.iloc[-1]
-    told = [name for name in STATES if pd.notna(last[name])]
+    states = [name for name in STATES if pd.notna(last[name])]
     state = ", ".join(
-        linked(name, f"{NUMBERS[name].format(last[name])} {NUMBERS[name].unit}") for name in told
+        linked(name, f"{NUMBERS[name].format(last[name])} {NUMBERS[name].unit}") for name in states
     )
     held_back = sorted({name for names in latest["throttled_by"] for name in names or []})
     parts = [state] if state else []

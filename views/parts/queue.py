@@ -11,7 +11,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import knows_devices
-from breakeven.runner.machine.occupancy import held_by, outlook, told, waiting_words
+from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.views.access import permissions
 from breakeven.views.parts import actions
 from breakeven.views.shared import words
@@ -22,8 +22,8 @@ from breakeven.views.shared.selection import titles
 MAX_NAMED = 2
 """Of what somebody waits for."""
 SHOWN = 20
-"""Of what waits, at first and with each "Show more": a row has six buttons, and all are drawn again
-every few seconds, beside the run that is being timed."""
+"""Waiting requests at first and with each "Show more". A row has six buttons, and the page draws
+all rows every few seconds on the machine that times a run."""
 RELEASE_PIXELS = 64
 """Width of the two buttons that stand in one place, so that the others line up."""
 
@@ -57,7 +57,7 @@ def show_queue(active: pd.DataFrame) -> None:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 _show_one(key, names[key], place=place, held=key in order.held)
                 if key in held:
-                    st.caption(inert(told(held[key])), width="content")
+                    st.caption(inert(held_words(held[key])), width="content")
                 elif place is not None and key in waits:
                     others = _some([names.get(one, one) for one in waits[key]])
                     why = waiting_words(found[place], others, devices_known=known)
@@ -134,7 +134,7 @@ def _quiet_button(
 def _act(act: Callable[[DataDir], object]) -> None:
     """Does it, and sees to it that somebody works off what can begin now."""
     permissions.require_acting()
-    with actions.errors_said():
+    with actions.errors_shown():
         act(data_dir())
         actions.work_off_the_queue()
         st.rerun()

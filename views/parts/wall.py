@@ -31,7 +31,7 @@ SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Going:
+class ActiveRun:
     """An experiment that is at work, or waits to be."""
 
     name: str
@@ -65,7 +65,7 @@ class Tile:
     """One device."""
 
     device: str
-    going: Going | None = None
+    going: ActiveRun | None = None
     num_waiting: int = 0
     last: Last | None = field(default=None)
 
@@ -96,7 +96,7 @@ def _tiles(
     tiles = [tile, *(Tile(device=tile.device) for _ in range(len(shown) - 1))]
     tile.num_waiting = len(active) - len(shown)
     for one, going in zip(tiles, shown.to_dict("records"), strict=False):
-        one.going = _going(store, str(going["experiment_id"]), str(going["name"]), now)
+        one.going = _active_run(store, str(going["experiment_id"]), str(going["name"]), now)
     # What was measured on another machine and copied here has another device's name.
     here = mine[mine["device_name"].isna() | (mine["device_name"] == tile.device)]
     over = here.loc[~here["state"].isin(ACTIVE_EXPERIMENTS), "experiment_id"]
@@ -105,11 +105,11 @@ def _tiles(
     return tiles
 
 
-def _going(store: Store, experiment_id: str, name: str, now: pd.Timestamp) -> Going:
+def _active_run(store: Store, experiment_id: str, name: str, now: pd.Timestamp) -> ActiveRun:
     runs, _ = queries.latest_runs(store, experiment_id)
     at_work = next((run for run in runs.itertuples() if words.has_turn(run)), None)
     known = progress(store, experiment_id, runs)
-    return Going(
+    return ActiveRun(
         name=name,
         is_running=bool((runs["state"] == "running").any()),
         turn=str(at_work.label) if at_work is not None else None,
@@ -179,7 +179,7 @@ def _draw(store: Store) -> None:
 
 
 def html(found: list[Tile], now: pd.Timestamp) -> Html:
-    """All tiles, as many beside each other as there is room for."""
+    """All tiles, in as many columns as there is room for."""
     if not found:
         return (
             '<div class="wall"><section class="tile"><p>No device is known yet.</p></section></div>'
@@ -190,12 +190,12 @@ def html(found: list[Tile], now: pd.Timestamp) -> Html:
 def _tile(tile: Tile, now: pd.Timestamp) -> Html:
     queue = inert(f"{tile.num_waiting} more in the queue" if tile.num_waiting else "")
     head = f'<header><h2>{inert(tile.device)}</h2><span class="waiting">{queue}</span></header>'
-    going = _going_html(tile.going) if tile.going else '<p class="idle">Nothing is running.</p>'
+    going = _active_html(tile.going) if tile.going else '<p class="idle">Nothing is running.</p>'
     last = _last_html(tile.last, now) if tile.last else ""
     return f'<section class="tile">{head}{going}{last}</section>'
 
 
-def _going_html(going: Going) -> Html:
+def _active_html(going: ActiveRun) -> Html:
     percent = f"{100 * going.done:.0f}"
     left = "" if going.seconds_left is None else f"about {duration(going.seconds_left)} left"
     return (
@@ -245,7 +245,7 @@ def _last_html(last: Last, now: pd.Timestamp) -> Html:
     ago = (
         "" if last.ended is None else f", {words.duration((now - last.ended).total_seconds())} ago"
     )
-    said = inert(words.STATES[last.state][0])
+    text = inert(words.STATES[last.state][0])
     if last.best and last.speedup is not None:
         verdict = ""
         if last.verdict in CLASSES:
@@ -253,5 +253,5 @@ def _last_html(last: Last, now: pd.Timestamp) -> Html:
             verdict = f' <em class="{CLASSES[last.verdict]}">{word}</em>'
         parity = f", parity {inert(METRICS['parity'].format(last.parity))}" if last.parity else ""
         speedup = METRICS["speedup"].format(last.speedup)
-        said = f"<b>{inert(last.best)} {speedup}</b>{verdict}{parity}"
-    return f"<footer><small>Last: {inert(last.name + ago)}</small><p>{said}</p></footer>"
+        text = f"<b>{inert(last.best)} {speedup}</b>{verdict}{parity}"
+    return f"<footer><small>Last: {inert(last.name + ago)}</small><p>{text}</p></footer>"

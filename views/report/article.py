@@ -63,7 +63,7 @@ def of_suite(store: Store, suite_run: str) -> Article:
         f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
         f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
         elements.table(summary),
-        *(f'<p class="quiet">{html(said)}</p>' for said in rested),
+        *(f'<p class="quiet">{html(text)}</p>' for text in rested),
         elements.charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
         "</article>",
     ])  # fmt: skip
@@ -73,25 +73,25 @@ def of_suite(store: Store, suite_run: str) -> Article:
 def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
     """An experiment, from its answer to its specification; `presents`: whether parts of it are
     screens of a presentation."""
-    told, at = one.told, anchor(one.experiment_id)
+    page, at = one.page, anchor(one.experiment_id)
     played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
-    figures = [*elements.figures(at, told.cards), {"id": f"{at}-playback", "playback": played}]
+    figures = [*elements.figures(at, page.cards), {"id": f"{at}-playback", "playback": played}]
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
     )
     screen = "screen" if presents else ""
-    names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in told.cards]
+    names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in page.cards]
     told_html: Html = "".join([
         f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
         f"<h1>{inert(one.name)}</h1>",
-        f'<p class="answer">{html(told.headline)}</p>', elements.linked_here(told.leaderboard),
+        f'<p class="answer">{html(page.headline)}</p>', elements.linked_here(page.leaderboard),
         "</section>",
-        *(f'<p class="quiet">{html(said)}</p>' for said in told.captions),
-        elements.doubts(told.doubts, screen),
-        elements.reasons(told.why),
-        elements.charts(at, told.cards, names if presents else ()),
+        *(f'<p class="quiet">{html(text)}</p>' for text in page.captions),
+        elements.doubts(page.doubts, screen),
+        elements.reasons(page.why),
+        elements.charts(at, page.cards, names if presents else ()),
         elements.playback_place(at, screen) if played else "",
-        *(elements.table(table) for table in told.tables),
+        *(elements.table(table) for table in page.tables),
         f'<section class="{screen}"><h2>What to do</h2>', *(f"<p>{html(text)}</p>" for text in
         advice(one.comparison)), "<p>Run it again without the browser, with every setting that "
         f"differs from its default:</p><pre>{inert_lines(one.command)}</pre></section>",
@@ -105,7 +105,7 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
 
 
 DIGITS = 5
-"""Significant digits of a loss, which nobody sees more of."""
+"""Significant digits of a loss in the playback; readers see no more of them."""
 
 
 def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What is told of an experiment wherever it is told whole: sentences, tables, charts, settings."""
+"""The whole content of a report about an experiment: sentences, tables, charts, settings."""
 
 import json
 import math
@@ -54,7 +54,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Page:
     """What the page of a comparison says."""
 
     headline: Markdown
@@ -69,7 +69,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """All that is told of one experiment."""
+    """The content of a report about one experiment."""
 
     experiment_id: str
     name: str
@@ -77,7 +77,7 @@ class Content:
     comparison: Comparison
     about: Origin
     provenance: Markdown
-    told: Told
+    page: Page
     facts: Sequence[tuple[str, str]]
     """What the runs say of machine, software, model and data, by name."""
 
@@ -104,12 +104,12 @@ def content(store: Store, experiment_id: str) -> Content:
         comparison=comparison,
         about=experiment_origin(store, experiment),
         provenance=verdicts.provenance(experiment),
-        told=TOLD[comparison.spec.kind.compares](store, comparison),
+        page=PAGES[comparison.spec.kind.compares](store, comparison),
         facts=[*_facts(store, experiment_id)],
     )
 
 
-def _of_runs(store: Store, comparison: Comparison) -> Told:
+def _of_runs(store: Store, comparison: Comparison) -> Page:
     notes = [sentence(caution_words(note)) for note in comparison.notes]
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     behind = behind_verdicts.table(comparison)
@@ -121,7 +121,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
                  numbers=numbers)  # fmt: skip
     explained = explain(store, comparison.experiment_id)
     reasons = [why.card(explained)] if explained.is_known else []
-    return Told(
+    return Page(
         headline=answers.headline(comparison),
         why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
@@ -132,7 +132,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     )
 
 
-def _of_tensors(store: Store, comparison: Comparison) -> Told:
+def _of_tensors(store: Store, comparison: Comparison) -> Page:
     experiment_id = comparison.experiment_id
     found = checks(store, experiment_id, comparison.spec)
     made = checks_table(found)
@@ -140,7 +140,7 @@ def _of_tensors(store: Store, comparison: Comparison) -> Told:
     tensors = compared.drop(columns=["run_id", "role"])
     failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
     notes = {note: None for check in found for note in check.notes}
-    return Told(
+    return Page(
         headline=accuracy.headline(found),
         captions=[accuracy.HELP, *(inert(note) for note in notes)],
         tables=[
@@ -151,13 +151,13 @@ def _of_tensors(store: Store, comparison: Comparison) -> Told:
     )
 
 
-def _of_caches(store: Store, comparison: Comparison) -> Told:
+def _of_caches(store: Store, comparison: Comparison) -> Page:
     found = cold_and_warm(store, comparison.experiment_id)
     headline = cache.headline(found, is_over=True)
     if not found:
-        return Told(headline=headline)
+        return Page(headline=headline)
     numbers = cache.numbers(found)
-    return Told(
+    return Page(
         headline=headline,
         captions=[cache.certainty(found)],
         tables=[
@@ -170,7 +170,7 @@ def _of_caches(store: Store, comparison: Comparison) -> Told:
     )  # fmt: skip
 
 
-TOLD: dict[Compared, Callable[[Store, Comparison], Told]] = {
+PAGES: dict[Compared, Callable[[Store, Comparison], Page]] = {
     "runs": _of_runs,
     "tensors": _of_tensors,
     "caches": _of_caches,

@@ -127,19 +127,19 @@ def _definitions(anchors: Iterable[str]) -> Html:
     """Those to which something on the page leads."""
     known = read_definitions()
     titles = {number.anchor: number.title for number in NUMBERS.values()}
-    told = "".join(
+    definitions = "".join(
         f'<h3 id="def-{inert(anchor)}">{inert(titles.get(anchor, anchor))}</h3>'
         f'<p class="lines">{paragraphs(known[anchor])}</p>'
         for anchor in anchors
         if anchor in known
     )
-    return f'<section class="definitions"><h2>Definitions</h2>{told}</section>'
+    return f'<section class="definitions"><h2>Definitions</h2>{definitions}</section>'
 
 
 def _end() -> Html:
     return (
-        '<footer class="quiet"><p>Written by Breakeven. This file has all that it shows inside and '
-        "asks nobody for anything. <code>breakeven import FILE</code>, or Import on the "
+        '<footer class="quiet"><p>Written by Breakeven. This file contains all that it shows and '
+        "loads nothing from the network. <code>breakeven import FILE</code>, or Import on the "
         "dashboard, takes its runs in again. Charts are drawn by plotly.js, Copyright Plotly, "
         "Inc., under the MIT license.</p></footer>"
     )

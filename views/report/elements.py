@@ -53,9 +53,9 @@ def doubts(reasons: Sequence[Markdown], screen: Html) -> Html:
     )  # fmt: skip
 
 
-def reasons(said: Sequence[Markdown]) -> Html:
+def reasons(reasons_text: Sequence[Markdown]) -> Html:
     """Why backends are faster or slower, under a heading of its own."""
-    listed = "".join(f"<li>{html(one)}</li>" for one in said)
+    listed = "".join(f"<li>{html(one)}</li>" for one in reasons_text)
     return f"<h2>Why</h2><ul>{listed}</ul>" if listed else ""
 
 
@@ -80,9 +80,9 @@ def playback_place(at: Html, screen: Html) -> Html:
     )
 
 
-def table(told: Table) -> Html:
+def table(content: Table) -> Html:
     """As it is read; numbers to the right, written as pages write them."""
-    frame = told.shown.drop(columns=["run_id", "label", "role"], errors="ignore")
+    frame = content.shown.drop(columns=["run_id", "label", "role"], errors="ignore")
     if frame.empty:
         return ""
     names = [str(name) for name in frame.columns]
@@ -94,8 +94,8 @@ def table(told: Table) -> Html:
     more = len(frame) - MAX_ROWS
     note = f'<p class="quiet">and {more:,} more rows</p>' if more > 0 else ""
     return (
-        f'<h2>{html(told.title)}</h2><div class="leaderboard" tabindex="0" role="region" '
-        f'aria-label="{html(told.title)}"><table><thead><tr>{head}</tr></thead>'
+        f'<h2>{html(content.title)}</h2><div class="leaderboard" tabindex="0" role="region" '
+        f'aria-label="{html(content.title)}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>{note}"
     )
 

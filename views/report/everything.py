@@ -51,13 +51,13 @@ def _written(store: Store, whole: Content) -> Iterator[File]:
 def _drawn(whole: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
     """Charts as pictures, all drawn by one browser."""
     names, drawings = [], []
-    for card in whole.told.cards:
+    for card in whole.page.cards:
         for title, figure in card.figures.items():
-            said = unescape(f"{card.title}: {title}" if title else card.title)
+            title_text = unescape(f"{card.title}: {title}" if title else card.title)
             for format in formats:
                 name = f"{card.name}-{slug(title)}" if title else card.name
                 names.append(f"charts/{name}.{format}")
-                drawings.append(drawing(figure(), said, whole.about, format, style))
+                drawings.append(drawing(figure(), title_text, whole.about, format, style))
     if drawings:
         yield from zip(names, draw(drawings), strict=True)
 
@@ -66,8 +66,8 @@ def _tables(whole: Content) -> Iterator[File]:
     tables: list[tuple[str, pd.DataFrame]] = []
     if whole.spec.kind.compares_runs:
         tables.append(("tables/comparison", whole.comparison.table()))
-    tables += [(f"tables/{table.name}", table.numbers) for table in whole.told.tables]
-    tables += [(f"data/{card.name}", card.table()) for card in whole.told.cards]
+    tables += [(f"tables/{table.name}", table.numbers) for table in whole.page.tables]
+    tables += [(f"data/{card.name}", card.table()) for card in whole.page.cards]
     for name, table in tables:
         for suffix, format in TABLE_FORMATS.items():
             yield f"{name}.{suffix}", format.to_bytes(table)

@@ -20,30 +20,30 @@ _turns = {is_long: threading.Lock() for is_long in (False, True)}
 
 
 class NotWanted(RunnerError):
-    """Whoever asked for a report is gone."""
+    """The reader who requested a report has left."""
 
 
 def report_of(
     store: Store,
-    asked: Sequence[str],
+    requested: Sequence[str],
     most: int | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> str:
-    """The page; of a suite run it has all experiments. It is made once, until the store takes in
-    something new of them.
+    """The page with the given experiments and all experiments of the given suite runs. It is made
+    once, until the store takes in new rows of them.
 
-    `most`: experiments, unless they are those of a single suite run; `is_wanted` is asked before
-    each of them. Raises `NotInStore`, `NotExportable`, `NotWanted`.
+    `most`: the largest number of experiments, unless a single suite run has more. `is_wanted` is
+    called before each experiment. Raises `NotInStore`, `NotExportable`, `NotWanted`.
     """
     known = set(queries.list_suite_runs(store)["suite_run"])
-    suite_runs = [one for one in dict.fromkeys(asked) if one in known]
+    suite_runs = [one for one in dict.fromkeys(requested) if one in known]
     ids: dict[str, None] = {}
-    for one in asked:
+    for one in requested:
         mine = [one]
         if one in known:
             mine = list(queries.suite_experiments(store, one)["experiment_id"])
         ids |= dict.fromkeys(mine)
-    is_one_suite_run = len(asked) == 1 and bool(suite_runs)
+    is_one_suite_run = len(requested) == 1 and bool(suite_runs)
     if most is not None and len(ids) > most and not is_one_suite_run:
         raise NotExportable(f"a page has at most {most:,} experiments; this asks for {len(ids):,}")
     with _turns[len(ids) > MANY]:
@@ -55,13 +55,13 @@ def _made(
 ) -> str:
     def go_on() -> None:
         if not is_wanted():
-            raise NotWanted("whoever asked for the report is gone")
+            raise NotWanted("the reader who requested the report has left")
 
     @memo(_version)
     def page(store: Store, ids: tuple[str, ...], suite_runs: tuple[str, ...]) -> str:
         return report(store, ids, suite_runs, go_on)
 
-    go_on()  # Whoever was waited for took a while.
+    go_on()  # The experiments above took a while.
     return page(store, tuple(ids), tuple(suite_runs))
 
 

@@ -14,12 +14,12 @@ MARKED = re.compile(
 POINT = re.compile(r"^[-*] ")
 
 
-def html(said: Markdown) -> Html:
+def html(text: Markdown) -> Html:
     """The little Markdown that sentences of ours have, as HTML: bold, code, links to definitions.
 
     Everything foreign in them is entities already.
     """
-    lines = said.strip().replace("\n\n", "<br>").replace("\n- ", "<br>\N{BULLET} ")
+    lines = text.strip().replace("\n\n", "<br>").replace("\n- ", "<br>\N{BULLET} ")
     linked = LINK.sub(r'<a href="#def-\2">\1</a>', lines.removeprefix("- "))
     return CODE.sub(r"<code>\1</code>", BOLD.sub(r"<strong>\1</strong>", linked))
 
@@ -30,10 +30,10 @@ def inert_lines(text: str) -> Html:
 
 
 def paragraphs(definition: str) -> Html:
-    """A text of `docs/metrics.md`, which nobody else writes."""
+    """A text of `docs/metrics.md`, whose content is trusted."""
     lines = re.split(r"\n(?=\n|[-*] |\|)", escape(definition, quote=False))
-    told = [POINT.sub("\N{BULLET} ", line.replace("\n", " ").strip()) for line in lines]
-    return "<br>".join(MARKED.sub(_marked, line) for line in told)
+    lines_text = [POINT.sub("\N{BULLET} ", line.replace("\n", " ").strip()) for line in lines]
+    return "<br>".join(MARKED.sub(_marked, line) for line in lines_text)
 
 
 def _marked(found: re.Match[str]) -> Html:

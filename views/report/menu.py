@@ -30,28 +30,28 @@ ALL_HELP = (
 )
 
 
-def links(*asked: str) -> None:
+def links(*ids: str) -> None:
     """Leads to the report of experiments or suite runs as a page, and to its first screen for a
     projector."""
-    too_many = TOO_MANY if len(asked) > MAX_EXPERIMENTS else None
-    st.link_button("Present", address(*asked[:MAX_EXPERIMENTS], presenting=True), type="tertiary",
+    too_many = TOO_MANY if len(ids) > MAX_EXPERIMENTS else None
+    st.link_button("Present", address(*ids[:MAX_EXPERIMENTS], presenting=True), type="tertiary",
                    icon=":material/slideshow:", help=too_many or PRESENT_HELP,
                    disabled=too_many is not None)  # fmt: skip
-    st.link_button("Report", address(*asked[:MAX_EXPERIMENTS]), type="tertiary",
+    st.link_button("Report", address(*ids[:MAX_EXPERIMENTS]), type="tertiary",
                    icon=":material/article:", disabled=too_many is not None,
                    help=too_many or REPORT_LINK_HELP)  # fmt: skip
 
 
 @st.fragment
-def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> None:
-    """A menu that is made once somebody opens it, without the rest of the page; `asked`: the id of
-    an experiment or of a suite run."""
+def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False) -> None:
+    """A menu that is made when a reader opens it, without the rest of the page. `requested`: the id
+    of an experiment or of a suite run."""
     menu = st.popover("Export", key="export", icon=":material/download:", on_change="rerun")
     if not menu.open:
         return
     with menu, files_of(about):
         st.markdown("**The report**: all of it in one file", help=REPORT_HELP)
-        download("HTML", partial(_report, store, asked), "report.html", "text/html")
+        download("HTML", partial(_report, store, requested), "report.html", "text/html")
         if is_suite:
             return
         lacking = None if find_browser() else NO_BROWSER
@@ -61,12 +61,12 @@ def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> 
             "Pictures", list(FORMATS), default="png", required=True, key="everything-format",
             format_func=lambda one: inert(one.upper()),
         )  # fmt: skip
-        write = partial(_everything, store, asked, str(format), style)
+        write = partial(_everything, store, requested, str(format), style)
         download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking)
 
 
-def _report(store: Store, asked: str) -> bytes:
-    return report_of(store, [asked], MAX_EXPERIMENTS).encode(errors="replace")
+def _report(store: Store, requested: str) -> bytes:
+    return report_of(store, [requested], MAX_EXPERIMENTS).encode(errors="replace")
 
 
 def _everything(store: Store, experiment_id: str, format: str, style: Style) -> bytes:

@@ -1,7 +1,6 @@
 """Reports at addresses of their own, `/report/EXPERIMENT,...`: to read, to present, to send on.
 
-They are made when they are asked for, from the run folders as everything else; what somebody
-uploaded as a report is never served.
+A request makes a report from the run folders. Uploaded reports are never served.
 """
 
 import asyncio
@@ -22,20 +21,18 @@ NOT_HERE = b"There is no such experiment or suite run here.\n"
 HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
 
 
-def address(*asked: str, presenting: bool = False) -> str:
+def address(*ids: str, presenting: bool = False) -> str:
     """Of a report of experiments and suite runs by their ids; relative, so that it holds behind a
     proxy that serves us under a path of its own."""
-    return (
-        f"report/{quote(SEPARATOR.join(asked), safe=SEPARATOR)}{'#present' if presenting else ''}"
-    )
+    return f"report/{quote(SEPARATOR.join(ids), safe=SEPARATOR)}{'#present' if presenting else ''}"
 
 
 class Reports:
     """ASGI middleware; all other addresses are the dashboard's.
 
-    A report that nobody waits for any more is given up: a viewer who left eight reports of twenty
-    experiments behind had kept everybody's downloads. How many somebody may ask for at once is the
-    proxy's to say (docs/operating.md).
+    A report stops when its reader leaves: a viewer who left eight reports of twenty experiments had
+    delayed the downloads of all others. The proxy limits how many reports a viewer may request at
+    once (docs/operating.md).
     """
 
     def __init__(self, app: Any) -> None:
@@ -43,15 +40,15 @@ class Reports:
         self._makers = ThreadPoolExecutor(MAX_UNDER_WAY, thread_name_prefix="report")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        asked = ADDRESS.search(scope["path"]) if scope["type"] == "http" else None
-        if asked is None or scope["method"] not in ("GET", "HEAD"):
+        requested = ADDRESS.search(scope["path"]) if scope["type"] == "http" else None
+        if requested is None or scope["method"] not in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
         is_gone = threading.Event()
         watch = asyncio.create_task(_tell_once_gone(receive, is_gone))
         try:
             status, kind, body = await asyncio.get_running_loop().run_in_executor(
-                self._makers, _answer, asked[1], is_gone
+                self._makers, _answer, requested[1], is_gone
             )
         finally:
             is_gone.set()
@@ -69,7 +66,7 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
     is_gone.set()
 
 
-def _answer(asked: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
+def _answer(requested: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
     from breakeven.views.report.files import (
         MAX_EXPERIMENTS,
@@ -78,7 +75,7 @@ def _answer(asked: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
     )  # Drawing and all: a server answers before it is there.
 
     try:
-        page = report_of(get_store(), asked.split(SEPARATOR), MAX_EXPERIMENTS,
+        page = report_of(get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS,
                          lambda: not is_gone.is_set())  # fmt: skip
     except NotInStore:  # Whose text names the data folder.
         return 404, TEXT, NOT_HERE

@@ -29,24 +29,24 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 
 def headline(rows: Sequence[Group], compared: Against | None = None, earlier: str = "") -> Markdown:
     """What the backends come to, by their verdicts; which checks did not pass; what got worse."""
-    said = [_speeds(rows), _checks(rows)]
-    said += [] if compared is None else [_changes(compared, earlier)]
-    return " ".join(filter(None, said))
+    sentences = [_speeds(rows), _checks(rows)]
+    sentences += [] if compared is None else [_changes(compared, earlier)]
+    return " ".join(filter(None, sentences))
 
 
 def _speeds(rows: Sequence[Group]) -> Markdown:
     rated = [row for row in rows if row.mean is not None]
     if not rated:
-        saved = [_told_saved(row) for row in rows if row.compile_time_saved is not None]
+        saved = [_saved_text(row) for row in rows if row.compile_time_saved is not None]
         return " ".join(saved) or "No model has a speedup."
     rated.sort(key=lambda row: -_mean(row))
     faster = [row for row in rated if row.mean and row.mean.verdict == "faster"]
     if not faster:
         return _none_faster(rated, are_all=len(rated) == len(rows))
     best = faster[0].row.backend
-    said = _of_backend(best, [row for row in rated if row.row.backend == best])
+    text = _of_backend(best, [row for row in rated if row.row.backend == best])
     others = [f"{_name(row)} at {_speed(row)}" for row in faster if row.row.backend != best]
-    return f"{said} Faster, too: {listed(others)}." if others else said
+    return f"{text} Faster, too: {listed(others)}." if others else text
 
 
 def _none_faster(rated: Sequence[Group], *, are_all: bool) -> Markdown:
@@ -81,13 +81,13 @@ def _changes(compared: Against, earlier: str) -> Markdown:
     """What is clearly worse; that nothing is says little of cells that could not tell."""
     worse = compared.regressions
     doubtful = sum(bool(change.doubts) for change in worse)
-    said = (
+    text = (
         f"{words.plural(len(worse), 'number')} got worse" if worse else "Nothing got clearly worse"
     )
-    said += f" since {inert(earlier)}"
-    said += f", {doubtful} of them in doubt." if doubtful else "."
+    text += f" since {inert(earlier)}"
+    text += f", {doubtful} of them in doubt." if doubtful else "."
     unclear = words.plural(len(compared.unclear), "cell")
-    return f"{said} Of {unclear} it cannot be told." if compared.unclear else said
+    return f"{text} {unclear} cannot be judged." if compared.unclear else text
 
 
 def _name(row: Group) -> Markdown:
@@ -108,15 +108,16 @@ def _mean(row: Group) -> float:
     return 0.0 if row.speedup is None else row.speedup.median
 
 
-def _told_saved(row: Group) -> Markdown:
+def _saved_text(row: Group) -> Markdown:
     """What filled caches saved of all compile time, and the least and most of single models."""
     share = METRICS["compile_time_saved"].format
     saved, each = row.compile_time_saved or 0.0, row.saved_by_model
-    told = f"{share(saved)} of the compile time" if saved > 0 else "nothing"
+    saved_share = f"{share(saved)} of the compile time" if saved > 0 else "nothing"
     spread = f"; single models {share(min(each))} to {share(max(each))}" if len(each) > 1 else ""
     models = words.plural(len(each), "model")
     return (
-        f"Filled caches saved {linked('compile_time_saved', told)} of **{inert(row.row.backend)}** "
+        f"Filled caches saved {linked('compile_time_saved', saved_share)} of "
+        f"**{inert(row.row.backend)}** "
         f"in {inert(row.row.part)} ({inert(row.row.precision)}, {models}{spread})."
     )
 

@@ -25,11 +25,11 @@ def linked(name: str, text: Markdown) -> Markdown:
     return f"[{text}]({address(name)})"
 
 
-def sentence(said: Sentence) -> Markdown:
+def sentence(stored: Sentence) -> Markdown:
     """Markdown: a sentence of storage's, each figure in it leading to its definition."""
     return "".join(
         linked(part.name, inert(part.text)) if isinstance(part, Figure) else inert(part)
-        for part in said.parts
+        for part in stored.parts
     )
 
 
@@ -56,6 +56,6 @@ def anchors_in(title: str) -> list[str]:
 
 def explained(names: Iterable[str]) -> Markdown:
     """Markdown for a help text: each number with its definition in a sentence, and the link."""
-    said = [f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
+    definitions = [f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
             for name in dict.fromkeys(names)]  # fmt: skip
-    return said[0] if len(said) == 1 else "\n".join(f"- {one}" for one in said)
+    return definitions[0] if len(definitions) == 1 else "\n".join(f"- {one}" for one in definitions)

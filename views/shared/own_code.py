@@ -18,7 +18,7 @@ def show_permission() -> bool:
         st.caption(f"Files may run from {', '.join(map(code, folders))}.")
     else:
         st.info(
-            "Python files of your own run only if whoever starts the dashboard names their "
+            "Python files of your own run only if the administrator of this dashboard names their "
             f"folder: `{CODE_VARIABLE}=/folder/of/your/files make run`.",
             icon=":material/lock:",
         )

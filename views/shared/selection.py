@@ -29,8 +29,8 @@ def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = (
     `experiments` has a row at least. `otherwise`: ids that come after the one chosen last.
     """
     # An archived experiment is shown where the address names it.
-    asked = experiments["experiment_id"] == st.query_params.get("experiment")
-    shown = ~experiments["archived"] | asked
+    requested = experiments["experiment_id"] == st.query_params.get("experiment")
+    shown = ~experiments["archived"] | requested
     rows = experiments[shown if shown.any() else slice(None)].set_index("experiment_id", drop=False)
     named = titles(rows)
     return rows.loc[_choose("experiment", list(named), named.__getitem__, otherwise)]
@@ -76,7 +76,7 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
 
 def titles(experiments: pd.DataFrame) -> dict[str, str]:
     """Name and time of each experiment, no two alike: a selector mixes up equal entries."""
-    return told_apart(
+    return distinct(
         {
             key: f"{plain(row['name'])} · "
             + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
@@ -85,8 +85,8 @@ def titles(experiments: pd.DataFrame) -> dict[str, str]:
     )
 
 
-def told_apart(texts: Mapping[str, str]) -> dict[str, str]:
-    """What is said of each id; those that would read the same also carry the end of their id."""
+def distinct(texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts by id; equal texts also get the end of their id."""
     taken = Counter(texts.values())
     return {key: text if taken[text] == 1 else f"{text} · {key[-4:]}"
             for key, text in texts.items()}  # fmt: skip
@@ -96,14 +96,16 @@ def _choose(
     what: str, options: list[str], text: Callable[[str], str], otherwise: Sequence[str] = ()
 ) -> str:
     key, picked = f"chosen_{what}", f"chosen_{what}_picked"
-    asked = st.query_params.get(what)
-    st.session_state[SILENT] = asked is None
-    if asked is not None and asked not in options:
-        st.warning(f"There is no {inert(what)} {code(asked)} here.", icon=":material/search_off:")
-    if asked is not None and asked != st.session_state.get(picked):
-        st.session_state[what] = asked
+    requested = st.query_params.get(what)
+    st.session_state[SILENT] = requested is None
+    if requested is not None and requested not in options:
+        st.warning(
+            f"There is no {inert(what)} {code(requested)} here.", icon=":material/search_off:"
+        )
+    if requested is not None and requested != st.session_state.get(picked):
+        st.session_state[what] = requested
     last = st.session_state.get(what)
-    candidates = [asked, last, *otherwise, options[0]]
+    candidates = [requested, last, *otherwise, options[0]]
     chosen = next(option for option in candidates if option in options)
     st.session_state[key] = chosen
     label = what.replace("_", " ").capitalize()
@@ -111,7 +113,7 @@ def _choose(
         inert(label), options, key=key, format_func=text, on_change=_write_to_address,
         args=(what, key, picked), label_visibility="collapsed", width=480,
     )  # fmt: skip
-    if asked != chosen:
+    if requested != chosen:
         st.query_params[what] = chosen
         st.session_state[picked] = chosen
     return chosen

@@ -85,8 +85,8 @@ def why_ended(reason: str | None, error: RunError | None) -> str:
     """Why a run did not finish."""
     if error is None:
         return reason or "no reason was recorded"
-    said = error.said
-    return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
+    text = error.sentence
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."
 
 
 def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") -> Markdown:

@@ -11,7 +11,12 @@ from breakeven.storage.difference.speedups import Difference
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.terminal.difference import SHOWN, beside, difference_text, number_rows
+from breakeven.storage.terminal.difference import (
+    SHOWN,
+    difference_text,
+    number_rows,
+    results_by_side,
+)
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import (
     cell,
@@ -123,7 +128,7 @@ def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
 
 
 def _number(sides: Sequence[Side], label: str, name: str, place: int) -> Html:
-    result = beside(sides, label, name)[place]
+    result = results_by_side(sides, label, name)[place]
     return DASH if result is None else cell(name)(result)
 
 

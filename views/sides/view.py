@@ -51,8 +51,8 @@ def show(store: Store) -> None:
         return
     sides = load_sides(store, chosen)
     show_who(sides)
-    for said in obstacles(sides):
-        st.warning(inert(said), icon=":material/block:")
+    for obstacle in obstacles(sides):
+        st.warning(inert(obstacle), icon=":material/block:")
     facts = tuple(f"{side.letter}: {side.name} · {side.experiment_id}" for side in sides)
     with files_of(Origin(name=slug("-".join(side.name for side in sides)), facts=facts)):
         show_all(store, sides)
@@ -116,15 +116,15 @@ def show_compilers(sides: Sequence[Side]) -> None:
 
 
 def show_losses(store: Store, sides: Sequence[Side]) -> None:
-    """The losses of one backend, or of the baselines, of all sides that learned the same; which
-    were left out is said above the chart."""
+    """The losses of one backend, or of the baselines, of all sides that learned the same; a caption
+    above the chart names the omitted ones."""
     reference = sides[0]
     alike = [side for side in sides
              if side is reference or comparable(reference, side).learning]  # fmt: skip
     if len(alike) < 2:
         why = {obstacle for side in sides[1:] for obstacle in comparable(reference, side).obstacles}
-        told = " and ".join(WHY[obstacle] for obstacle in WHY if obstacle in why)
-        st.caption(f"Losses are not drawn together: {inert(told)}.")
+        reasons = " and ".join(WHY[obstacle] for obstacle in WHY if obstacle in why)
+        st.caption(f"Losses are not drawn together: {inert(reasons)}.")
         return
     names = ["baseline", *labels(alike)]
     given = bound("losses_of", names[0], names)

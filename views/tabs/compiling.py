@@ -108,7 +108,7 @@ def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
 
 
 def frames(metrics: pd.DataFrame) -> pd.DataFrame:
-    """What torch says of one run's frames, the line of each beside its file."""
+    """Torch's metrics of one run's frames, with file and line in one column."""
     places = metrics["file"].str.cat(metrics["line"].astype("Int64").astype("string"), sep=":")
     return metrics.assign(file=places).drop(columns="line")
 
@@ -125,8 +125,8 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
             st.markdown("**Compiler differences**", width="stretch")
             if found:
                 csv_button("CSV", pd.DataFrame(found), "compile-difference")
-        if told := same_text(found):
-            st.caption(inert(told))
+        if text := same_text(found):
+            st.caption(inert(text))
         if found:
             st.html(difference_html(found, one.title, two.title))
     times = phases(one, two).rename(columns={"one": "this_run", "other": "other_run"})

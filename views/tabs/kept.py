@@ -31,8 +31,8 @@ def show_kept(store: Store, record: RunRecord) -> None:
     with st.container(border=True):
         st.markdown("**Graphs and generated code**")
         if not kept:
-            asked = record.spec.keep_code or record.spec.keep_trace
-            st.caption("Asked for, and nothing was written yet." if asked else NOT_KEPT)
+            requested = record.spec.keep_code or record.spec.keep_trace
+            st.caption("Requested, and nothing was written yet." if requested else NOT_KEPT)
             return
         shown = [file for file in kept if file.what != TRACE]
         if shown:
@@ -53,7 +53,7 @@ def show_code(files: Sequence[KeptFile]) -> None:
     try:
         text = file.read(MAX_SHOWN).decode(errors="replace")
     except (RunnerError, OSError) as error:
-        st.error(inert(permissions.told(error)), icon=":material/error:")
+        st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
     st.code(text, language="python", line_numbers=True, height=520)
     if file.num_bytes is not None and file.num_bytes > MAX_SHOWN:
@@ -72,7 +72,7 @@ def whole(file: KeptFile) -> bytes:
     try:
         return file.read(MAX_FILE)
     except (RunnerError, OSError) as error:
-        return permissions.told(error).encode()
+        return permissions.redacted(error).encode()
 
 
 def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None:
@@ -84,7 +84,7 @@ def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None
     try:
         found = code_difference(mine, its)
     except (RunnerError, OSError) as error:
-        st.error(inert(permissions.told(error)), icon=":material/error:")
+        st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
     if not found:
         st.caption("Graphs and generated code are the same.")

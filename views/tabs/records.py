@@ -32,7 +32,7 @@ NO_CHECKPOINTS_OF_SCRIPT = (
 
 def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     made = of_run(queries.checkpoints(store, record.experiment_id), run)
-    asked = record.spec.checkpoints.every is not None
+    requested = record.spec.checkpoints.every is not None
     if not made.empty:
         metric = score_metric(record.spec.evaluation.metric)
         made = made.iloc[::-1]  # those that are kept are the latest
@@ -45,7 +45,7 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
             "file": made["file"],
         })  # fmt: skip
     why_none = NO_CHECKPOINTS_OF_SCRIPT if record.spec.is_script else NO_CHECKPOINTS
-    show_table("Checkpoints", made, "checkpoints", "None yet." if asked else why_none)
+    show_table("Checkpoints", made, "checkpoints", "None yet." if requested else why_none)
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:
         resumptions = resumptions.assign(time=resumptions["time"].map(words.moment))
@@ -71,7 +71,7 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
                 with folder.open(str(source.file)) as copy:
                     text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
             except (RunnerError, OSError) as error:
-                st.text(permissions.told(error))
+                st.text(permissions.redacted(error))
             else:
                 st.code(text, language="python", wrap_lines=True)
 
@@ -90,11 +90,11 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
-    file = permissions.told(record.folder / "output.log")
+    file = permissions.redacted(record.folder / "output.log")
     st.caption(f"The last {LOG_LINES} lines of {code(file)}")
     try:
         tail = RunDir(record.folder).log_tail(LOG_LINES)
     except RunnerError as error:
-        st.text(permissions.told(error))
+        st.text(permissions.redacted(error))
         return
     st.code(tail or "(empty)", language=None, wrap_lines=True)

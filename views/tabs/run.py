@@ -50,9 +50,9 @@ PARTS = {
 def choose(runs: pd.DataFrame, *, all_runs: bool = True) -> pd.Series | None:
     """The run to show, a row of `storage.queries.list_runs`, and its selector; None: all runs."""
     by_id = dict(zip(runs["run_id"], runs["label"], strict=True))
-    asked = st.query_params.get(PARAMETER)
-    if asked in by_id:  # Links of pages name the run; the choice is by its label.
-        st.query_params[PARAMETER] = by_id[asked]
+    requested = st.query_params.get(PARAMETER)
+    if requested in by_id:  # Links of pages name the run; the choice is by its label.
+        st.query_params[PARAMETER] = by_id[requested]
     labels = [*([ALL_RUNS] if all_runs else []), *by_id.values()]
     given = bound(PARAMETER, labels[0], labels)
     default = labels[given.pop("index")]

@@ -70,8 +70,8 @@ def table(scores: pd.DataFrame) -> pd.DataFrame:
 def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
     kept = of_run(queries.predictions(store, record.experiment_id), run)
     if kept.empty:
-        asked = record.spec.evaluation.predictions
-        st.caption("Predictions: " + ("none yet, they follow the last step." if asked
+        requested = record.spec.evaluation.predictions
+        st.caption("Predictions: " + ("none yet, they follow the last step." if requested
                                       else NO_PREDICTIONS))  # fmt: skip
         return
     labels = record.workload.get("labels") or None
@@ -80,7 +80,7 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
             try:
                 show_confusion(str(file.split), kept_file(file), labels)
             except PredictionsUnreadable as error:
-                st.error(inert(permissions.told(error)), icon=":material/error:")
+                st.error(inert(permissions.redacted(error)), icon=":material/error:")
     if record.variant.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
             show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)
@@ -108,7 +108,7 @@ def show_inference(
     try:
         differ = predictions.inference_disagreements(file)
     except PredictionsUnreadable as error:
-        st.error(inert(permissions.told(error)), icon=":material/error:")
+        st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
     if differ.columns.empty:  # numbers, of which none is right or wrong
         return

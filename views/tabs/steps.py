@@ -44,14 +44,14 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     def with_events(draw: Draw) -> Draw:
         return marked(lambda: mark_compiler_events(draw(), events))
 
-    told = [] if events.empty else EVENT_NUMBERS
+    marks = [] if events.empty else EVENT_NUMBERS
     times = with_events(partial(run_charts.step_series, steps))
     chart_card("Time of every step", times, steps, name="run-steps",
-               numbers=["step_seconds", *told])  # fmt: skip
+               numbers=["step_seconds", *marks])  # fmt: skip
     if not losses.empty:  # forward passes have none
         loss = with_events(partial(charts.losses, losses, every_step=steps))
         every_loss = steps[["run_id", "label", "role", "step", "loss"]]
-        chart_card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *told])
+        chart_card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *marks])
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)
@@ -93,9 +93,9 @@ def show_own_values(values: pd.DataFrame) -> None:
 def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
     statistics = of_run(queries.gradient_statistics(store, record.experiment_id), run)
     if statistics.empty:
-        asked = record.spec.training.gradient_statistics_every is not None
+        requested = record.spec.training.gradient_statistics_every is not None
         st.caption(
-            "Nothing is recorded yet." if asked else
+            "Nothing is recorded yet." if requested else
             "Not recorded: ask for “Gradient statistics every” so many steps when you launch, or "
             "for `--gradient-statistics-every` on the command line."
         )  # fmt: skip

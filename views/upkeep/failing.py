@@ -1,4 +1,4 @@
-"""What a reader sees where a page met what nobody expected."""
+"""What a reader sees when a page fails unexpectedly."""
 
 from traceback import format_exception
 
@@ -8,13 +8,15 @@ from breakeven.runner.logs import log
 from breakeven.views.access import permissions
 from breakeven.views.shared.inert import Markdown, inert
 
-FOR_VIEWERS: Markdown = "This page failed. Whoever runs this dashboard finds the reason in its log."
+FOR_VIEWERS: Markdown = (
+    "This page failed. The administrator finds the reason in the dashboard's log."
+)
 
 
 def show_failure(error: Exception) -> bool:
-    """Logs the error. Whoever may act here reads all of it on the page; others read that there is
-    one: a traceback tells paths, sources and whatever stood in a value, and a message that no page
-    sends can provoke it. True: Streamlit shows nothing itself."""
+    """Logs the error. Users who may act see all of it on the page; others only see that it failed:
+    a traceback contains paths, sources and values, and a message that no page sends can provoke it.
+    Returns True: Streamlit then shows nothing itself."""
     log.error("a page failed: %s", error, exc_info=error)
     if permissions.may_act():
         st.error(f"This page failed: {inert(error)}", icon=":material/error:")

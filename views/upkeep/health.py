@@ -79,9 +79,9 @@ def line_of(entry: dict[str, Any]) -> str:
     fields = [f"{key}={value}" for key, value in entry.items()
               if key not in ("time", "part", "level", "logger", "where", "pid", "message",
                              "traceback")]  # fmt: skip
-    told = printable("  ".join([f"{head} {entry.get('message', '')}", *fields]), 1000)
+    text = printable("  ".join([f"{head} {entry.get('message', '')}", *fields]), 1000)
     lines = str(entry.get("traceback", "")).splitlines()
-    return "\n".join([told, *(f"    {printable(line)}" for line in lines)])
+    return "\n".join([text, *(f"    {printable(line)}" for line in lines)])
 
 
 def _is_asked(entry: dict[str, Any], least: str) -> bool:
@@ -101,7 +101,7 @@ def show_history() -> None:
     """For operators: it names people."""
     entries = audit.entries(data_dir())
     if not entries:
-        st.caption("Nobody did anything yet.")
+        st.caption("No user has acted yet.")
         return
     word = st.text_input("Search", key="history.word", width=300)
     frame = pd.DataFrame([audit.flat(entry) for entry in entries])

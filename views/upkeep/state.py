@@ -1,7 +1,7 @@
-"""How the dashboard, its data folder and the supervisor stand: what `/healthz` and `/metrics` tell.
+"""The state of the dashboard, its data folder and the supervisor, for `/healthz` and `/metrics`.
 
-Whatever is asked here costs the same with ten runs and with ten thousand: counts are kept by the
-store, and only files of the runs that go on are looked at.
+A request costs the same with ten runs and with ten thousand: the store maintains the counts, and
+only files of active runs are read.
 """
 
 import os
@@ -30,18 +30,18 @@ from breakeven.storage.errors import StoreError
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
-"""Nobody who asks often makes the store look at the run folders more often than that."""
+"""Frequent requests do not make the store look at the run folders more often than that."""
 MAX_AGE_SECONDS = 60.0
 """What pages show may be older only if something keeps the store from looking."""
 PATIENCE_SECONDS = 3.0
-"""Whoever asks is answered after so long, with what was known before."""
+"""After that time a request gets the last known state."""
 STARTING_SECONDS = 15.0
 """What a supervisor may take until it holds its lock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Numbers at one moment; sizes in bytes, times in seconds. None where nobody knows."""
+    """Numbers at one moment; sizes in bytes, times in seconds. None where a number is unknown."""
 
     runs: dict[str, int]
     waiting: int
@@ -130,7 +130,7 @@ def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: boo
     if heartbeat.stuck:
         longest = duration(max(0.0, time.time() - min(heartbeat.stuck.values())))
         yield (
-            f"nobody has looked after {len(heartbeat.stuck)} of the experiments at work for "
+            f"{len(heartbeat.stuck)} of the active experiments had no supervision for "
             f"{longest}: a thread hangs; `breakeven doctor`"
         )
 
@@ -157,7 +157,7 @@ def own_process() -> dict[str, float]:
 
 
 class _TakingIn:
-    """Has the store take in what is new, in a thread that nobody waits long for."""
+    """Makes the store take in new rows, in a thread; callers wait only for a limited time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -201,8 +201,8 @@ def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
     except OSError as error:
         return None, None, f"the data folder cannot be looked at: {error.strerror}"
     is_full = disk.free < MIN_FREE_BYTES
-    said = f"{disk.free / 1e6:.0f} MB are free where the data folder lies"
-    return disk.free, disk.total, said if is_full else None
+    problem = f"{disk.free / 1e6:.0f} MB are free where the data folder lies"
+    return disk.free, disk.total, problem if is_full else None
 
 
 def _oldest(folder: DataDir, queued: set[str]) -> float | None:

@@ -1,5 +1,5 @@
-"""A quiet line above every page while something is wrong with machine or data folder: what the
-doctor sees beside a training, looked at now and then while pages are read."""
+"""A quiet line above every page while the machine or the data folder has a problem: the doctor's
+findings during a training, checked regularly while pages are open."""
 
 import threading
 import time
@@ -77,8 +77,8 @@ def show_wrong() -> None:
 
 
 def show_findings(findings: list[Finding]) -> None:
-    """Evidence and remedy of what is not well, then in short what is; to whoever may only look,
-    what it is about."""
+    """Evidence and remedy of each problem, then a short list of good results. Viewers see only the
+    subjects of the problems."""
     for one in findings:
         if one.health is Health.OK:
             continue
@@ -86,11 +86,11 @@ def show_findings(findings: list[Finding]) -> None:
             st.markdown(f"**{inert(one.subject)}**", width=170)
             st.markdown(f":gray[{inert(one.health)}]", width=90)
             if permissions.may_act():
-                told = f"{one.evidence}\n{one.remedy}".strip()
-                lines = [printable(line, 1000) for line in told.splitlines()]
+                text = f"{one.evidence}\n{one.remedy}".strip()
+                lines = [printable(line, 1000) for line in text.splitlines()]
                 st.code("\n".join(lines), language=None, wrap_lines=True)
             else:
-                st.markdown("Whoever runs this dashboard sees more here.")
+                st.markdown("The administrator of this dashboard sees more here.")
     well = [f"{one.subject}: {printable(one.evidence, 1000)}" for one in findings
             if one.health is Health.OK and permissions.may_act()]  # fmt: skip
     if well:

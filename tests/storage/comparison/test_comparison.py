@@ -120,9 +120,9 @@ def test_what_too_few_rounds_leave_unsure_says_about_how_many_more_would_tell(
     found = comparison.result_of("inductor")
     assert found.speed_verdict == "unsure" and found.more_rounds is not None
     (reason,) = [one for one in report(comparison).splitlines() if one.startswith("speed of")]
-    assert reason.endswith(f"may be chance; about {found.more_rounds} more rounds would tell.")
+    assert reason.endswith(f"may be chance; about {found.more_rounds} more rounds would decide.")
     assert speed_reason(replace(found, more_rounds=1)).endswith(
-        "; about one more round would tell."
+        "; about one more round would decide."
     )
 
 

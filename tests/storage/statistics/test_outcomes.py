@@ -11,9 +11,9 @@ from breakeven.storage.statistics.outcomes import (
     Quantity,
     Reading,
     Trainings,
-    lasting,
     prediction_half_widths,
     readings,
+    without_spikes,
 )
 from breakeven.storage.statistics.parity import Parity, ParityFinding, doubt_dropout, judge_outcomes
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
@@ -293,7 +293,11 @@ def test_lasting_are_the_last_one_and_neighbours() -> None:
                 interval=1.0, learned=None)
         for step, value in enumerate([2, 0, 2, 2, 0, 2])
     ]  # fmt: skip
-    assert [one.first_step for one in lasting(found, lambda one: one.is_outside)] == [2, 3, 5]
+    assert [one.first_step for one in without_spikes(found, lambda one: one.is_outside)] == [
+        2,
+        3,
+        5,
+    ]
 
 
 def test_what_was_learned_is_the_most_that_any_equal_training_learned() -> None:

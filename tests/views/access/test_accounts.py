@@ -12,7 +12,7 @@ import pytest
 
 from breakeven.runner.settings import OTHERS_VARIABLE
 from breakeven.views.access import accounts, permissions
-from breakeven.views.access.accounts import is_anothers
+from breakeven.views.access.accounts import is_other_account
 from breakeven.views.access.doors import Doors
 from tests.helpers.waiting import awaited
 
@@ -50,16 +50,16 @@ def test_a_connection_is_ours_or_anothers_whichever_way_it_comes(
     way: tuple[int, str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(*way) as scope:
-        assert not is_anothers(scope)
+        assert not is_other_account(scope)
         become_somebody_else(monkeypatch)
-        assert is_anothers(scope)
+        assert is_other_account(scope)
 
 
 def test_who_hangs_up_at_once_is_not_taken_for_us() -> None:
     """The kernel says of such a connection that it is root's."""
     with connected(*WAYS[0]) as scope:
         scope["socket"].close()
-        assert is_anothers(scope)
+        assert is_other_account(scope)
 
 
 def test_where_the_system_tells_nothing_everybody_here_may_act(
@@ -68,8 +68,8 @@ def test_where_the_system_tells_nothing_everybody_here_may_act(
     with connected(*WAYS[0]) as scope:
         become_somebody_else(monkeypatch)
         monkeypatch.setattr(accounts, "TABLES", (tmp_path / "none",))
-        assert not is_anothers(scope)
-    assert not is_anothers({"client": None, "server": None})
+        assert not is_other_account(scope)
+    assert not is_other_account({"client": None, "server": None})
 
 
 def test_another_accounts_page_may_look_and_bring_no_files(monkeypatch: pytest.MonkeyPatch) -> None:

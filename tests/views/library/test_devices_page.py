@@ -62,7 +62,7 @@ def test_a_noisy_device_is_called_so_and_a_single_experiment_has_a_day_of_its_ow
     said = text(app)
     assert "1 device is noisy" in said and "No device" not in said
     assert "two equal runs differ by up to 34.6 %" in said
-    assert "is told from 11 experiments on it" in said
+    assert "shows from 11 experiments on a device" in said
     (drawn,) = [json.loads(one.proto.json) for one in app.get("bidi_component")
                 if "figure" in json.loads(one.proto.json)]  # fmt: skip
     first, last = json.loads(drawn["figure"])["layout"]["xaxis"]["range"]
@@ -85,4 +85,4 @@ def test_where_nothing_is_known_over_time_it_says_when_it_will_be(folder: DataDi
     record(folder, 1, 0.1, host="node-2", num_blocks=1)
     compare_all(folder)
     app = opened("machine", tab="Devices")
-    assert "is told once an experiment on it was compared" in text(app) and not app.selectbox
+    assert "begins with its first compared experiment" in text(app) and not app.selectbox

@@ -12,7 +12,7 @@ from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions
 from breakeven.views.parts import importing
-from breakeven.views.parts.importing import accepted, came
+from breakeven.views.parts.importing import accepted, import_upload
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 
@@ -38,12 +38,12 @@ HARNESS = b"dev,name,batch_size,speedup,abs_latency\ncuda,bert,32,1.5,41.2\n"
 
 def test_a_file_is_what_it_holds_whatever_it_is_called(data_dir: DataDir, runs: bytes) -> None:
     page = f"<!DOCTYPE html>{reports.element(runs)}".encode()
-    assert came(data_dir, "../../Mein Bericht.html", page).brought.runs.new_runs
-    again = came(data_dir, "runs.zip", runs)
+    assert import_upload(data_dir, "../../Mein Bericht.html", page).brought.runs.new_runs
+    again = import_upload(data_dir, "runs.zip", runs)
     assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs
-    assert came(data_dir, "in/ductor (1).csv", HARNESS).brought.rows
+    assert import_upload(data_dir, "in/ductor (1).csv", HARNESS).brought.rows
     assert imported(data_dir)["file"].tolist() == ["ductor-1.csv"]
-    kept = came(data_dir, "reviews.csv", b"text,label\ngood,1\n").data_file
+    kept = import_upload(data_dir, "reviews.csv", b"text,label\ngood,1\n").data_file
     assert kept is not None and kept.parent == data_dir.path / "uploads"
 
 
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_said_without_paths_of_this_machine(data_dir: DataDir) 
         "x.csv": b"dev,name,batch_size\n", "x.tar.gz": b"\x1f\x8b",
     }  # fmt: skip
     for name, content in files.items():
-        problem = came(data_dir, name, content).problem
+        problem = import_upload(data_dir, name, content).problem
         assert problem and "/tmp" not in problem and str(data_dir.path) not in problem, name
     assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
     assert imported(data_dir).empty
@@ -67,7 +67,7 @@ def test_who_may_only_look_brings_nothing_in(
 ) -> None:
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     with pytest.raises(permissions.NotAllowed):
-        came(data_dir, "runs.zip", runs)
+        import_upload(data_dir, "runs.zip", runs)
     assert not data_dir.runs.exists()
 
 

@@ -62,7 +62,7 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     assert found.health is Health.WRONG and experiment_id in found.evidence
     assert "kill -9" in found.remedy and "supervise" in found.remedy
     seen = state.look()
-    assert "nobody has looked after 1 of the experiments" in seen.problems[0]
+    assert "1 of the active experiments had no supervision for" in seen.problems[0]
     said = serving.open_metrics(seen, {})
     assert "breakeven_supervisor_stuck_experiments 1.0" in said and "healthy 0.0" in said
     gate.set()
