@@ -17,16 +17,16 @@ from breakeven.runner.texts import printable
 
 def write_atomically(path: Path, text: str) -> None:
     """Replaces `path` by `text` so that a reader sees the old content or the new, never a part."""
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(beside)
+        os.unlink(temporary)
         raise
 
 
@@ -92,7 +92,7 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock right now; also told of a disk that nothing is written to."""
+    """Whether a process holds the lock right now; also works on a read-only disk."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -68,7 +68,7 @@ class Notification:
 class Notifier:
     """Sends notifications; without addresses it does nothing.
 
-    Apprise is loaded at once, and not later beside somebody's measurement.
+    Apprise is loaded at once, so that loading it later does not disturb a measurement.
     """
 
     def __init__(self, addresses: str | None = None) -> None:
@@ -184,7 +184,7 @@ class Notifier:
 
         assert self._services is not None
         capture = apprise.LogCapture(level=logging.WARNING, fmt="%(message)s")  # type: ignore[no-untyped-call]
-        with capture as said:
+        with capture as captured:
             arrived = self._services.notify(
                 title=f"Breakeven on {socket.gethostname()}: "
                 f"{printable(mask(notification.title), 200)}",
@@ -192,7 +192,7 @@ class Notifier:
                 notify_type=notification.kind,
                 body_format=apprise.NotifyFormat.TEXT,
             )
-            lines = dict.fromkeys(said.getvalue().splitlines())
+            lines = dict.fromkeys(captured.getvalue().splitlines())
         if arrived:
             return None
         return mask(printable("; ".join(lines) or "no service took it", 500))

@@ -1,9 +1,9 @@
 """A data file before anything is trained on it: where it is, what its first rows hold, and whether
 an experiment can use it.
 
-Whoever opens a file or folder of data goes through `locate`, which says whether it may be opened
-and takes every name literally. Its content is read by another process, for which this one waits no
-longer than `LIMIT_SECONDS`: a file may be huge, broken or made to do harm.
+All code that opens a file or folder of data calls `locate`, which decides whether it may be opened
+and takes every name literally. Another process reads the content, and this one waits no longer than
+`LIMIT_SECONDS`: a file may be huge, broken or made to do harm.
 """
 
 import json
@@ -152,8 +152,8 @@ def _read_head(path: Path, *version: int) -> Head:
         content = json.loads(answer.stdout)
     except ValueError:
         tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        said = f": {tail[0][:200]}" if tail else f" (exit status {answer.returncode})"
-        raise UnusableData(f"its first rows could not be read{said}") from None
+        reason = f": {tail[0][:200]}" if tail else f" (exit status {answer.returncode})"
+        raise UnusableData(f"its first rows could not be read{reason}") from None
     if "error" in content:
         raise UnusableData(content["error"])
     return Head.from_dict(content)
@@ -211,7 +211,7 @@ def check_columns(data: DataSpec, task: Task, head: Head) -> None:
 
 
 def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
-    """That there are as many rows as samples are asked for."""
+    """Requires that the file has enough rows for the samples."""
     if head.num_rows is None:
         return
     blank = _column(head, data.text_column).num_blank if task.labels != "sample" else 0
@@ -221,9 +221,9 @@ def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
         "evaluation": data.num_eval_samples,
         "test": data.num_test_samples,
     }
-    asked = " + ".join(f"{count:,} {part}" for part, count in parts.items() if count)
+    wanted = " + ".join(f"{count:,} {part}" for part, count in parts.items() if count)
     rows = "rows with text" if blank else "rows"
-    rule = f"{asked} samples are more than the {usable:,} {rows} of {Path(data.source).name}; "
+    rule = f"{wanted} samples are more than the {usable:,} {rows} of {Path(data.source).name}; "
     rule += "take fewer"
     require(sum(parts.values()) <= usable, "data.num_train_samples", data.num_train_samples, rule)
 
@@ -231,10 +231,10 @@ def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
 def check_labels(data: DataSpec, head: Head) -> None:
     """That labels are there, differ, and come back; refused is only what is certain to fail."""
     labels, name = _column(head, data.label_column), data.label_column
-    asked = data.num_train_samples + data.num_eval_samples + data.num_test_samples
+    num_samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
     share = labels.num_missing / head.num_read
     rule = f"{labels.num_missing:,} of {head.num_read:,} rows have no label there; take them out"
-    require(share * asked < CERTAIN, "data.label_column", name, rule)
+    require(share * num_samples < CERTAIN, "data.label_column", name, rule)
     rule = "every row has the same label there: nothing can be learned; choose another column"
     one = head.is_whole and labels.num_distinct < 2
     require(not one, "data.label_column", name, rule)

@@ -1,7 +1,7 @@
 """Whether torch takes the settings of an experiment's optimizer, schedule, losses and compiler.
 
-Only a process that imports torch can know; it takes seconds, so it is asked only where a setting
-differs from those that are known to work, and its answers are kept.
+Only a process that imports torch can know that. It takes seconds, so it starts only where a setting
+differs from those that are known to work, and its answers are cached.
 """
 
 import json
@@ -44,7 +44,7 @@ def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
     is_scheduled = not training.has_constant_rate
     with_options = tuple(text for text in spec.backends if parse_backend(text).options)
     usual = TrainingSpec()
-    asked = replace(
+    reduced = replace(
         usual,
         optimizer=training.optimizer,
         optimizer_options=training.optimizer_options,
@@ -57,14 +57,14 @@ def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
         losses=training.losses,
         max_steps=spec.num_steps if is_scheduled else None,
     )
-    is_usual = replace(asked, optimizer=usual.optimizer) == usual
+    is_usual = replace(reduced, optimizer=usual.optimizer) == usual
     if is_usual and not with_options:
         return None
     labels_are_classes = spec.task not in TASKS_OF_ANY_LABELS
     return ExperimentSpec(
         name="settings",
         task=ExperimentSpec.task if labels_are_classes else "custom",
-        training=asked,
+        training=reduced,
         backends=with_options,
         devices=spec.devices,
     )
@@ -89,6 +89,6 @@ def _first_refused(settings: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise ProbeFailed(f"torch could not be asked whether it takes these settings:\n{tail}"
+        raise ProbeFailed(f"torch failed to check whether it takes these settings:\n{tail}"
                           ) from None  # fmt: skip
     return found

@@ -1,5 +1,5 @@
-"""Python files of one's own: which may run is up to whoever starts the supervisor, and a training
-script must say where its steps end.
+"""Python files of users: the administrator decides which may run, and a training script must show
+where its steps end.
 
 A specification is data and may come from anybody; `path.py:name` in it is code. A run executes it
 only from the folders that the environment of its supervisor lists in `BREAKEVEN_CODE`.
@@ -55,21 +55,21 @@ TELLS_STEPS = re.compile(
 OURS = "breakeven"
 """Loaded already when a script begins."""
 SAME_NAME = (
-    f"lies beside a module called {OURS!r}: `import {OURS}` would give the script Breakeven's. "
-    "Rename yours, or keep the script elsewhere"
+    f"lies in one folder with a module called {OURS!r}: `import {OURS}` would give the script "
+    "Breakeven's. Rename yours, or move the script to another folder"
 )
 MAX_FILES = 2000
 """Python files of the script's folder that are looked into."""
 NO_STEPS = (
-    "says nowhere where a step ends, nor does a file beside it: say `import breakeven`, "
+    "shows nowhere where a step ends, nor does a file of its folder: add `import breakeven`, "
     "`model = breakeven.compile(model)`, and `breakeven.step(loss)` behind optimizer.step(); "
     "scripts that train with transformers.Trainer, accelerate or lightning need no change"
 )
 
 
 def check_script(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for what is no Python, or could not be told where a step ends, and
-    `CodeNotAllowed` for what may not run here."""
+    """Raises `InvalidSpec` for a script that is no Python or has no marked step, and
+    `CodeNotAllowed` for a script that may not run here."""
     source, path = spec.model.source, spec.model.script
     assert path is not None
     file, _ = locate(path)
@@ -101,7 +101,7 @@ def _texts(file: Path) -> Iterator[str]:
     yield file.read_text(errors="replace")
     for number, other in enumerate(file.parent.rglob("*.py")):
         if number == MAX_FILES:
-            yield "breakeven"  # nobody knows: the run itself will say
+            yield "breakeven"  # unknown: the run itself will find out
         try:
             yield other.read_text(errors="replace")
         except OSError:

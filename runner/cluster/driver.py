@@ -1,10 +1,10 @@
 """The supervisor of a cluster: places what waits on its machines, and brings all of it home.
 
 At home everything is as if it ran here: folders grow, states are derived from them, stopping is a
-marker in the folder. The driver answers for every run that it placed, so its claims name itself
-and, beside it, the machine. Where a machine is lost, its experiment begins elsewhere, from the
-latest checkpoints that came home if every run has one, else anew; what was there is kept in
-`attempts/`. Work that a driver left behind when it died is taken up by the next.
+marker in the folder. The driver answers for every run that it placed, so a claim names the driver
+and also the machine. If a machine is lost, its experiment begins elsewhere: from the latest
+checkpoints at home if every run has one, else anew; `attempts/` holds the earlier files. The next
+driver takes up the work of a driver that died.
 """
 
 import os
@@ -58,7 +58,7 @@ OVER_SEVERAL = (
 
 
 class JobLost(Exception):
-    """Whoever worked at an experiment is gone, with its machine or alone; why, in a sentence."""
+    """The process of an experiment is gone, with its machine or alone; why, in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +116,8 @@ class _Placed:
     allocation: Allocation
     known: dict[str, dict[str, HomeFile]]
     host: str | None = None
-    told: set[str] = field(default_factory=set)
-    """Runs that were asked to stop."""
+    notified: set[str] = field(default_factory=set)
+    """Runs that have received a request to stop."""
 
 
 def drive(
@@ -145,8 +145,8 @@ class _Driver:
         self._placed: dict[str, _Placed] = {}
         self._me = ProcessIdentity.of(os.getpid())
         self._usual = facts().versions if same_versions else None
-        self._told: set[str] = set()
-        """What need not be said again."""
+        self._logged: set[str] = set()
+        """Messages that were already written."""
         self._heartbeat = Heartbeat(data_dir)
         self._worked_at: set[str] = set()
         self._looking: list[threading.Thread] = []
@@ -251,18 +251,18 @@ class _Driver:
         return False
 
     def _say_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._logged:
+            self._logged.add(text)
             say(text)
 
     def _look_after(self, placed: _Placed) -> None:
         experiment, key = placed.experiment, placed.experiment.experiment_id
         stopped = [run.run_id for run in experiment.runs
-                   if run.cancel_requested and run.run_id not in placed.told]  # fmt: skip
+                   if run.cancel_requested and run.run_id not in placed.notified]  # fmt: skip
         try:
             if stopped:
                 placed.job.cancel(stopped)
-                placed.told.update(stopped)
+                placed.notified.update(stopped)
             delivery = placed.job.delivery(placed.known)
         except OSError as error:  # of a file system that home and machines share
             self._say_once(f"{key}: cannot be looked at: {error}")
@@ -277,7 +277,7 @@ class _Driver:
             return
         if delivery is None:
             return
-        with suppress(OSError):  # A full disk: what was not taken in is asked for again.
+        with suppress(OSError):  # A full disk: the next request repeats the missing parts.
             try:
                 self._take_in(placed, delivery)
             except RunnerError as error:
@@ -300,7 +300,7 @@ class _Driver:
         self._tell_of_end(placed.experiment)
 
     def _tell_of_end(self, experiment: Experiment) -> None:
-        """Records of runs come from their machine, so that nobody here sees a single one end."""
+        """Records of runs come from their machine, so no process here sees a single run end."""
         self._worked_at.add(experiment.experiment_id)
         for run in experiment.runs:
             stands = run.standing

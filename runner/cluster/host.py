@@ -1,9 +1,9 @@
 """One experiment on a machine that is not at home: the same scheduler in a folder of its own there.
 
-Whoever placed it reads what it writes, and asks it to stop. Who is not asked for a long while is
-forgotten, and ends: nobody trains on unobserved. What is not at home yet goes there part by part:
-files that only grow as prefixes, others whole. Whoever brings them home says what is there already,
-so that nothing is kept where they come from, and a part that is asked for twice is the same part.
+The driver that placed the experiment reads what this process writes, and requests its stop. Without
+requests for a long while the experiment ends, so that no training continues unobserved. Files go
+home part by part: growing files as prefixes, others whole. The driver names the parts that it
+already has, so that no state is needed here, and repeated requests give the same part.
 """
 
 import os
@@ -235,7 +235,7 @@ class Host:
     place: Place
     worker: Sequence[str] = WORKER
     patience_seconds: float = 600.0
-    """How long nobody need ask before it ends."""
+    """Seconds without a request after which it ends."""
     give_up: Callable[[], None] = field(default=lambda: os._exit(1))
     """Ends this process, and with it all that it started: their pipes close."""
 
@@ -247,7 +247,7 @@ class Host:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
         self.files = {}
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         self._is_over = False
         threading.Thread(target=self._work, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -266,14 +266,14 @@ class Host:
 
     def _watch(self) -> None:
         while True:
-            if time.monotonic() - self._asked > self.patience_seconds:
+            if time.monotonic() - self._last_request > self.patience_seconds:
                 self.give_up()
                 return
             time.sleep(LOOK_SECONDS)
 
     def deliver(self, known: Mapping[str, Known]) -> Delivery:
         """What is not at home yet, about `PART_BYTES` of it; `known` by run."""
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         is_over = self._is_over  # before reading: what is written after that comes later
         mine, further = self._found()
         parts: list[Part] = []

@@ -52,7 +52,7 @@ class RayEngine:
         self._facts: dict[str, NodeFacts] = {}
         self.alive: set[str] = set()
         """Ids of the machines that were there at the last look."""
-        self._asked: dict[str, Any] = {}
+        self._request: dict[str, Any] = {}
         variables = {CODE_VARIABLE: os.environ.get(CODE_VARIABLE, "")}
         with tempfile.TemporaryDirectory() as staged:
             for package in packages:
@@ -66,7 +66,7 @@ class RayEngine:
                 raise RunnerError(f"--ray {address}: {error}") from error
 
     def nodes(self) -> list[Node]:
-        """Those that have told what they are; each is asked once."""
+        """Machines that have reported what they have; each reports once."""
         found = []
         there = [node for node in ray.nodes() if node["Alive"]]
         self.alive = {str(node["NodeID"]) for node in there}
@@ -79,16 +79,16 @@ class RayEngine:
         return found
 
     def _ask(self, node: str, num_gpus: int) -> None:
-        if node not in self._asked:
+        if node not in self._request:
             there = NodeAffinitySchedulingStrategy(node, soft=False)
             task = ray.remote(num_cpus=0)(facts).options(scheduling_strategy=there)
-            self._asked[node] = task.remote(num_gpus)
-        ready, _ = ray.wait([self._asked[node]], timeout=0)
+            self._request[node] = task.remote(num_gpus)
+        ready, _ = ray.wait([self._request[node]], timeout=0)
         if ready:
             try:
-                self._facts[node] = ray.get(self._asked.pop(node))
+                self._facts[node] = ray.get(self._request.pop(node))
             except RayError:
-                return  # asked again the next time, if it is still there
+                return  # the next request repeats this, if it is still there
 
     def start(
         self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
@@ -145,20 +145,22 @@ class RayJob:
         self._engine = engine
         self._actor = actor
         self._group = group
-        self._asked: Any = None
+        self._request: Any = None
         self._silent_since = time.monotonic()
 
     def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
-        if self._asked is None:
-            self._asked = self._actor.deliver.remote({run: dict(has) for run, has in known.items()})
-        ready, _ = ray.wait([self._asked], timeout=0)
+        if self._request is None:
+            self._request = self._actor.deliver.remote(
+                {run: dict(has) for run, has in known.items()}
+            )
+        ready, _ = ray.wait([self._request], timeout=0)
         if not ready:
             if self.node is not None and self.node not in self._engine.alive:
                 raise JobLost("its machine has left the cluster")
             return None
-        asked, self._asked = self._asked, None
+        request, self._request = self._request, None
         try:
-            found: Delivery = ray.get(asked, timeout=10)
+            found: Delivery = ray.get(request, timeout=10)
         except (ActorUnavailableError, GetTimeoutError) as error:
             if time.monotonic() - self._silent_since > UNAVAILABLE_SECONDS:
                 raise JobLost(f"no answer for {UNAVAILABLE_SECONDS:.0f} s: {error}") from error
@@ -177,7 +179,7 @@ class RayJob:
 
     def end(self) -> None:
         try:
-            if self._asked is None:
+            if self._request is None:
                 ray.wait([self._actor.clean.remote()], timeout=5)
             ray.kill(self._actor)
         except RayError:

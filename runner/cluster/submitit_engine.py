@@ -1,8 +1,8 @@
 """Slurm places the experiments, through submitit: one job for each, in the order that Slurm likes.
 
-A job works in a folder that home sees, too. What is asked and answered lies there beside the data:
-who placed the job touches `asked`, the job touches `alive`; `stop` ends it, and it writes `over`
-when it is done.
+A job works in a folder that home sees, too. Requests and answers are files in the data folder: the
+driver touches `asked`, the job touches `alive`; `stop` ends the job, and at its end it writes
+`over`.
 """
 
 import os
@@ -50,7 +50,7 @@ class JobFolder:
         self.path = path
         self.data_dir = DataDir(path)
         self.job_file = path / "job"
-        self.asked = path / "asked"
+        self.request_file = path / "asked"
         self.alive = path / "alive"
         self.stop = path / "stop"
         self.over = path / "over"
@@ -78,15 +78,15 @@ def work(
 
 
 def _watch(job: JobFolder, patience_seconds: float) -> None:
-    """Ends this process when it is told to, or when nobody has asked for a long while; the pipes of
+    """Ends this process at the file `stop`, or after a long while without requests; the pipes of
     its runs close with it, and they end themselves."""
     seen, since = 0.0, time.monotonic()
     while not job.over.exists():
         with suppress(OSError):
             os.utime(job.alive)
-            asked = job.asked.stat().st_mtime
-            if asked != seen:
-                seen, since = asked, time.monotonic()
+            requested = job.request_file.stat().st_mtime
+            if requested != seen:
+                seen, since = requested, time.monotonic()
         if job.stop.exists() or time.monotonic() - since > patience_seconds:
             os._exit(1)
         time.sleep(LOOK_SECONDS)
@@ -127,15 +127,15 @@ class SubmititEngine:
         except (RuntimeError, TypeError, NameError) as error:
             raise RunnerError(f"--slurm: {error}") from error
 
-    def _executor(self, **asked: str | int) -> submitit.AutoExecutor:
-        """A new one for each job: an executor keeps what was asked for the job before."""
+    def _executor(self, **resources: str | int) -> submitit.AutoExecutor:
+        """A new one for each job, because an executor remembers the resources of earlier jobs."""
         executor = submitit.AutoExecutor(self._folder / "logs", cluster=self._cluster)
-        executor.update_parameters(**(self._parameters | asked))
+        executor.update_parameters(**(self._parameters | resources))
         return executor
 
     def nodes(self) -> list[Node]:
-        """As many machines, that nobody uses, as further jobs may wait: Slurm finds the real ones
-        and has all of them wait as long as need be."""
+        """As many free machines as further jobs may wait: Slurm finds the real ones and lets all
+        jobs wait as long as necessary."""
         self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
         one = frozenset({0})
         shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
@@ -153,10 +153,10 @@ class SubmititEngine:
                 target = job.data_dir.run_dir(run_id).path / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
-        job.asked.touch()
+        job.request_file.touch()
         gpus = sum(name.startswith("cuda") for name in place.devices)
-        asked = {"gpus_per_node": gpus} if gpus else {}
-        executor = self._executor(name=f"breakeven-{key}", **asked)
+        resources = {"gpus_per_node": gpus} if gpus else {}
+        executor = self._executor(name=f"breakeven-{key}", **resources)
         try:
             submitted = executor.submit(
                 work, str(job.path), key.rpartition(".")[0], self._worker, self._patience_seconds
@@ -193,7 +193,7 @@ class SubmititJob:
 
     def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
         try:
-            self._job.asked.touch()
+            self._job.request_file.touch()
         except FileNotFoundError:
             raise JobLost(f"its folder {self._job.path} is gone") from None
         is_over = self._job.over.exists()  # before reading: what is written after that comes later

@@ -84,7 +84,7 @@ def _engine(data_dir: DataDir, options: argparse.Namespace) -> Engine:
         from breakeven.runner.cluster.submitit_engine import SubmititEngine
 
         if options.same_versions:
-            raise RunnerError("--same-versions cannot be asked of Slurm, which chooses machines")
+            raise RunnerError("--same-versions does not work with Slurm, which chooses machines")
         return SubmititEngine(data_dir, cluster=options.slurm,
                               parameters=dict(options.slurm_option),
                               patience_seconds=options.orphan_patience)  # fmt: skip
@@ -108,17 +108,17 @@ class Joiner:
         """By run, attempt and port."""
 
     def look(self) -> None:
-        """Begins what is asked for, and takes note of what has ended."""
+        """Starts requested experiments, and records which have ended."""
         self._meetings.keep_seats(self._holder)
-        asked = {(one.run_id, one.attempt, one.port): one for one in self._meetings.all()}
-        for key, meeting in asked.items():
+        meetings = {(one.run_id, one.attempt, one.port): one for one in self._meetings.all()}
+        for key, meeting in meetings.items():
             if key not in self._at_work:
                 number = self._meetings.take_seat(meeting, self._holder)
                 # One that went on without its `join` still works at what it began.
                 if number is not None and not self._meetings.is_here(meeting.run_id, number):
                     self._at_work[key] = self._start(meeting, number)
         for key, process in list(self._at_work.items()):
-            if process.poll() is not None and key not in asked:
+            if process.poll() is not None and key not in meetings:
                 del self._at_work[key]
 
     def _start(self, meeting: Meeting, number: int) -> subprocess.Popen[bytes]:

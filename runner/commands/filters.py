@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from breakeven.runner.commands.conditions import Condition, parse_condition
-from breakeven.runner.commands.options import said
+from breakeven.runner.commands.options import checked
 from breakeven.runner.specs.values import nearest
 
 FACETS = {
@@ -36,7 +36,7 @@ NUMBERS = {
     "compile": "compile latency of the best backend, in seconds",
     "steps": "break-even of the best backend, in steps",
     "duration": "in seconds",
-    "doubts": "warnings beside the comparison",
+    "doubts": "warnings of the comparison",
     "mb": "size on disk, in MB",
 }
 """What a text can ask to be more or less: `speedup>1.2`."""
@@ -78,7 +78,7 @@ class Filter:
 
     @property
     def before_comparing(self) -> "Filter":
-        """The part of it that can be asked before anything was compared: it lets more through."""
+        """The conditions that need no comparison: they let more experiments through."""
         facets = {name: values for name, values in self.facets.items() if name not in COMPUTED}
         return replace(self, text="", facets=facets, sort="-when")
 
@@ -108,14 +108,14 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     """Adds what `read_filter` reads, and how to write what was found."""
     numbers = ", ".join(f"{name} ({text})" for name, text in NUMBERS.items())
     parser.add_argument(
-        "words", nargs="*", metavar="WORD", type=said(_check_term),
+        "words", nargs="*", metavar="WORD", type=checked(_check_term),
         help="words that an experiment has in its texts, all of them; -word (after --) for one it "
         f"has not; 'speedup>1.2' for numbers: {numbers}",
     )  # fmt: skip
     add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
                         help="whether archived experiments are listed (default: no)")  # fmt: skip
-    parser.add_argument("--sort", type=said(check_sort), default="-when", metavar="[-]NAME",
+    parser.add_argument("--sort", type=checked(check_sort), default="-when", metavar="[-]NAME",
                         help=f"one of {', '.join(SORTS)}; - for the largest first; write "
                         "--sort=-speedup (default: -when)")  # fmt: skip
     written = parser.add_mutually_exclusive_group()
@@ -143,13 +143,13 @@ def read_filter(options: argparse.Namespace) -> Filter:
     )
 
 
-def filter_arguments(asked: Filter) -> list[str]:
+def filter_arguments(wanted: Filter) -> list[str]:
     """The arguments that `read_filter` makes the same filter of; defaults are left out."""
-    facets = [f"--{name}={value}" for name, values in asked.facets.items() for value in values]
+    facets = [f"--{name}={value}" for name, values in wanted.facets.items() for value in values]
     plain = Filter()
-    others = [f"--archived={asked.archived}"] if asked.archived != plain.archived else []
-    others += [f"--sort={asked.sort}"] if asked.sort != plain.sort else []
-    words = [minus + (phrase or word) for minus, phrase, word in TERM.findall(asked.text)
+    others = [f"--archived={wanted.archived}"] if wanted.archived != plain.archived else []
+    others += [f"--sort={wanted.sort}"] if wanted.sort != plain.sort else []
+    words = [minus + (phrase or word) for minus, phrase, word in TERM.findall(wanted.text)
              if phrase or word]  # fmt: skip
     first = ["--"] if any(word.startswith("-") for word in words) else []
     return [*facets, *others, *first, *words]

@@ -19,7 +19,7 @@ from breakeven.runner.commands.filters import (
     filter_arguments,
     read_facets,
 )
-from breakeven.runner.commands.options import said
+from breakeven.runner.commands.options import checked
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
 from breakeven.runner.folders import audit, library
@@ -60,7 +60,7 @@ def add_library_commands(add: Add) -> None:
     text = "of experiments: all other files that runs wrote with their journal, too"
     clean.add_argument("--artifacts", action="store_true", help=text)
     clean.add_argument("--trash", action="store_true", help="remove for good what was deleted")
-    clean.add_argument("--budget", type=said(parse_size), metavar="SIZE",
+    clean.add_argument("--budget", type=checked(parse_size), metavar="SIZE",
                        help="keep the data folder within 500MB, 20GB or 1TB: removes what was "
                        "deleted, then checkpoints, then artifacts")  # fmt: skip
     clean.add_argument("--dry-run", action="store_true", help="of a budget: say what would go")
@@ -124,8 +124,8 @@ def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
 
 
 def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
-    asked = [bool(options.experiments), options.trash, options.budget is not None]
-    if sum(asked) != 1:
+    chosen = [bool(options.experiments), options.trash, options.budget is not None]
+    if sum(chosen) != 1:
         raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE")
     if options.trash:
         _print(f"{library.empty_trash(data_dir)} experiments removed for good")
@@ -180,16 +180,16 @@ def add_cancel_options(parser: argparse.ArgumentParser) -> None:
 def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Stops those with these ids, and those that go on and that the filter finds, which `list` with
     the same options lists before. 2 if one of them was refused; raises `RunnerError`."""
-    asked = Filter(text=options.text, facets=read_facets(options))
-    if not options.experiments and asked == Filter():
+    wanted = Filter(text=options.text, facets=read_facets(options))
+    if not options.experiments and wanted == Filter():
         chosen = ", ".join(f"--{name}" for name in ("text", *FACETS))
         raise RunnerError(f"cancel names no experiment: give its id, or choose by {chosen}")
-    found = [] if asked == Filter() else _found(data_dir, asked)
+    found = [] if wanted == Filter() else _found(data_dir, wanted)
 
     def one(experiment_id: str) -> str:
         experiment = find_experiment(data_dir, experiment_id)
         cancel(experiment)
-        return f"is asked to stop ({printable(experiment.spec.name)})"
+        return f"stops soon ({printable(experiment.spec.name)})"
 
     names = [*dict.fromkeys([*options.experiments, *found])]
     if not names:
@@ -197,12 +197,12 @@ def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
     return each(names, one)
 
 
-def _found(data_dir: DataDir, asked: Filter) -> list[str]:
+def _found(data_dir: DataDir, wanted: Filter) -> list[str]:
     """Ids of the experiments of this data folder that go on and that `list` would list."""
     if find_spec("duckdb") is None:
         raise RunnerError("a filter takes duckdb, which is not installed here: give ids")
     command = [sys.executable, "-m", "breakeven.storage", "list", "--json",
-               f"--data-folder={data_dir.path}", *filter_arguments(asked)]  # fmt: skip
+               f"--data-folder={data_dir.path}", *filter_arguments(wanted)]  # fmt: skip
     done = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise RunnerError("nothing was stopped, because the experiments could not be listed")
@@ -268,8 +268,8 @@ def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
         row = audit.flat(entry)
         source = f" from {row['from']}" if row["from"] else ""
         head = f"{row['time']}  {row['who']}{source} ({row['via']}): {row['action']} {row['about']}"
-        told = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
-        sys.stdout.write(f"{told.rstrip()}\n")
+        line = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
+        sys.stdout.write(f"{line.rstrip()}\n")
     return 0
 
 

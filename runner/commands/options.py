@@ -21,7 +21,7 @@ from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK, usual_name
 
 FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
-"""Every field that people are asked for, by path, those of the experiment itself first."""
+"""Every field that users can set, by path, those of the experiment itself first."""
 SET = "--set"
 HINT = "{0} is now {1} {2}=VALUE; the next release no longer takes it"
 SCRIPT_FIELDS = (
@@ -70,7 +70,7 @@ def add_field_options(
     rare fields have options of their own, too."""
     text = "give any field a value, in particular one that few need; can be given several times"
     parser.add_argument(
-        SET, action="append", default=[], type=said(lambda text: _read_setting(text, paths)),
+        SET, action="append", default=[], type=checked(lambda text: _read_setting(text, paths)),
         dest="settings_given", metavar="FIELD=VALUE", help=text,
     )  # fmt: skip
     text = "list all fields with type, range, default and text, and exit"
@@ -208,7 +208,7 @@ def list_fields() -> str:
     return "\n".join(lines)
 
 
-def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
+def checked(read: Callable[[str], Read]) -> Callable[[str], Read]:
     """Lets argparse say what the `ValueError` of a reader says."""
 
     def reads(text: str) -> Read:
@@ -261,7 +261,7 @@ def _arguments(field: Field) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction, "default": None}
     if field.prompt.several:
         return {"action": "append", "metavar": "TEXT"}
-    return {"type": said(field.read), "metavar": _metavar(field)}
+    return {"type": checked(field.read), "metavar": _metavar(field)}
 
 
 def _metavar(field: Field) -> str:

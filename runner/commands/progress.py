@@ -39,7 +39,7 @@ class RunProgress:
     error: str = ""
     waits: str = ""
     """What a run that has not ended waits for, if it is disk space."""
-    _said_steps: int | None = None
+    _reported_steps: int | None = None
     _offset: int = 0
     _order: Order = field(default_factory=Order)
     _open: set[tuple[Any, Any]] = field(default_factory=set)
@@ -48,8 +48,8 @@ class RunProgress:
 
     @property
     def num_steps(self) -> int | None:
-        """Steps that the run shall make; None as long as a script has not said how many."""
-        return self.spec.num_steps or self._said_steps
+        """Planned steps of the run; None until a script has reported how many."""
+        return self.spec.num_steps or self._reported_steps
 
     @property
     def step_seconds(self) -> float | None:
@@ -82,8 +82,8 @@ class RunProgress:
             case "step":
                 self._take_step(event)
             case "workload":
-                told = event.get("num_steps")
-                self._said_steps = None if told is None else max(1, int(told))
+                num_steps = event.get("num_steps")
+                self._reported_steps = None if num_steps is None else max(1, int(num_steps))
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))

@@ -24,10 +24,10 @@ from breakeven.runner.commands.options import (
     add_field_options,
     add_script_options,
     add_spec_options,
+    checked,
     read_fields,
     read_script,
     read_spec,
-    said,
 )
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import run_through, with_storage
@@ -271,7 +271,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     for name, text in lists.items():
         group.add_argument(f"--{name}", type=split_at_commas, metavar="NAME,...", help=text)
     group.add_argument(
-        "--shrink", type=said(read_whole_number), default=1, metavar="N",
+        "--shrink", type=checked(read_whole_number), default=1, metavar="N",
         help="how many times fewer layers, attention heads and words the models of huggingface "
         "have than the suite's, for trials on small machines (default: 1)",
     )  # fmt: skip
@@ -298,10 +298,10 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         settings=_chosen("settings", options.settings, get_args(Settings), ("harness",)),
         shrink=options.shrink,
     )
-    asked: dict[str, Any] = {}
-    read_fields(options, asked)
-    asked.pop("settings", None)  # which the matrix has as a list, under the name of the field
-    return suite_run, list(matrix.cells(asked, suite_run))
+    values: dict[str, Any] = {}
+    read_fields(options, values)
+    values.pop("settings", None)  # which the matrix has as a list, under the name of the field
+    return suite_run, list(matrix.cells(values, suite_run))
 
 
 def _chosen(

@@ -88,8 +88,8 @@ def _line(label: str, run: RunProgress) -> str:
         parts.append(
             f"accuracy {100 * value:.1f} %" if name == "accuracy" else f"held-out {value:.4f}"
         )
-    if said := run.waits or run.error or run.stopped:
-        short = textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ...")
+    if reason := run.waits or run.error or run.stopped:
+        short = textwrap.shorten(reason, MAX_ERROR_CHARACTERS, placeholder=" ...")
         parts.append(printable(short))
     return "  ".join(parts)
 

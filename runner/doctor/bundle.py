@@ -1,7 +1,6 @@
-"""A file that a person can attach to an issue: what the doctor found, and what the last runs said.
+"""A file for an issue: the doctor's findings and the last output of runs.
 
-All texts are masked; models, data, checkpoints and everything else that runs wrote beside their
-journals stay here.
+All texts are masked. Models, data, checkpoints and all other files of runs are left out.
 """
 
 import json
@@ -40,15 +39,15 @@ experiment, or what your own code printed, is in it as it was.
 
 def write_bundle(data_dir: DataDir, findings: Sequence[Finding], file: Path) -> int:
     """Writes the ZIP file and returns how many files it has; raises `NotWritable`."""
-    beside = file.with_name(f".{file.name}.tmp")
+    temporary = file.with_name(f".{file.name}.tmp")
     try:
-        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as bundle:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as bundle:
             for name, text in _contents(data_dir, findings):
                 bundle.writestr(name, mask_private(text))
             count = len(bundle.namelist())
-        beside.replace(file)
+        temporary.replace(file)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise NotWritable(file.parent, error) from error
     return count
 

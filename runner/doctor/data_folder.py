@@ -109,7 +109,7 @@ def check_journals(data_dir: DataDir) -> Finding:
                 missing[run.run_id] = order.num_missing
     if not (counts or missing):
         return ok("Journals", "every line is there and counts once")
-    told = {
+    by_state = {
         "do not follow those before them and are left out, as where a journal was copied into "
         "itself": counts,
         "are missing between the others, as where a disk or a copy lost a part": missing,
@@ -117,7 +117,7 @@ def check_journals(data_dir: DataDir) -> Finding:
     evidence = "; ".join(
         f"{sum(runs.values()):,} lines {what}: "
         + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in runs.items()])
-        for what, runs in told.items()
+        for what, runs in by_state.items()
         if runs
     )
     remedy = "bring events.jsonl back from where it came; pages show the other lines"

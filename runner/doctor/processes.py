@@ -41,7 +41,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.stuck:
         name, since = min(heartbeat.stuck.items(), key=lambda one: one[1])
         others = f", nor after {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
-        evidence = (f"nobody has looked after {printable(name)} for "
+        evidence = (f"{printable(name)} had no supervision for "
                     f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
                     "does not move on")  # fmt: skip
         return wrong(subject, evidence, kill)
@@ -50,7 +50,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if heartbeat.is_alive:
         return ok(subject, f"at work; {counted}")
     if queued:
-        evidence = f"{counted}, and nobody works them off: {_some(queued)}"
+        evidence = f"{counted}, and no supervisor works them off: {_some(queued)}"
         return wrong(subject, evidence, "`breakeven supervise` works them off")
     return ok(subject, "none at work, and nothing waits")
 
@@ -69,7 +69,7 @@ def check_dashboard(data_dir: DataDir) -> Finding:
 
 
 def check_orphaned_runs(data_dir: DataDir) -> Finding:
-    """Runs whose processes vanished, and of which nobody wrote down that they did."""
+    """Runs whose processes vanished without a recorded end."""
     subject = "Orphaned runs"
     if is_locked(data_dir.supervisor_lock):
         return ok(subject, "the supervisor at work closed those it found")
@@ -106,13 +106,13 @@ def check_orphaned_processes(data_dir: DataDir) -> Finding:
     pids = " ".join(str(one.pid) for one in found)
     folders = sorted({one.run_folder for one in found})
     listed = _some(folder.name for folder in folders)
-    evidence = f"{len(found)} of runs that nobody supervises: {pids} ({listed})"
+    evidence = f"{len(found)} of runs without a supervisor: {pids} ({listed})"
     return wrong(subject, evidence, f"`kill -9 {pids}`, or `breakeven doctor --repair`",
                  repair=lambda: f"{sum(map(kill_members, folders))} processes ended")  # fmt: skip
 
 
 def _is_abandoned(run: RunDir) -> bool:
-    """Whether a run is over, or nobody is there who could give it a turn."""
+    """Whether a run is over, or has no supervisor that could give it a turn."""
     if run.is_recorded:
         return True
     try:

@@ -25,7 +25,7 @@ from breakeven.runner.texts import printable, read_json
 
 MAX_BYTES = 5_000_000
 KEPT_FILES = 9
-"""Beside the one that is written: about 200,000 actions in 50 MB."""
+"""Earlier files in addition to the current one: about 200,000 actions in 50 MB."""
 MAX_TEXT = 300
 """Characters of a name or a detail."""
 LOCK_PATIENCE_SECONDS = 2.0
@@ -53,16 +53,15 @@ def acts(actor: Actor) -> None:
 
 
 def of_this_process() -> Actor:
-    """Whoever started it: the user of the operating system."""
+    """The user of the operating system who started this process."""
     with suppress(KeyError):
         return Actor(name=pwd.getpwuid(os.getuid()).pw_name, via="command line")
     return Actor(name=f"user {os.getuid()}", via="command line")
 
 
 def record(data_dir: DataDir, action: str, about: str = "", **details: object) -> None:
-    """Writes down what has just been done, for whom, to what (an id or a name).
-
-    A disk without room keeps nobody from stopping a run, so what cannot be written is logged.
+    """Records a completed action: its actor and its object (an id or a name).  A full disk must not
+    prevent the stop of a run, so a failed record only goes to the log.
     """
     actor = _actor.get() or of_this_process()
     line = {
@@ -91,8 +90,8 @@ def flat(entry: Mapping[str, Any]) -> dict[str, str]:
     """An entry as a row of a table; its details in one cell."""
     details = entry.get("details")
     pairs = details.items() if isinstance(details, dict) else ()
-    told = ", ".join(f"{name}: {value}" for name, value in pairs)
-    return {name: str(entry.get(name, "")) for name in FIELDS[:-1]} | {"details": told}
+    details = ", ".join(f"{name}: {value}" for name, value in pairs)
+    return {name: str(entry.get(name, "")) for name in FIELDS[:-1]} | {"details": details}
 
 
 def _append(file: Path, line: bytes) -> None:
@@ -136,5 +135,5 @@ def _read(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _short(value: object) -> str:
-    told = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
-    return printable(mask(told), MAX_TEXT)
+    text = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    return printable(mask(text), MAX_TEXT)

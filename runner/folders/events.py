@@ -66,7 +66,7 @@ def unpack(plain: Path) -> bool:
 def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
     size = _content_size(source, shown)
     found = os.fstat(source.fileno())
-    descriptor, beside = tempfile.mkstemp(dir=plain.parent, prefix=f".{plain.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=plain.parent, prefix=f".{plain.name}.")
     try:
         with gzip.GzipFile(fileobj=source) as content, os.fdopen(descriptor, "wb") as target:
             while chunk := content.read(CHUNK):
@@ -75,13 +75,13 @@ def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
                     raise InvalidRunFolder(f"{shown} is damaged: it holds more than it declares")
             target.flush()
             os.fsync(target.fileno())
-        os.chmod(beside, stat.S_IMODE(found.st_mode))
-        os.utime(beside, ns=(found.st_mtime_ns, found.st_mtime_ns))
+        os.chmod(temporary, stat.S_IMODE(found.st_mode))
+        os.utime(temporary, ns=(found.st_mtime_ns, found.st_mtime_ns))
         # Where both files exist, the plain journal counts.
         with suppress(FileExistsError):
-            os.link(beside, plain)
+            os.link(temporary, plain)
     finally:
-        os.unlink(beside)
+        os.unlink(temporary)
 
 
 def _content_size(file: BinaryIO, shown: str) -> int:
@@ -131,8 +131,8 @@ class Order:
 
 
 def require_known_format(path: Path, lines: bytes) -> None:
-    """Raises `InvalidRunFolder` if the first of these lines of a journal is of a format to come:
-    who reads it as one that is known may show what nobody measured."""
+    """Raises `InvalidRunFolder` if the first of these lines of a journal has a future format: a
+    reader of known formats might show wrong numbers."""
     found = BEGIN.match(lines)
     if found and int(found[1]) > FORMAT_VERSION:
         raise InvalidRunFolder(
@@ -157,11 +157,9 @@ def read_events(
 
 
 def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any]]:
-    """The events of a journal one after the other, however long it is, in little memory; `order`
-    takes note of those that are left out.
-
-    Of holes, which may be terabytes that nobody wrote, nothing is read, and lines of more than
-    `MAX_LINE_BYTES` are passed over. Raises `InvalidRunFolder` if the journal is no plain file.
+    """The events of a journal one after the other, in little memory for any length; `order` records
+    the lines that are left out.  Holes are skipped, which may be terabytes, and so are lines of
+    more than `MAX_LINE_BYTES`. Raises `InvalidRunFolder` if the journal is no plain file.
     """
     try:
         journal = open_journal(path)

@@ -1,4 +1,4 @@
-"""The queue of experiments: it is the set of run folders that nobody has claimed yet.
+"""The queue of experiments: the set of run folders without a claim.
 
 Submitting writes one `spec.json` per run; the supervisor finds them. Experiment ids begin with
 the time of submission, so the order of names is the order of the queue.
@@ -116,8 +116,8 @@ def add_control(data_dir: DataDir, experiment: Experiment) -> Experiment:
 
 
 def refuse_secrets(specification: str) -> None:
-    """Raises `InvalidSpec` for a specification, as JSON, with a secret in it: whoever may look
-    at a run reads it."""
+    """Raises `InvalidSpec` for a specification, as JSON, with a secret in it: every viewer of a run
+    reads it."""
     for field, value in _texts("", json.loads(specification)):
         if has_secret(value):
             rule = (
@@ -172,7 +172,7 @@ def damages(data_dir: DataDir) -> Iterator[tuple[str, str]]:
     for runs in _by_experiment(data_dir.run_dirs()).values():
         spec = agreed_spec(runs)
         for run in runs:
-            # Labels that cannot be read are told, and their run is listed all the same.
+            # Unreadable labels are reported, and their run is listed all the same.
             why = _damage(run, spec) or _problem(run.read_labels)
             if why is not None:
                 yield run.run_id, why
@@ -232,15 +232,15 @@ def agreed_spec(runs: Iterable[RunDir]) -> ExperimentSpec | None:
     Each of them says it completely, so that one which was damaged or changed cannot lead the
     others astray.
     """
-    said: list[ExperimentSpec] = []
+    specs: list[ExperimentSpec] = []
     for run in runs:
         with suppress(RunnerError):
-            said.append(run.read_spec().experiment)
-    while said:
-        others = [spec for spec in said if spec != said[0]]
-        if 2 * len(others) <= len(said):
-            return said[0]
-        said = others
+            specs.append(run.read_spec().experiment)
+    while specs:
+        others = [spec for spec in specs if spec != specs[0]]
+        if 2 * len(others) <= len(specs):
+            return specs[0]
+        specs = others
     return None
 
 

@@ -1,19 +1,19 @@
 """The run folder, which is the truth about a run.
 
     file           what                      written by
-    spec.json      what to run               whoever submits, once
+    spec.json      what to run               the submitter, once
     claim.json     who runs it, since when   the supervisor, once
     events.jsonl   all that happened         the run, append only
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
-    devices.json   where it goes on, if on   whoever has the run go on
+    devices.json   where it goes on, if on   the resuming process
                    others than at first
     exit.json      how it ended              the supervisor, once
-    labels.json    name, tags, notes that    whoever holds the library lock; in the
+    labels.json    name, tags, notes that    the holder of the library lock; in the
                    people added              folder of an experiment's first run
     artifacts/     optional files, such as   the run
                    checkpoints
-    attempts/N/    claim, exit and cancel    whoever has the run go on
+    attempts/N/    claim, exit and cancel    the resuming process
                    of an earlier attempt,
                    or all that it left
     compile-cache/ the run's own compile     the run; removed by the supervisor
@@ -21,8 +21,8 @@
     work/          where a script of a       the run
                    person's own works
 
-`RunDir` is the only place that knows these names. A run's state is derived from the files, never
-stored beside them.
+`RunDir` is the only place that knows these names. A run's state is derived from the files and never
+stored separately.
 """
 
 import errno
@@ -62,8 +62,8 @@ NEWER = ". If a newer version of Breakeven wrote the folder, update this one to 
 
 
 class Inside:
-    """A file or folder of a run folder, made a path when it is first asked for: whoever goes
-    through thousands of run folders asks for few."""
+    """A file or folder of a run folder. The path is made on first use: code that walks thousands of
+    run folders uses few of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -190,13 +190,13 @@ class RunDir:
         if self.path.exists():
             write_atomically(self.spec_file, spec.to_json())
             return
-        beside = self.path.with_name(f".{self.run_id}")
-        beside.mkdir(parents=True, exist_ok=True)
+        hidden = self.path.with_name(f".{self.run_id}")
+        hidden.mkdir(parents=True, exist_ok=True)
         try:
-            write_atomically(beside / self.spec_file.name, spec.to_json())
-            os.rename(beside, self.path)
+            write_atomically(hidden / self.spec_file.name, spec.to_json())
+            os.rename(hidden, self.path)
         except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(hidden, ignore_errors=True)
             raise
 
     def write_claim(self, claim: Claim) -> None:
@@ -214,14 +214,14 @@ class RunDir:
         self._tell_watchers()
 
     def _tell_watchers(self) -> None:
-        """Whoever watches the folder of all runs for a change sees one; a run that is over changes
-        so rarely that its own folder is hardly ever looked at."""
+        """Touches the folder of all runs, so that watchers notice a change. A finished run changes
+        so rarely that its own folder is hardly ever read."""
         with suppress(OSError):
             os.utime(self.path.parent)
 
     def drop_leftovers(self) -> None:
-        """Removes what nobody needs once the process has ended: its compile caches, and files and
-        folders that it did not get to write to their end."""
+        """Removes files that are useless after the end of the process: its compile caches, and
+        incomplete files and folders."""
         if self.is_link:
             return
         shutil.rmtree(self.compile_cache, ignore_errors=True)
@@ -381,5 +381,5 @@ class RunDir:
 
 @lru_cache(maxsize=2_000)
 def _spec_at(folder: Path, *version: int) -> RunSpec:
-    """spec.json is written once, yet asked for whenever somebody looks at the queue."""
+    """spec.json is written once, but read whenever a process looks at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))

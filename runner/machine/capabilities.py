@@ -4,8 +4,8 @@ Only a subprocess that imports torch can know; it takes seconds, so its answer i
 folder and serves until another torch is installed, there is another task, other devices are to be
 seen, or the answer is a day old.
 
-`seen` says in a millisecond, without torch, what can be seen of the devices. It names no device as
-torch does; where it changes, torch has to be asked again.
+`seen` reports the visible devices in a millisecond, without torch. It does not use torch's names of
+devices; when it changes, torch must be called again.
 """
 
 import json
@@ -127,7 +127,8 @@ class Capabilities:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """All that a specification may name: beside `cuda:0` also `cuda`, for any one."""
+        """All devices that a specification may name: also `cuda` for any one of `cuda:0` and so
+        on."""
         ids = tuple(device.id for device in self.devices)
         return (*ids, "cuda") if any(one.startswith("cuda:") for one in ids) else ids
 
@@ -225,7 +226,7 @@ def probe(data_dir: DataDir) -> Capabilities:
         raise ProbeFailed(f"torch did not answer within {PROBE_LIMIT_SECONDS:.0f} s") from None
     if answer.returncode != 0:
         tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise ProbeFailed(f"torch could not be asked what this machine offers:\n{tail}")
+        raise ProbeFailed(f"torch did not report the devices of this machine:\n{tail}")
     content = read_json(answer.stdout.splitlines()[-1])
     found = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}

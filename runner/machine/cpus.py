@@ -54,10 +54,10 @@ def memory_bytes() -> int | None:
         return None
 
 
-def explain_threads(asked: int | None, allowance: CpuAllowance) -> str:
+def explain_threads(specified: int | None, allowance: CpuAllowance) -> str:
     """Why a run computes with as many threads as it does."""
-    if asked is not None:
-        return f"cpu_threads = {asked} in the specification"
+    if specified is not None:
+        return f"cpu_threads = {specified} in the specification"
     limits = [f"{allowance.in_machine} in the machine"]
     if len(allowance.cpus) < allowance.in_machine:
         limits.append(f"{len(allowance.cpus)} by affinity")
@@ -118,7 +118,7 @@ def _quota(group: Path) -> float | None:
 
 
 def throttled_periods(groups: Sequence[Path]) -> int | None:
-    """How often so far a quota was used up before its period was over; None where nobody counts."""
+    """How often so far a quota was used up before its period was over; None without a counter."""
     counts = [count for group in groups if (count := _throttled(group)) is not None]
     return sum(counts) if counts else None
 
@@ -168,11 +168,9 @@ def shares(
     cores: Sequence[frozenset[int]],
     nodes: Mapping[int, frozenset[int]],
 ) -> dict[str, frozenset[int]]:
-    """CPUs for each device, none for two: whole cores of the NUMA node that it sits at, in equal
-    parts.
-
-    `devices`: the node of each, None where unknown. All CPUs for a device that has no other beside
-    it; and for each of them where a node has fewer cores than devices.
+    """CPUs for each device, none for two: whole cores of its NUMA node, in equal parts.  `devices`:
+    the node of each, None where unknown. A single device gets all CPUs; so does each device of a
+    node with fewer cores than devices.
     """
     every = frozenset[int]().union(*cores)
     if len(devices) < 2:
@@ -181,7 +179,7 @@ def shares(
     cpus.update(nodes.items())
     at = {name: node if cpus.get(node, frozenset()) & every else None
           for name, node in devices.items()}  # fmt: skip
-    if None in at.values():  # Then nobody knows whose memory is near which.
+    if None in at.values():  # Then the nearest memory is unknown.
         at = dict.fromkeys(devices)
     found = {}
     for node in set(at.values()):

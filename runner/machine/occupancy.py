@@ -31,13 +31,13 @@ def this_machine(data_dir: DataDir) -> Machine:
 def learn_devices(
     data_dir: DataDir, requests: Iterable[ResourceRequest], in_vain: Sight | None = None
 ) -> Sight | None:
-    """Asks torch (seconds) which devices this machine has, if that is not known of the machine as
-    it is now, and one is wished for or there is a GPU: of devices that nobody knows each has all
-    CPUs to itself, so that they work one after the other.
+    """Calls torch (seconds) for the devices of this machine, if they are unknown in its present
+    state, and a request names one or there is a GPU: each unknown device gets all CPUs, so that
+    requests run one after the other.
 
-    Not while anything is measured, which would share its CPUs. Returns what was seen of the machine
-    when torch gave no answer that could be kept; given it the next time as `in_vain`, torch is not
-    asked of the same machine again.
+    Does nothing during a measurement, whose CPUs it would share. Returns the state of the machine
+    when torch gave no usable answer; with this state as `in_vain`, the next call does not call
+    torch again.
     """
     sight = seen()
     if sight == in_vain or knows_devices(data_dir):
@@ -95,13 +95,13 @@ def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -
     words = f"waits for {others}"
     if devices_known or all(name == CPU for name in resource_request(experiment).devices):
         return words
-    return f"{words}; torch is asked which devices there are once nothing is measured"
+    return f"{words}; torch lists the devices as soon as nothing is measured"
 
 
 def outlook(
     data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]
 ) -> StartPlan:
-    """What of the queue can begin, and what the others wait for; for whoever looks at it."""
+    """Which requests of the queue can start, and what the others wait for."""
     at_work = held_by(running)
     requests = [resource_request(one) for one in queue if one.experiment_id not in at_work]
     return plan(requests, at_work, this_machine(data_dir))

@@ -1,8 +1,8 @@
-"""Which experiments of the queue may begin now, and on what: a pure function of what is asked for.
+"""Which experiments of the queue may begin now, and where: a pure function of the requests.
 
-An experiment holds devices and CPUs, and no two hold anything in common. The queue is gone through
-in its order. What waits keeps free all that it could begin on, so that a later one begins only on
-what no earlier one could use: it fills gaps, and delays nobody who was there before it.
+An experiment holds devices and CPUs, and no two share any. The queue is processed in order. A
+waiting request reserves all devices and CPUs that it could begin on; a later one begins only on
+those that no earlier one could use: it fills gaps, and delays no earlier request.
 
 `keep_to` and `placed` put an experiment at its place: processes keep to CPUs of their own and learn
 their devices.
@@ -32,7 +32,7 @@ class Machine:
     be there: what asks for it then fails with the reason."""
 
     def share(self, device: str) -> frozenset[int]:
-        """All CPUs for a device that nobody knows: what runs on it then runs alone."""
+        """All CPUs for an unknown device: a run on it then runs alone."""
         return self.shares.get(device, self.cpus)
 
 
@@ -170,17 +170,17 @@ def _possible(request: ResourceRequest, machine: Machine) -> Iterator[Place]:
         yield Place(devices=devices, cpus=cpus, exclusive=request.exclusive)
 
 
-def _choices(asked: Sequence[str], machine: Machine) -> Iterator[tuple[str, ...]]:
-    """Names with numbers for those that were asked for, each device once."""
-    kind = next((name for name in asked if _is_any(name)), None)
+def _choices(requested: Sequence[str], machine: Machine) -> Iterator[tuple[str, ...]]:
+    """Names with numbers for the requested devices, each device once."""
+    kind = next((name for name in requested if _is_any(name)), None)
     if kind is None:
-        yield tuple(asked)
+        yield tuple(requested)
         return
-    named = [name for name in asked if not _is_any(name)]
+    named = [name for name in requested if not _is_any(name)]
     free = [name for name in _of_kind(kind, machine) if name not in named]
-    for chosen in combinations(free, len(asked) - len(named)):
+    for chosen in combinations(free, len(requested) - len(named)):
         numbers = iter(chosen)
-        yield tuple(next(numbers) if _is_any(name) else name for name in asked)
+        yield tuple(next(numbers) if _is_any(name) else name for name in requested)
 
 
 def _is_any(name: str) -> bool:
@@ -188,7 +188,7 @@ def _is_any(name: str) -> bool:
 
 
 def _of_kind(kind: str, machine: Machine) -> list[str]:
-    """Devices of a kind by their number; the first, where nobody knows which there are."""
+    """Devices of a kind by their number; the first, where the devices are unknown."""
     unknown = [] if machine.is_known else [f"{kind}:0"]
     found = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
     return sorted(found, key=lambda name: int(name.partition(":")[2])) or unknown
@@ -209,7 +209,7 @@ def _cpu_names(cpus: frozenset[int]) -> frozenset[str]:
 
 
 def _held(place: Place, machine: Machine) -> frozenset[str]:
-    """All that nobody else may hold meanwhile: names of devices and of single CPUs."""
+    """All devices and single CPUs that a placement reserves."""
     devices = frozenset(name for name in place.devices if not _is_cpu(name))
     if place.exclusive:
         return devices | frozenset(machine.shares) | _cpu_names(machine.cpus | place.cpus)

@@ -58,7 +58,7 @@ OTHERS_WAIT = "all other runs wait while a turn lasts"
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSpec(PlaceSpec):
-    """One comparison: a workload under several backends, beside a baseline and a control."""
+    """One comparison: a workload under several backends, with a baseline and a control."""
 
     name: str
     """What the experiment is called everywhere."""
@@ -170,7 +170,7 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def subject(self) -> str:
-        """What is trained on what, as it was asked for; of a script its name and arguments."""
+        """The specified model and data; for a script its name and arguments."""
         if self.model.script is None:
             return f"{self.model.source} on {self.data.source}"
         return " ".join([PurePath(self.model.script).name, *self.script.arguments])
@@ -260,7 +260,7 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def first_checkpoint_step(self) -> int | None:
-        """Steps after which the first checkpoint is due; None if none were asked for."""
+        """Steps after which the first checkpoint is due; None if none are requested."""
         every, unit = self.checkpoints.every, self.checkpoints.unit
         if every is None:
             return None
@@ -363,9 +363,9 @@ class ExperimentSpec(PlaceSpec):
         """Labels of the runs that compile while others of the experiment do."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
-        beside = [one for one in self.variants if one.compile_effort and not one.autotunes]
-        companies = Counter(map(self.company_of, beside))
-        return frozenset(one.label for one in beside if companies[self.company_of(one)] > 1)
+        plain = [one for one in self.variants if one.compile_effort and not one.autotunes]
+        companies = Counter(map(self.company_of, plain))
+        return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
 
     @property
     def evaluates(self) -> EvaluationPoint:

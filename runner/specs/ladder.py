@@ -85,9 +85,9 @@ def rung_of(variant: Variant) -> Rung | None:
     """Which rung a run stands on; None for baseline and controls, and for other settings."""
     if variant.backend is None:
         return None
-    asked = _settings(variant)
+    settings = _settings(variant)
     return next((rung for rung in RUNGS
-                 if any(_settings(parse_backend(text)) == asked for text in rung.backends)),
+                 if any(_settings(parse_backend(text)) == settings for text in rung.backends)),
                 None)  # fmt: skip
 
 
@@ -99,6 +99,6 @@ def _rung_named(text: str) -> Rung | None:
 
 
 def _settings(variant: Variant) -> dict[str, object]:
-    """What a variant is told to do, whatever it is called."""
+    """The settings of a variant, without its label."""
     return {one.name: getattr(variant, one.name) for one in fields(variant)
             if one.name not in (*WHICH_RUN, "cache")}  # fmt: skip

@@ -8,16 +8,15 @@ from breakeven.runner.specs.variants import parse_backend
 
 
 def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSpec:
-    """Measures a run of an experiment again, beside a baseline and at least one control.
-
-    Everything else is as it was, the seed too; only with dropout or without is said outright now,
-    because it may have been for the sake of another backend (`ExperimentSpec.has_dropout`). Raises
-    `RunnerError` if the experiment has no such run, or none that is timed beside a baseline.
+    """An experiment that measures a run again, with a baseline and at least one control.  All other
+    settings are unchanged, the seed too. Only dropout becomes explicit, because another backend may
+    have decided it (`ExperimentSpec.has_dropout`). Raises `RunnerError` if the experiment has no
+    such run, or none that is timed with a baseline.
     """
     if not spec.kind.compares_runs:
         raise RunnerError(
-            f"the scenario {spec.scenario!r} times no run beside a baseline, so nothing tells "
-            "where a number should come out again; run the whole experiment again"
+            f"the scenario {spec.scenario!r} times no run together with a baseline, so there is "
+            "no number to measure again; run the whole experiment again"
         )
     return replace(
         spec.on_its_own,

@@ -37,7 +37,7 @@ def check_names(name: str, backends: Sequence[str], compiled: Sequence[Variant])
     rule = "must not name a backend twice"
     labels = {variant.label for variant in compiled}
     require(len(labels) == len(compiled), "backends", backends, rule)
-    rule = f"must be at most {MAX_BACKENDS}: each is a process that lives beside the others"
+    rule = f"must be at most {MAX_BACKENDS}: each is a process, and all live at the same time"
     require(len(compiled) <= MAX_BACKENDS, "backends", backends, rule)
 
 
@@ -93,10 +93,10 @@ def check_length(num_steps: int, field: str, value: int) -> None:
     require(num_steps <= MAX_STEPS, field, value, rule)
 
 
-def check_speed_batches(asked: int, there: int) -> None:
+def check_speed_batches(batches: int, there: int) -> None:
     """`there` is how many full batches the samples make."""
     rule = f"must be at most {there}: data.num_train_samples make no more full batches"
-    require(asked <= there, "speed.batches", asked, rule)
+    require(batches <= there, "speed.batches", batches, rule)
 
 
 def check_evaluation(
@@ -123,8 +123,8 @@ def check_callbacks(callbacks: Sequence[str]) -> None:
 
 
 def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
-    """What cannot be asked of a training that a script makes."""
-    rule = "must be 'train' for a script: what a single step of it is, nobody can know"
+    """Settings that do not work for a training by a script."""
+    rule = "must be 'train' for a script: Breakeven cannot run a single step of a script"
     require(scenario.trains_fully, "scenario", scenario.name, rule)
     for text, variant in zip(backends, compiled, strict=True):
         rule = "cannot be chosen for a script: it says itself what it has compiled. Leave scope out"
@@ -160,8 +160,8 @@ def check_task_fits(spec: Tasked, task: Task) -> None:
 def check_sources(spec: Tasked, task: Task) -> None:
     """Raises `InvalidSpec` for a source that the task cannot use.
 
-    Beside what it names itself it takes files and names of the hub, but no functions, which are
-    for the task `custom`.
+    Allowed are the task's own names, files and names of the hub, but no functions, which are for
+    the task `custom`.
     """
     known = BUILTIN_MODELS | BUILTIN_DATA
     for field, part, usable in (

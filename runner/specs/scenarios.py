@@ -194,9 +194,9 @@ _ALL = (
         name="train",
         text="a race of trainings.",
         compares="runs",
-        parts=lambda asked: ("training",),
-        num_steps=lambda asked: (
-            asked.training.max_steps or asked.steps_per_epoch * asked.training.epochs
+        parts=lambda spec: ("training",),
+        num_steps=lambda spec: (
+            spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
         ),
         trains_fully=True,
     ),
@@ -205,8 +205,8 @@ _ALL = (
         text="a race on a few batches, timed until the answer is exact enough; nothing is "
         "evaluated.",
         compares="runs",
-        parts=lambda asked: (asked.speed.part,),
-        num_steps=lambda asked: asked.speed.num_blocks * asked.block_steps,
+        parts=lambda spec: (spec.speed.part,),
+        num_steps=lambda spec: spec.speed.num_blocks * spec.block_steps,
         cycles_batches=True,
         ends_by_width=True,
     ),
@@ -215,15 +215,15 @@ _ALL = (
         text="no race; each backend's outputs, loss and gradients on one batch are compared with "
         "a reference in double precision.",
         compares="tensors",
-        parts=lambda asked: asked.accuracy.parts,
-        num_steps=lambda asked: asked.accuracy.iterations,
+        parts=lambda spec: spec.accuracy.parts,
+        num_steps=lambda spec: spec.accuracy.iterations,
     ),
     Scenario(
         name="cache",
         text="no race; compiling is timed with empty compile caches and with filled ones.",
         compares="caches",
-        parts=lambda asked: (asked.cache.part,),
-        num_steps=lambda asked: asked.cache.steps,
+        parts=lambda spec: (spec.cache.part,),
+        num_steps=lambda spec: spec.cache.steps,
     ),
 )
 SCENARIOS: dict[ScenarioName, Scenario] = {one.name: one for one in _ALL}

@@ -120,21 +120,21 @@ class Matrix:
     shrink: int = 1
     """How many times smaller than the suite's the models are, for trials on small machines."""
 
-    def cells(self, asked: Values, suite_run: str) -> Iterator[ExperimentSpec]:
+    def cells(self, replaced: Values, suite_run: str) -> Iterator[ExperimentSpec]:
         """One experiment per cell, model by model, the accuracy of each before its speed.
 
-        `asked` are values that replace the suite's own, in all cells. Raises `InvalidSpec`.
+        `replaced` are values that replace the suite's own, in all cells. Raises `InvalidSpec`.
         """
         dimensions = (self.models, self.precisions, self.parts, self.scenarios, self.settings)
         for model, precision, part, scenario, settings in product(*dimensions):
             if part in model.parts:
-                own = self._values(model, precision, part, scenario, asked)
+                own = self._values(model, precision, part, scenario, replaced)
                 under = _merged(own, _under(settings, scenario))
-                device = asked.get("devices", ("cpu",))[0]
+                device = replaced.get("devices", ("cpu",))[0]
                 optimizer = model.optimizer_in(part, scenario, device)
                 if settings == "harness" and optimizer is not None:
                     under = _merged(under, {"training": {"optimizer": optimizer}})
-                yield ExperimentSpec.from_dict({**_merged(under, asked), "suite_run": suite_run})
+                yield ExperimentSpec.from_dict({**_merged(under, replaced), "suite_run": suite_run})
 
     def _values(
         self,
@@ -142,12 +142,12 @@ class Matrix:
         precision: Precision,
         part: Part,
         scenario: ScenarioName,
-        asked: Values,
+        replaced: Values,
     ) -> Values:
         checks = SCENARIOS[scenario].compares_tensors
         batch_size = model.accuracy_batch_size if checks else model.batch_size
-        batch_size = asked.get("training", {}).get("batch_size", batch_size)
-        device = asked.get("devices", ("cpu",))[0]
+        batch_size = replaced.get("training", {}).get("batch_size", batch_size)
+        device = replaced.get("devices", ("cpu",))[0]
         smaller = "" if self.shrink == 1 else f"/{self.shrink}"
         values: dict[str, Any] = {
             "name": f"{model.name}{smaller}, {precision}, {part}, {scenario}",
@@ -156,7 +156,7 @@ class Matrix:
             "model": {"source": model.source + smaller},
             "data": {
                 "source": RANDOM_DATA,
-                "num_train_samples": batch_size * _num_batches(SCENARIOS[scenario], asked),
+                "num_train_samples": batch_size * _num_batches(SCENARIOS[scenario], replaced),
                 "num_eval_samples": 1,
             },
             "training": {
@@ -176,29 +176,29 @@ class Matrix:
 
 
 def _under(settings: Settings, scenario: ScenarioName) -> Values:
-    """What the settings ask for beside torch's own: where nothing is checked, the harness times its
-    models with their dropout."""
+    """Settings in addition to torch's own: where nothing is checked, the harness times its models
+    with their dropout."""
     keeps = settings == "harness" and not SCENARIOS[scenario].compares_tensors
     return {"settings": settings} | ({"model": {"dropout": "keep"}} if keeps else {})
 
 
-def _num_batches(scenario: Scenario, asked: Values) -> int:
+def _num_batches(scenario: Scenario, replaced: Values) -> int:
     """How many different batches the steps of a cell need; where they go on by epochs, one has as
     many as a turn has steps, so that no turn is cut short."""
     if scenario.compares_tensors:
         return 1
     if not scenario.cycles_batches:
-        block_steps: int = asked.get("block_steps", ExperimentSpec.block_steps)
+        block_steps: int = replaced.get("block_steps", ExperimentSpec.block_steps)
         return block_steps
-    accumulation: int = asked.get("training", {}).get("gradient_accumulation", 1)
-    batches: int = asked.get("speed", {}).get("batches", SpeedSpec.batches)
+    accumulation: int = replaced.get("training", {}).get("gradient_accumulation", 1)
+    batches: int = replaced.get("speed", {}).get("batches", SpeedSpec.batches)
     return batches * accumulation
 
 
-def _merged(own: Values, asked: Values) -> dict[str, Any]:
-    """The values of both; where both name a field, the one that was asked for."""
+def _merged(own: Values, replaced: Values) -> dict[str, Any]:
+    """The values of both; where both name a field, the requested one counts."""
     merged = dict(own)
-    for name, value in asked.items():
+    for name, value in replaced.items():
         mine = merged.get(name)
         is_section = isinstance(value, Mapping) and isinstance(mine, Mapping)
         merged[name] = {**mine, **value} if is_section and mine is not None else value

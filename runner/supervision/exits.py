@@ -75,9 +75,8 @@ def cut_output(file: Path) -> None:
 
 
 def mask_output(file: Path) -> None:
-    """Masks secrets in a file to which nobody writes any more; one without any stays as it is.
-
-    Like everything here it stops nobody: pages mask what they read once more.
+    """Masks secrets in a file without writers; a file without secrets is unchanged.  Errors stop no
+    other work: pages mask the text once more when they read it.
     """
     with suppress(OSError):
         if file.is_symlink() or not file.is_file():
@@ -119,7 +118,7 @@ class ExitRecords:
             reason = f"{reason} (the disk was full then)"
         ended = Exit.now(state, reason, returncode)
         if is_full or returncode == WorkerExit.DISK_FULL:
-            ended = _as_asked(run, ended)
+            ended = _as_requested(run, ended)
         run.drop_leftovers()
         say(f"{run.run_id}: {ended.state}, {ended.reason}")
         with self._lock:
@@ -132,9 +131,9 @@ class ExitRecords:
         with self._lock:
             owed, self._owed = self._owed, {}
             for run, ended in owed.values():
-                # Nobody else records an end, unless the folder was taken away or worked on by hand.
+                # No other process records an end, unless users changed the folder by hand.
                 if not run.exit_file.exists():
-                    self._try(run, _as_asked(run, ended))
+                    self._try(run, _as_requested(run, ended))
 
     def _try(self, run: RunDir, ended: Exit) -> None:
         try:
@@ -150,7 +149,7 @@ class ExitRecords:
                 say(f"{run.run_id}: exit.json could not be written: {error}")
 
 
-def _as_asked(run: RunDir, ended: Exit) -> Exit:
+def _as_requested(run: RunDir, ended: Exit) -> Exit:
     """A run that was to be stopped while it waited for disk space was cancelled, however little of
     it was left."""
     if ended.state is not RunState.FAILED or not run.cancel_requested:

@@ -63,7 +63,7 @@ class RunProcess:
         self.has_not_loaded = False
         """Whether it ended because model or data, which all runs share, cannot be loaded."""
         self.holds_turn = False
-        self._said_finished = False
+        self._reported_finished = False
         self.post = TurnPost()
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
@@ -116,14 +116,14 @@ class RunProcess:
         return self._gone_since is not None
 
     def hear(self) -> None:
-        """Takes note of what the run said."""
+        """Records a message of the run."""
         self._count_time()
         for word in self.post.read():
             if word == "gone" and self._gone_since is None:
                 self._gone_since = time.monotonic()
             if word == "ready":
                 self.is_ready = True
-            self._said_finished |= word == "finished"
+            self._reported_finished |= word == "finished"
             if word in ("ready", "done", "finished"):
                 self._is_working = False
                 self.holds_turn = False
@@ -158,7 +158,7 @@ class RunProcess:
     @property
     def said_finished(self) -> bool:
         """Whether it has made its last step."""
-        return self._said_finished
+        return self._reported_finished
 
     @property
     def has_exited(self) -> bool:
@@ -187,7 +187,7 @@ class RunProcess:
             state, reason = self._stop
         elif returncode == WorkerExit.FAILED:
             reason = self._last_error() or reason  # which tells, too, whether it could be loaded
-        if state is RunState.FINISHED and not self._said_finished:
+        if state is RunState.FINISHED and not self._reported_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._what_it_missed()]))
@@ -208,6 +208,6 @@ class RunProcess:
 
     def _what_it_missed(self) -> str:
         """Which variable its last words ask for in vain, if any."""
-        with suppress(RunnerError, OSError):  # Whatever is wrong with one folder stops nobody.
+        with suppress(RunnerError, OSError):  # A problem of one folder must not stop the others.
             return hint(self.run.log_tail(), withheld(os.environ))
         return ""

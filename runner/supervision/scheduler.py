@@ -128,8 +128,8 @@ class Scheduler:
         self._selector.close()
 
     def _drop_caches(self) -> None:
-        """Compile caches are code, and a folder may have come from anywhere: what is there before
-        anything of this experiment ran is believed by nobody."""
+        """Compile caches are code, and a folder may have come from anywhere: files from before the
+        first run of this experiment are not trusted."""
         for run in self._variants:
             if self._is_open(run):
                 try:
@@ -179,11 +179,11 @@ class Scheduler:
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
         for position, run in enumerate(order):
             self._wait_until_loaded(order if self._compile_effort(run) else [run])
-            beside = self._variants[run].label in self._experiment.spec.compiling_together
-            self._wait_for_turns_below(self._at_once if beside else 1)
+            is_together = self._variants[run].label in self._experiment.spec.compiling_together
+            self._wait_for_turns_below(self._at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
                 turn = Turn(round=round_number, position=position, last=last)
-                if beside:
+                if is_together:
                     process.give_turn(turn)
                 else:
                     self._pass_turn(process, turn)

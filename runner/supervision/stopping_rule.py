@@ -42,7 +42,7 @@ class Ending(Spec, path="ending."):
     """The rounds, or seconds of steps, that are spent."""
     too_wide: dict[str, float | None] | None = None
     """Labels and widths of the speedups whose intervals are wider, None for one without an
-    interval; None altogether where that was not asked."""
+    interval; None altogether without a requested width."""
 
     def check_rules(self) -> None:
         is_spent = self.cause in ("rounds", "seconds")
@@ -53,10 +53,10 @@ class Ending(Spec, path="ending."):
     def why(self) -> str:
         """What holds whatever became of the intervals since."""
         target = percent(self.target_width)
-        said = CAUSES[self.cause].format(budget=self.budget, target=target)
+        text = CAUSES[self.cause].format(budget=self.budget, target=target)
         if self.cause != "exact" and self.too_wide == {}:
-            said += f", and {CAUSES['exact'].format(target=target)}"
-        return said
+            text += f", and {CAUSES['exact'].format(target=target)}"
+        return text
 
     @property
     def reason(self) -> str:
@@ -68,7 +68,7 @@ class Ending(Spec, path="ending."):
             for label, width in self.too_wide.items()
         )
         target = percent(self.target_width)
-        return f"{self.why}; intervals are wider than the {target} asked for: {listed}"
+        return f"{self.why}; intervals are wider than the requested {target}: {listed}"
 
 
 def percent(share: float) -> str:
@@ -117,7 +117,7 @@ class StoppingRule:
         return self._ending("exact") if compared and not self._too_wide(compared) else None
 
     def _spent(self, cause: Cause, budget: float, compared: Sequence[str]) -> Ending:
-        """Of a run that is alone nothing can be said of intervals."""
+        """A single run has no intervals."""
         too_wide = None if len(self._roles) == 1 else self._too_wide(compared)
         return self._ending(cause, budget=budget, too_wide=too_wide)
 

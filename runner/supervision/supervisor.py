@@ -109,9 +109,9 @@ def supervise(
             work.heartbeat.beat()
             close_orphans(data_dir, work.exits)
             work.do()
-        # Whoever submitted while the lock was held relied on this supervisor.
+        # Submitters during the lock relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
-            # Nothing is measured now, and whoever comes next finds the lock free.
+            # Nothing is measured now, and the next process finds the lock free.
             work.notifier.trends_broke(data_dir, work.worked_at)
             work.notifier.finish()
             log.info("supervisor ends: nothing waits")
@@ -146,7 +146,7 @@ class _QueueWorker:
         """Ids of experiments whose thread is done."""
         self._given_up: set[tuple[str, int]] = set()
         """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
-        self._asked_in_vain: Sight | None = None
+        self._probed_in_vain: Sight | None = None
         """What was to be seen of this machine when torch gave no answer."""
         self._machine = Machine(cpus=frozenset())
         """As it was when the last experiment began."""
@@ -183,16 +183,16 @@ class _QueueWorker:
         if not found:
             return
         requests = [resource_request(one) for one in found.values()]
-        if not held:  # Torch takes seconds of CPU and opens devices: not beside a measurement.
-            self._asked_in_vain = learn_devices(self._data_dir, requests, self._asked_in_vain)
+        if not held:  # Torch takes seconds of CPU and opens devices: never during a measurement.
+            self._probed_in_vain = learn_devices(self._data_dir, requests, self._probed_in_vain)
         self._machine = this_machine(self._data_dir)
         begins = plan(requests, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:
             self._begin(found[key], begins[key])
 
     def _may_have_changed(self) -> bool:
-        """Whether the queue is worth the look: with thousands of folders it is no small work, and
-        beside somebody's measurement."""
+        """Whether to look at the queue: with thousands of folders this takes time, and may disturb
+        a measurement."""
         marks: list[object] = []
         for path in (self._data_dir.runs, self._data_dir.queue_file):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""One turn per device, passed over pipes: who holds it may use the device, nobody else.
+"""One turn per device, passed over pipes: only the holder of the turn may use the device.
 
 The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON go both ways:
 
@@ -15,7 +15,7 @@ forks.
 
 Both pipes double as lifelines. A closed reply pipe tells the supervisor that the run is gone; a
 closed turn pipe tells the run that the supervisor is gone, and the run ends itself and its whole
-process group, so that nobody trains on unobserved.
+process group, so that no training continues unobserved.
 """
 
 import json
@@ -74,19 +74,19 @@ class TurnPost:
         return True
 
     def read(self) -> list[str]:
-        """What the run said since the last look: `ready`, `done`, `finished`, or `gone`."""
-        said = []
+        """Messages of the run since the last look: `ready`, `done`, `finished`, or `gone`."""
+        ended = []
         while True:
             try:
                 data = os.read(self.replies, 4096)
             except BlockingIOError:
                 break
             if not data:
-                said.append("gone")
+                ended.append("gone")
                 break
             self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
-        return [word for line in lines if (word := self._word(line)) is not None] + said
+        return [word for line in lines if (word := self._word(line)) is not None] + ended
 
     def _word(self, line: bytes) -> str | None:
         """What a line says, if it is for this moment."""

@@ -39,7 +39,9 @@ def hub_advice(error: Exception) -> str:
     if why is not None:
         reason = f"the hub could not be reached ({why}), and no copy is cached here"
     elif os.environ.get("HF_HUB_OFFLINE"):
-        reason = "HF_HUB_OFFLINE is set, so that the hub is not asked, and no copy is cached here"
+        reason = (
+            "HF_HUB_OFFLINE is set, so Breakeven does not call the hub, and no copy is cached here"
+        )
     else:
         reason = "the hub does not offer it, or could not be reached and no copy is cached here"
     detail = ""

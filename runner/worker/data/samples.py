@@ -193,7 +193,7 @@ def _digits(data: DataSpec, seed: int) -> LabelledSamples:
     total = sum(part_sizes(data).values())
     if total > len(digits.target):
         raise WorkloadError(
-            f"builtin:digits has {len(digits.target)} samples, but {total} were asked for; lower "
+            f"builtin:digits has {len(digits.target)} samples, but {total} are requested; lower "
             "data.num_train_samples, data.num_eval_samples or data.num_test_samples"
         )
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(seed))

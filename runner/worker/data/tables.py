@@ -140,7 +140,7 @@ def pick_rows(
     if len(indices) < count:
         usable = "" if column is None else " usable"
         raise WorkloadError(
-            f"{where} has {len(indices)}{usable} samples, but {count} were asked for; lower "
+            f"{where} has {len(indices)}{usable} samples, but {count} are requested; lower "
             "data.num_train_samples, data.num_eval_samples or data.num_test_samples"
         )
     return shuffled.select(indices)

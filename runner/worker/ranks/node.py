@@ -33,7 +33,7 @@ def main() -> int:
     meetings = Meetings(DataDir(run.path.parent.parent))
     meeting = meetings.read(run.run_id)
     if meeting is None:
-        sys.stderr.write(f"{run.run_id} waits for nobody\n")
+        sys.stderr.write(f"{run.run_id} has no place to meet\n")
         return WorkerExit.FAILED
     threading.Thread(target=_watch, args=(run, meetings, meeting), daemon=True).start()
     os.environ[DEVICES_VARIABLE] = ",".join(meeting.devices)

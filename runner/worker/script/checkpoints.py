@@ -226,7 +226,5 @@ class Resuming:
         log.append("resumed", step=step, file=file, attempt=run.attempt)
         log.flush(durable=True)
         if saved is None:
-            return [
-                f"Attempt {run.attempt} began anew: the script asked for none of its checkpoints."
-            ]
+            return [f"Attempt {run.attempt} began anew: the script loads none of its checkpoints."]
         return [f"Attempt {run.attempt} went on from {file}, after {step:,} steps."]

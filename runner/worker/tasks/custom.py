@@ -146,7 +146,7 @@ def _make_split(content: Any, count: int, where: str) -> Split:
         )
     if len(labels) < count:
         raise WorkloadError(
-            f"{where}: there are {len(labels)}, but {count} were asked for; lower "
+            f"{where}: there are {len(labels)}, but {count} are requested; lower "
             "data.num_train_samples, data.num_eval_samples or data.num_test_samples"
         )
     return make_split(

@@ -57,7 +57,7 @@ def test_a_filter_stops_all_that_go_on_and_that_list_finds(
     assert cancel(data_dir, *arguments) == 0
     assert cancelled(data_dir, queued) == [queued[number] for number in expected]
     said = capsys.readouterr().out
-    assert said.count("is asked to stop") == len(expected)
+    assert said.count("stops soon") == len(expected)
     assert expected or said == "no experiment that goes on is like that\n"
     finished = find_experiment(data_dir, EXPERIMENT_ID)
     assert not any(run.cancel_requested for run in finished.runs)

@@ -88,5 +88,5 @@ def test_who_waits_for_devices_that_nobody_knows_is_told_why(
     on_cpu = find_experiment(data_dir, submit(data_dir, replace(spec, devices=("cpu",))))
     assert waiting_words(on_gpu, "A", devices_known=True) == "waits for A"
     assert waiting_words(on_cpu, "A", devices_known=False) == "waits for A"
-    said = "waits for A; torch is asked which devices there are once nothing is measured"
+    said = "waits for A; torch lists the devices as soon as nothing is measured"
     assert waiting_words(on_gpu, "A", devices_known=False) == said
