@@ -1,6 +1,6 @@
 """What to train with for a planned length, in a sentence for the terminal and the first screen."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
@@ -13,25 +13,20 @@ JOULES_PER_KWH = 3.6e6
 _steps = METRICS["break_even_steps"].format
 
 
-def advice(
-    planned: Plan,
-    prices: Prices,
-    name: Callable[[str], str] = str,
-    total: Callable[[float], str] = duration,
-) -> tuple[str, str] | None:
+def advice(planned: Plan, prices: Prices) -> tuple[str, str] | None:
     """What to do, and what that takes: `("Take inductor", "12 min instead of 19 min, ...")`. None
-    without a measured baseline. `name` writes a label, `total` writes seconds."""
+    without a measured baseline."""
     base = planned.baseline_seconds
     if base is None or len(planned.totals) == 1:
         return None
-    others = other_lengths(planned, name)
+    others = other_lengths(planned)
     costs = [f"{cost}." for cost in _costs(planned, prices)]
     if planned.best is None:
         others = others or "No backend surely takes less."
-        return "Do not compile", " ".join([f"training takes {total(base)}.", *costs, others])
+        return "Do not compile", " ".join([f"training takes {duration(base)}.", *costs, others])
     label = planned.best.label
-    time = f"{total(planned.totals[label])} instead of {total(base)}, compiling included."
-    return f"Take {name(label)}", " ".join(filter(None, [time, *costs, others]))
+    time = f"{duration(planned.totals[label])} instead of {duration(base)}, compiling included."
+    return f"Take {label}", " ".join(filter(None, [time, *costs, others]))
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
@@ -58,12 +53,12 @@ def _instead(amounts: Sequence[float]) -> str:
     return " instead of ".join(f"{one:,.0f}" if one >= 999.5 else digits(one, 3) for one in amounts)
 
 
-def other_lengths(planned: Plan, name: Callable[[str], str] = str) -> str:
+def other_lengths(planned: Plan) -> str:
     """What other lengths of training call for; empty where one choice is best for all lengths."""
     now = chosen_for(planned.num_steps, planned.choices)
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):
-        takes = "do not compile" if choice.label is None else f"take {name(choice.label)}"
+        takes = "do not compile" if choice.label is None else f"take {choice.label}"
         if choice.from_steps >= planned.num_steps:
             parts.append(f"from {_steps(choice.from_steps)} steps on {takes}")
         elif choice != now:

@@ -64,10 +64,8 @@ def ask_steps(comparison: Comparison) -> int:
 
 def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """What to take for so many steps, and what that saves; nothing without a measured baseline."""
-    text = advice(
-        planned, prices, inert, lambda seconds: linked("planned_seconds", words.duration(seconds))
-    )
-    return f"**{text[0]}**: {text[1]}" if text else ""
+    text = advice(planned, prices)
+    return f"**{inert(text[0])}**: {inert(text[1])}" if text else ""
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:

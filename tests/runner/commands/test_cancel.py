@@ -36,7 +36,7 @@ def test_many_ids_are_stopped_and_an_unknown_one_hinders_none(
     assert cancel(data_dir, queued[0], "nobody", queued[2]) == 2
     assert cancelled(data_dir, queued) == [queued[0], queued[2]]
     said = capsys.readouterr()
-    assert f"{queued[2]}: is asked to stop (unusual)" in said.out and "'nobody'" in said.err
+    assert f"{queued[2]}: stops soon (unusual)" in said.out and "'nobody'" in said.err
 
 
 @pytest.mark.heavy  # the filter asks storage, in a process of its own

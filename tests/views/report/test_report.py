@@ -65,8 +65,8 @@ def test_an_archive_of_everything_has_each_table_and_the_data_of_each_chart(race
     made = zipfile.ZipFile(io.BytesIO(archive))
     names = set(made.namelist())
     assert {f"{NAME}/tables/comparison.csv", f"{NAME}/tables/comparison.parquet"} <= names
-    assert {f"{NAME}/data/{card.name}.csv" for card in whole.told.cards} <= names
-    assert len(whole.told.cards) > 6
+    assert {f"{NAME}/data/{card.name}.csv" for card in whole.page.cards} <= names
+    assert len(whole.page.cards) > 6
     losses = pd.read_csv(made.open(f"{NAME}/data/loss.csv"))
     assert losses.groupby("label").size().to_dict() == dict.fromkeys(
         ("baseline", "control", "inductor"), 80
@@ -81,7 +81,7 @@ def test_every_figure_is_in_the_archive_as_a_picture(race: Store) -> None:
     whole = content(race, EXPERIMENT_ID)
     made = zipfile.ZipFile(io.BytesIO(everything(race, whole, ("svg",))))
     pictures = [name for name in made.namelist() if name.startswith(f"{NAME}/charts/")]
-    assert len(pictures) == sum(len(card.figures) for card in whole.told.cards)
+    assert len(pictures) == sum(len(card.figures) for card in whole.page.cards)
     assert all(made.read(name).startswith(b"<svg") for name in pictures)
     assert f"{NAME}/charts/break-even-time-saved.svg" in pictures
 
@@ -122,8 +122,8 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
     (tmp_path / "came.html").write_text(page)
     bring(other, tmp_path / "came.html")
     with Store.in_memory(other) as theirs:
-        assert content(theirs, EXPERIMENT_ID).told.headline == \
-            content(race, EXPERIMENT_ID).told.headline  # fmt: skip
+        assert content(theirs, EXPERIMENT_ID).page.headline == \
+            content(race, EXPERIMENT_ID).page.headline  # fmt: skip
         again = report(theirs, [EXPERIMENT_ID])
     assert the_data(again, tmp_path) == the_data(page, tmp_path)
     assert again == page, "the same runs make the same report, whoever writes it"
