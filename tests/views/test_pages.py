@@ -41,7 +41,7 @@ from tests.helpers.pages import ROOT, cards, opened, text, without_links
         ("experiments", {"view": "Suites"}, ("No suite was run here yet", "breakeven suite")),
         ("machine", {"tab": "Queue"}, ("Nothing is running.",)),
         ("launch", {}, ("What will run", "breakeven compare")),
-        ("definitions", {}, ("What the numbers mean",)),
+        ("definitions", {}, ("Breakeven stores raw steps",)),
     ],
 )
 def test_an_empty_data_folder_leads_every_page_to_something_to_do(

@@ -103,7 +103,7 @@ def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
     with Store.in_memory(data_dir) as store:
         found = explain(store, EXPERIMENT_ID)
         printed, told = explain_report(found), json.loads(explanation_json(found))
-        report = content(store, EXPERIMENT_ID).told.why
+        report = content(store, EXPERIMENT_ID).page.why
     sentence = "baseline: the profile is withheld, because steps took 72.0 ms while they were " \
                "profiled and 34.1 ms before; run it again where nothing else runs."  # fmt: skip
     assert printed.count("withheld") == 1 and sentence in printed
