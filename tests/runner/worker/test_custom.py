@@ -134,7 +134,7 @@ def test_a_data_set_of_single_samples_is_read_as_far_as_needed(own: Path) -> Non
         ("no_net", "classes", "no_net' returned int; it must return a torch.nn.Module"),
         ("net_with_other_names", "classes", "forward cannot take.*The entries are x, labels"),
         ("net", "nothing", "returned NoneType; it must return a mapping.*train, validation"),
-        ("net", "few", "train samples: there are 9, but 10 were asked for"),
+        ("net", "few", "train samples: there are 9, but 10 are requested"),
         ("net", "unlabelled", "must be an entry 'labels'.*there is x"),
         ("net", "uneven", r"different numbers of samples: {'x': 11, 'labels': 12}"),
         ("net", "unlike", r"of validation is labels \(\) float32.*of train is labels \(\) int64"),

@@ -51,7 +51,7 @@ def test_language_models_pass_over_blank_texts_and_need_no_labels(tmp_path: Path
     for task in ("causal_lm", "masked_lm"):
         loaded = load(task, None, texts_file(tmp_path, texts), **sizes)
         assert (loaded.data.train.num_targets > 0).all() and loaded.data.labels == ()
-    with pytest.raises(WorkloadError, match="has 3 usable samples, but 4 were asked for"):
+    with pytest.raises(WorkloadError, match="has 3 usable samples, but 4 are requested"):
         load("causal_lm", None, texts_file(tmp_path, texts), **{**sizes, "num_eval_samples": 2})
 
 

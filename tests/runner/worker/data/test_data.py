@@ -152,7 +152,7 @@ def test_two_processes_see_the_same_tokens(capsys: pytest.CaptureFixture[str]) -
     [
         ({"text_column": "body"}, "has no column 'body'; it has text, label"),
         ({"label_column": "stars"}, "has no column 'stars'"),
-        ({"num_train_samples": 7}, "has 8 samples, but 9 were asked for"),
+        ({"num_train_samples": 7}, "has 8 samples, but 9 are requested"),
         ({"source": "{folder}/absent.csv"}, "absent.csv': no such file"),
         ({"source": "{folder}/data.txt"}, "must end in .csv, .jsonl"),
         ({"source": "{folder}/broken.parquet"}, "cannot be read as parquet"),
@@ -218,7 +218,7 @@ def test_digits_are_images_between_minus_one_and_one() -> None:
 
 
 def test_more_digits_than_there_are_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"has 1797 samples, but 1798 were asked for"):
+    with pytest.raises(WorkloadError, match=r"has 1797 samples, but 1798 are requested"):
         load(digits(1600, 98, 100), task="image_classification", model=VIT)
 
 
