@@ -79,7 +79,7 @@ def test_a_noisy_backend_has_all_measured_until_the_budget_is_spent(data_dir: Da
     runs = raced(data_dir, experiment("noisy"))
     assert {len(rounds(run)) for run in runs.values()} == {15}
     assert reason(runs["noisy"]) == (
-        "the budget of 15 rounds is spent; intervals are wider than the 2 % asked for: noisy 100 %"
+        "the budget of 15 rounds is spent; intervals are wider than the requested 2 %: noisy 100 %"
     )
 
 

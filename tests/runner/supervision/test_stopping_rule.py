@@ -69,7 +69,7 @@ def test_one_wide_interval_keeps_all_measuring_until_the_rounds_are_spent() -> N
     rounds, reason = measure(rule(), times)
     assert rounds == 29  # the 30th is the last
     assert reason == (
-        "the budget of 30 rounds is spent; intervals are wider than the 5 % asked for: eager 10 %"
+        "the budget of 30 rounds is spent; intervals are wider than the requested 5 %: eager 10 %"
     )
 
 

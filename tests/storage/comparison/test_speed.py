@@ -135,7 +135,7 @@ def test_one_process_left_of_several_is_no_ground_to_tell_how_they_differ(
     assert warning.startswith("Of eager one process of 2 was measured long enough")
 
 
-SPENT = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
+SPENT = "the budget of 9 rounds is spent; intervals are wider than the requested 2 %: eager 9 %"
 
 
 def notes_of_spent(data_dir: DataDir, ending: dict[str, Any] | None) -> tuple[str, ...]:
