@@ -53,8 +53,8 @@ def ask_steps(comparison: Comparison) -> int:
     st.markdown("I mean to train", width="content")
     text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
                          help=f"For example: {LENGTHS}.", **given)  # fmt: skip
-    in_steps = text.replace(",", "").strip().isdecimal()
-    st.markdown(f"{linked('num_steps', 'steps')}." if in_steps else ".", width="content")
+    if text.replace(",", "").strip().isdecimal():
+        st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
     try:
         return steps_of(read_length(text), comparison)
     except (ArgumentTypeError, UnknownLength) as error:
