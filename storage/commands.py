@@ -47,7 +47,7 @@ from breakeven.storage.terminal.as_json import checks_json, comparison_json, exp
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
-from breakeven.storage.terminal.plan_words import advice
+from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
@@ -107,10 +107,8 @@ def _planned(comparison: Comparison, store: Store, options: argparse.Namespace) 
     """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
     length = options.plan
     steps = steps_of(length, comparison) if length else own_steps(comparison)
-    said = advice(plan(comparison, steps), read_settings(store.data_dir.path).prices)
-    if said is None:
-        return ""
-    return f"plan for {count_of(steps, 'step')}: {said[0][:1].lower()}{said[0][1:]}: {said[1]}"
+    found = advice(plan(comparison, steps), read_settings(store.data_dir.path).prices)
+    return f"plan for {count_of(steps, 'step')}: {advice_words(found)}" if found else ""
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """What to train with for a planned length, in a sentence for the terminal and the first screen."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
@@ -13,20 +14,39 @@ JOULES_PER_KWH = 3.6e6
 _steps = METRICS["break_even_steps"].format
 
 
-def advice(planned: Plan, prices: Prices) -> tuple[str, str] | None:
-    """What to do, and what that takes: `("Take inductor", "12 min instead of 19 min, ...")`. None
-    without a measured baseline."""
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What to train with for a planned length, as the parts of a sentence."""
+
+    action: str
+    """`Take inductor`."""
+    seconds: tuple[float, ...]
+    """What that takes; then what no compiler takes, where that is another choice."""
+    rest: str
+    """What the times contain, costs, and what other lengths call for."""
+
+
+def advice(planned: Plan, prices: Prices) -> Advice | None:
+    """None without a measured baseline."""
     base = planned.baseline_seconds
     if base is None or len(planned.totals) == 1:
         return None
+    costs = "".join(f" {cost}." for cost in _costs(planned, prices))
     others = other_lengths(planned)
-    costs = [f"{cost}." for cost in _costs(planned, prices)]
     if planned.best is None:
         others = others or "No backend surely takes less."
-        return "Do not compile", " ".join([f"training takes {duration(base)}.", *costs, others])
+        return Advice(action="Do not compile", seconds=(base,), rest=f".{costs} {others}")
     label = planned.best.label
-    time = f"{duration(planned.totals[label])} instead of {duration(base)}, compiling included."
-    return f"Take {label}", " ".join(filter(None, [time, *costs, others]))
+    return Advice(action=f"Take {label}", seconds=(planned.totals[label], base),
+                  rest=f", compiling included.{costs} {others}".rstrip())  # fmt: skip
+
+
+def advice_words(found: Advice) -> str:
+    """`take inductor: 12 min 10 s instead of 19 min 40 s, compiling included.`"""
+    action = f"{found.action[:1].lower()}{found.action[1:]}"
+    before = "training takes " if len(found.seconds) == 1 else ""
+    times = " instead of ".join(duration(one) for one in found.seconds)
+    return f"{action}: {before}{times}{found.rest}"
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:

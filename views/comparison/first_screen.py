@@ -64,8 +64,12 @@ def ask_steps(comparison: Comparison) -> int:
 
 def plan_text(planned: Plan, prices: Prices) -> Markdown:
     """What to take for so many steps, and what that saves; nothing without a measured baseline."""
-    text = advice(planned, prices)
-    return f"**{inert(text[0])}**: {inert(text[1])}" if text else ""
+    found = advice(planned, prices)
+    if found is None:
+        return ""
+    times = [linked("planned_seconds", words.duration(one)) for one in found.seconds]
+    before = "training takes " if len(times) == 1 else ""
+    return f"**{inert(found.action)}**: {before}{' instead of '.join(times)}{inert(found.rest)}"
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:

@@ -19,6 +19,7 @@ from breakeven.views.upkeep.serving import open_metrics
 from breakeven.views.upkeep.state import look
 from tests.helpers.breakages import FILES, HOSTILE_NAMES, KINDS, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import close_store, opened, text
 
 SPEC = experiment_spec(num_steps=20, controls=0)
@@ -76,7 +77,7 @@ def served(damaged: DataDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("BREAKEVEN_DATA", str(damaged.path))
     monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
+    keep(damaged, MACHINE)
     yield damaged
     close_store(damaged)
 

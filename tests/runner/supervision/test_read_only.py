@@ -89,7 +89,7 @@ def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceba
     monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
     monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
+    keep(data_dir, MACHINE)
     app = AppTest.from_file(PROJECT_ROOT / "dashboard.py", default_timeout=120).run()
     (waiting,) = {run.run_id.partition(".")[0] for run in disk.run_dirs()} - {EXPERIMENT_ID}
     app.query_params["experiment"] = waiting
