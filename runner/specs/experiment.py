@@ -130,6 +130,7 @@ class ExperimentSpec(PlaceSpec):
         rules.check_names(self.name, self.backends, compiled)
         self.check_place()
         rules.check_precision(self.device, self.training)
+        rules.check_optimizer(self.kind, self.training)
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)

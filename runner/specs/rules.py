@@ -10,7 +10,12 @@ from typing import Protocol
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, require
 from breakeven.runner.specs.scenarios import Scenario
-from breakeven.runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
+from breakeven.runner.specs.training import (
+    NO_OPTIMIZER,
+    EvaluationSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.specs.workload import (
     BUILTIN,
@@ -46,6 +51,15 @@ def check_precision(device: str, training: TrainingSpec) -> None:
     rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
     fits = device.startswith("cuda") or precision not in ("tf32", "fp16")
     require(fits, "training.precision", precision, rule)
+
+
+def check_optimizer(scenario: Scenario, training: TrainingSpec) -> None:
+    rule = (
+        f"must not be {NO_OPTIMIZER!r} for a whole training, which would learn nothing; choose an "
+        "optimizer, or the scenario speed or accuracy"
+    )
+    learns = training.optimizer != NO_OPTIMIZER or not scenario.trains_fully
+    require(learns, "training.optimizer", training.optimizer, rule)
 
 
 def check_mps(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:

@@ -263,6 +263,13 @@ def test_what_follows_the_evaluation_needs_one(changes: dict[str, Any], field: s
     assert caught.value.field == field
 
 
+def test_a_whole_training_needs_an_optimizer_and_a_measurement_of_speed_none() -> None:
+    without = TrainingSpec(optimizer="none")
+    with pytest.raises(InvalidSpec, match="must not be 'none' for a whole training"):
+        experiment(training=without)
+    assert experiment(training=without, scenario="speed").training.optimizer == "none"
+
+
 def test_test_samples_are_evaluated_where_there_are_some() -> None:
     evaluation = EvaluationSpec(splits=("validation", "test"), predictions=("test",))
     experiment(evaluation=evaluation, data=DataSpec(num_test_samples=5))
