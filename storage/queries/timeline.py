@@ -1,6 +1,8 @@
 """What every run did when, as its journal tells, and what its parts have taken so far: setting up,
 steps, compiling, evaluations."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from breakeven.storage.index.store import Store
@@ -14,10 +16,16 @@ ELAPSED = (
 loads is compiling."""
 DOINGS = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
 """What of these people call otherwise."""
-LEAST_TOLD = 0.5
-"""Seconds that are worth a word."""
+SHORTEST_SHOWN = 0.5
+"""Seconds."""
 KIND_OF_PHASE = {"training": "steps", "preparing": "loading", "done": "finishing"}
 """Phases of a run that are called otherwise of an experiment."""
+
+
+def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Name and seconds of what took long enough to be shown; `seconds`: as `elapsed` gives them."""
+    return [(DOINGS.get(kind, kind), took) for kind, took in seconds.items()
+            if took >= SHORTEST_SHOWN]  # fmt: skip
 
 
 def timeline(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.imports import Brought, ImportedRow
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.queries.timeline import DOINGS, LEAST_TOLD
+from breakeven.storage.queries.timeline import shown_parts
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.break_even_words import (
     break_even_in_full,
@@ -61,11 +61,7 @@ def report(comparison: Comparison) -> str:
 def spent_words(seconds: Mapping[str, float]) -> str:
     """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty where no
     run started. `seconds`: as `queries.elapsed` gives them."""
-    parts = ", ".join(
-        f"{DOINGS.get(kind, kind)} {duration(took)}"
-        for kind, took in seconds.items()
-        if took >= LEAST_TOLD
-    )
+    parts = ", ".join(f"{name} {duration(took)}" for name, took in shown_parts(seconds))
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 

@@ -14,10 +14,11 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from breakeven.storage.queries import timeline
 from breakeven.views.charts import layers as charts
 from breakeven.views.library.table import COLUMNS
 from breakeven.views.parts.downloads import to_html
-from breakeven.views.shared import resources, words
+from breakeven.views.shared import resources
 from breakeven.views.tabs.experiment import TABS as EXPERIMENT_TABS
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
@@ -274,7 +275,9 @@ def test_every_number_of_cold_and_warm_caches_leads_to_its_definition(folder: Da
 def test_every_number_of_a_running_experiment_leads_to_its_definition(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(words, "LEAST_TOLD", 0.0)  # says what the time went on, however short
+    monkeypatch.setattr(
+        timeline, "SHORTEST_SHOWN", 0.0
+    )  # says what the time went on, however short
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)

@@ -13,7 +13,7 @@ from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError
-from breakeven.storage.queries.timeline import DOINGS, LEAST_TOLD
+from breakeven.storage.queries.timeline import shown_parts
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
@@ -92,9 +92,9 @@ def why_ended(reason: str | None, error: RunError | None) -> str:
 def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") -> Markdown:
     """`2 min 5 s so far: compiling 1 min 20 s, training steps 25 s, loading 20 s`."""
     parts = ", ".join(
-        f"{inert(DOINGS.get(phase, phase))} {linked('elapsed_seconds', duration(took))}"
-        for phase, took in phases.items() if took >= LEAST_TOLD
-    )  # fmt: skip
+        f"{inert(name)} {linked('elapsed_seconds', duration(took))}"
+        for name, took in shown_parts(phases)
+    )
     whole = linked("elapsed_seconds", duration(seconds))
     return f"**{whole}**{so_far}: {parts}" if parts else f"**{whole}**{so_far}"
 
