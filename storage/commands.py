@@ -8,6 +8,7 @@ from typing import TextIO
 
 from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.commands.filters import Filter, read_filter
+from breakeven.runner.commands.length import Length
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
@@ -32,7 +33,7 @@ from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
 from breakeven.storage.numbers.formats import count_of
-from breakeven.storage.plan import own_steps, plan, steps_of
+from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
@@ -95,20 +96,29 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
         return checks_exit_status(found)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
-    planned = _planned(comparison, store, options)
-    text = "\n\n".join(filter(None, [report(comparison), planned, caches, spent]))
-    print(comparison_json(comparison, pairs) if options.json else text)  # noqa: T201
+    planned = _planned(comparison, options.plan)
+    parts = [report(comparison), _plan_line(planned, store), caches, spent]
+    text = "\n\n".join(filter(None, parts))
+    print(comparison_json(comparison, pairs, planned) if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
 
 
-def _planned(comparison: Comparison, store: Store, options: argparse.Namespace) -> str:
+def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
+    """For the length that was given, else a whole training's own; None for any other scenario."""
+    if length is None and not comparison.spec.kind.trains_fully:
+        return None
+    return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+
+
+def _plan_line(planned: Plan | None, store: Store) -> str:
     """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
-    length = options.plan
-    steps = steps_of(length, comparison) if length else own_steps(comparison)
-    found = advice(plan(comparison, steps), read_settings(store.data_dir.path).prices)
-    return f"plan for {count_of(steps, 'step')}: {advice_words(found)}" if found else ""
+    prices = read_settings(store.data_dir.path).prices
+    found = advice(planned, prices) if planned else None
+    if planned is None or found is None:
+        return ""
+    return f"plan for {count_of(planned.num_steps, 'step')}: {advice_words(found)}"
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.plan import Plan
 from breakeven.storage.profile.explanation import Bridge, Explanation
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.profiles import Profile
@@ -33,7 +34,9 @@ INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """What JSON has no numbers for; a break-even that is infinite will never be."""
 
 
-def comparison_json(comparison: Comparison, latencies: Iterable[Any] = ()) -> str:
+def comparison_json(
+    comparison: Comparison, latencies: Iterable[Any] = (), planned: Plan | None = None
+) -> str:
     """`latencies`: what a comparison of compile caches came to, for each backend."""
     rows = comparison.table().to_dict("records")
     document = {
@@ -48,6 +51,7 @@ def comparison_json(comparison: Comparison, latencies: Iterable[Any] = ()) -> st
         "warnings": [_caution(one) for one in comparison.warnings],
         "notes": [_caution(one) for one in comparison.notes],
         "caches": [*latencies],
+        "plan": planned and _plan(planned),
     }
     return _written(document)
 
@@ -88,6 +92,16 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
         "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
         "device_doubts": [_caution(one) for one in result.device_doubts],
     }  # fmt: skip
+
+
+def _plan(planned: Plan) -> dict[str, Any]:
+    return {
+        "num_steps": planned.num_steps,
+        "best": planned.best and planned.best.label,
+        "seconds": planned.totals,
+        "joules": planned.joules,
+        "choices": planned.choices,
+    }
 
 
 def _caution(caution: Caution) -> dict[str, Any]:

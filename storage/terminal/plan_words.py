@@ -22,8 +22,8 @@ class Advice:
     """`Take inductor`."""
     seconds: tuple[float, ...]
     """What that takes; then what no compiler takes, where that is another choice."""
-    rest: str
-    """What the times contain, costs, and what other lengths call for."""
+    texts: tuple[str, ...]
+    """What stands before, between and behind these times."""
 
 
 def advice(planned: Plan, prices: Prices) -> Advice | None:
@@ -34,19 +34,19 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     costs = "".join(f" {cost}." for cost in _costs(planned, prices))
     others = other_lengths(planned)
     if planned.best is None:
-        others = others or "No backend surely takes less."
-        return Advice(action="Do not compile", seconds=(base,), rest=f".{costs} {others}")
+        rest = f".{costs} {others or 'No backend surely takes less.'}"
+        return Advice(action="Do not compile", seconds=(base,), texts=("the steps take ", rest))
     label = planned.best.label
+    rest = f", compiling included.{costs} {others}".rstrip()
     return Advice(action=f"Take {label}", seconds=(planned.totals[label], base),
-                  rest=f", compiling included.{costs} {others}".rstrip())  # fmt: skip
+                  texts=("", " instead of ", rest))  # fmt: skip
 
 
 def advice_words(found: Advice) -> str:
     """`take inductor: 12 min 10 s instead of 19 min 40 s, compiling included.`"""
-    action = f"{found.action[:1].lower()}{found.action[1:]}"
-    before = "training takes " if len(found.seconds) == 1 else ""
-    times = " instead of ".join(duration(one) for one in found.seconds)
-    return f"{action}: {before}{times}{found.rest}"
+    times = "".join(text + duration(one)
+                    for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
+    return f"{found.action[:1].lower()}{found.action[1:]}: {times}{found.texts[-1]}"
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """The plan: what a training of so many steps takes under each run, and what to train with."""
 
+import json
 from argparse import ArgumentTypeError
 
 import pytest
 
 from breakeven.runner.commands.length import read_length
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.index.store import Store
@@ -119,3 +121,19 @@ def test_a_length_beyond_all_bounds_or_in_unknown_units_is_refused(data_dir: Dat
         found = compare(store, EXPERIMENT_ID)
     with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
         steps_of(read_length("1e9 hours"), found)
+
+
+def test_the_json_of_a_comparison_has_the_plan_that_the_terminal_writes(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir, 0.1)
+    shown = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--plan", "20000"]
+    main(shown)
+    assert "plan for 20,000 steps: take inductor: 33 min instead of 1 h 7 min, compiling" in (
+        capsys.readouterr().out
+    )
+    main([*shown, "--json"])
+    found = json.loads(capsys.readouterr().out)["plan"]
+    assert found["best"] == "inductor" and found["num_steps"] == 20_000
+    assert found["seconds"]["inductor"] == pytest.approx(2003.0)
+    assert [one["label"] for one in found["choices"]] == [None, "inductor"]

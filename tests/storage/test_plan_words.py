@@ -52,11 +52,11 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
         return advice_words(found) if found else ""
 
     assert said(plan, prices) == (
-        "do not compile: training takes 2 h 0 min. The steps use 2.00 kWh. They emit 0.800 kg of "
+        "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. They emit 0.800 kg of "
         "CO2. The training costs 10.6 EUR. No backend surely takes less."
     )
     assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
     assert said(plan, Prices()) == (
-        "do not compile: training takes 2 h 0 min. The steps use 2.00 kWh. No backend surely takes "
+        "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. No backend surely takes "
         "less."
     )

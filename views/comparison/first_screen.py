@@ -67,9 +67,9 @@ def plan_text(planned: Plan, prices: Prices) -> Markdown:
     found = advice(planned, prices)
     if found is None:
         return ""
-    times = [linked("planned_seconds", words.duration(one)) for one in found.seconds]
-    before = "training takes " if len(times) == 1 else ""
-    return f"**{inert(found.action)}**: {before}{' instead of '.join(times)}{inert(found.rest)}"
+    times = "".join(inert(text) + linked("planned_seconds", words.duration(one))
+                    for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
+    return f"**{inert(found.action)}**: {times}{inert(found.texts[-1])}"
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:
