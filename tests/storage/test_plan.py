@@ -132,8 +132,24 @@ def test_the_json_of_a_comparison_has_the_plan_that_the_terminal_writes(
     assert "plan for 20,000 steps: take inductor: 33 min instead of 1 h 7 min, compiling" in (
         capsys.readouterr().out
     )
+    main(shown[:-2])
+    assert "plan for 80 steps: take inductor" in capsys.readouterr().out, "its own length"
     main([*shown, "--json"])
     found = json.loads(capsys.readouterr().out)["plan"]
     assert found["best"] == "inductor" and found["num_steps"] == 20_000
     assert found["seconds"]["inductor"] == pytest.approx(2003.0)
     assert [one["label"] for one in found["choices"]] == [None, "inductor"]
+
+
+def test_what_is_no_whole_training_has_a_plan_only_for_a_length_that_is_given(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(num_steps=80, scenario="speed")
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([0.1 if label == "inductor" else 0.2] * 8, falling_losses(80)).end()
+    shown = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]
+    main(shown)
+    assert "plan for" not in capsys.readouterr().out
+    main([*shown, "--plan", "20000"])
+    assert "plan for 20,000 steps" in capsys.readouterr().out

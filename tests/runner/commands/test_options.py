@@ -11,6 +11,7 @@ import pytest
 from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.cli import parser
 from breakeven.runner.commands.entry import FORMER
+from breakeven.runner.commands.length import read_length
 from breakeven.runner.commands.options import (
     FIELDS,
     former_options,
@@ -141,10 +142,12 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
 ) -> None:
     """As on a GPU server where nothing but torch and transformers is installed."""
     monkeypatch.setattr(waiting, "find_spec", lambda name: None)
-    assert start.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
+    planned = read_length("8h")
+    assert start.judge(data_dir, "20261121-093015-123456-7f3a", [], planned) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
-    assert "`breakeven show 20261121-093015-123456-7f3a --data-folder FOLDER`" in said
+    command = "breakeven show 20261121-093015-123456-7f3a '--plan=8.0 hours' --data-folder FOLDER"
+    assert f"`{command}`" in said
 
 
 @pytest.mark.parametrize(("former", "controls"), [("--no-control", 0), ("--control", 1)])

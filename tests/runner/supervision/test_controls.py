@@ -12,11 +12,12 @@ from breakeven.runner.folders.queue import find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
-from breakeven.runner.supervision.controls import distance
+from breakeven.runner.supervision.controls import distance, why_another_control
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.journals import Recording
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
 FALLS = {step: 2.0 - step / 100 for step in range(100)}
@@ -72,6 +73,19 @@ def test_in_bf16_one_control_calls_nothing_a_fault_below_twenty_times_what_it_st
     # Two controls call it a fault from twice the half width on.
     two = leaves_open([FALLS, control, control], backend, "bf16")
     assert two == (4 < times < 8)
+
+
+@pytest.mark.parametrize(("precision", "takes_one"), [("bf16", True), ("float32", False)])
+def test_the_band_is_that_of_the_precision_in_which_the_baseline_computed(
+    data_dir: DataDir, precision: str, takes_one: bool
+) -> None:
+    """Half width 4 x 0.001 in bf16, 10 x 0.001 in float32, which the specification names."""
+    runs = []
+    for role, off in (("baseline", 0.0), ("control", 0.001), ("inductor", 0.006)):
+        run = Recording(data_dir.runs, role).claim().start(precision=precision)
+        run.blocks([0.2] * 10, [loss + off for loss in FALLS.values()])
+        runs.append((role if off < 0.006 else "backend", run.end()))
+    assert (why_another_control(runs, "float32") is not None) == takes_one
 
 
 @pytest.mark.heavy

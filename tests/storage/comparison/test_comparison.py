@@ -14,7 +14,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import Exit, RunState
-from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
@@ -222,6 +222,22 @@ def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) ->
     assert parity.verdict == "unknown"
     text = "The runs differ in initial weights: aa (baseline, control), cc (inductor)."
     assert text in warnings_of(comparison)
+
+
+@pytest.mark.parametrize(("controls", "verdict"), [(1, "unknown"), (2, "broken")])
+def test_in_bf16_one_control_leaves_open_what_two_call_broken(
+    data_dir: DataDir, controls: int, verdict: str
+) -> None:
+    """The band is 4 x 0.001 wide on either side; 0.012 is three times that."""
+    training = TrainingSpec(batch_size=8, precision="bf16")
+    spec = experiment_spec(80, controls=controls, training=training)
+    for variant in spec.variants:
+        off = 0.001 if variant.role == "control" else 0.0
+        losses = [loss + off for loss in LOSSES]
+        losses[30] += 0.012 if variant.role == "backend" else 0.0
+        recording = Recording(data_dir.runs, variant.label, spec).claim().start()
+        recording.blocks([0.2] * 8, losses).end()
+    assert compared(data_dir).result_of("inductor").parity.verdict == verdict
 
 
 def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None:
