@@ -99,6 +99,15 @@ def tick(page: Page, row: int) -> None:
     raise AssertionError(f"row {row} was not ticked")
 
 
+def press(page: Page, name: str, exact: bool = False) -> None:
+    """Presses the button when the page is at rest: while a run of the page replaces its elements, a
+    button can be there twice."""
+    settle(page)
+    button = page.get_by_role("button", name=name, exact=exact)
+    expect(button).to_have_count(1)
+    button.click()
+
+
 def search(page: Page, text: str, found: str) -> None:
     page.get_by_placeholder("Search").fill(text)
     page.keyboard.press("Enter")
@@ -137,10 +146,10 @@ def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: s
     page.goto(f"{address}/?model=bert-tiny&columns=name&columns=batch")
     expect(page.get_by_role("button", name="Filters (1)")).to_be_visible()
     page.wait_for_timeout(1500)  # numbers fill in meanwhile, which draws the page anew
-    page.get_by_role("button", name="Filters").click()
+    press(page, "Filters")
     expect(page.get_by_text("bert-tiny (", exact=False).first).to_be_visible()
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Columns", exact=True).click()
+    press(page, "Columns", exact=True)
     expect(page.locator("[data-testid=stMultiSelect]").filter(has_text="Batch size").first
            ).to_be_visible()  # fmt: skip
 
@@ -160,25 +169,25 @@ def test_what_was_chosen_on_a_page_that_was_left_is_not_chosen_on_the_way_back(l
 def test_labelled_put_away_deleted_and_brought_back(listed: Page, folder: DataDir):
     search(listed, "needle", "1 experiment of")
     tick(listed, 0)
-    listed.get_by_role("button", name="Label").click()
+    press(listed, "Label")
     listed.get_by_role("textbox", name="Name", exact=True).fill("Renamed here")
     listed.get_by_role("textbox", name="Notes").fill("**Why** it matters")
-    listed.get_by_role("button", name="Save", exact=True).click()
+    press(listed, "Save", exact=True)
     expect(listed.get_by_text("1 experiment labelled.")).to_be_visible()
     assert (labels(folder).name, labels(folder).tags) == ("Renamed here", ("needle",))
     expect(listed.locator("strong", has_text="Why")).to_be_visible()
-    listed.get_by_role("button", name="Archive").click()
+    press(listed, "Archive")
     expect(listed.get_by_text("No experiment fits.")).to_be_visible()
-    listed.get_by_role("button", name="Undo").click()
+    press(listed, "Undo")
     expect(table(listed)).to_be_visible()
     assert not labels(folder).archived
     settle(listed)
     if not listed.get_by_role("button", name="Delete", exact=True).count():
         tick(listed, 0)
-    listed.get_by_role("button", name="Delete", exact=True).click()
+    press(listed, "Delete", exact=True)
     expect(listed.get_by_text("1 experiment deleted.")).to_be_visible()
     assert [one.experiment_id for one in library.trash(folder)] == [TARGET]
-    listed.get_by_role("button", name="Undo").click()
+    press(listed, "Undo")
     expect(listed.get_by_text("1 experiment as before.")).to_be_visible()
     assert labels(folder).name == "Renamed here"
 
@@ -188,7 +197,7 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
     search(listed, "apart", f"2 experiments of {ALL}")
     tick(listed, 0)
     tick(listed, 1)
-    listed.get_by_role("button", name="2 experiments side by side").click()
+    press(listed, "2 experiments side by side")
     listed.wait_for_url(re.compile(r"view=Side.*side=.*side="))
     expect(listed.get_by_text("By how much")).to_be_visible()
     expect(listed.locator(".leaderboard").first).to_contain_text("lower")
