@@ -352,15 +352,15 @@ DEVICE: dict[Kind, DeviceMessage] = {
     "other clock": DeviceMessage(
         "The device's clock differed from the baseline's",
         "[{sm_clock_mhz:,.0f} MHz against {baseline:,.0f} MHz ({change:+.1%})](sm_clock_mhz)",
-        "That much of the speedup may come from the clock, not from the code. Lock the clocks "
-        "(nvidia-smi --lock-gpu-clocks) and run again.",
+        "A higher clock makes a run look faster than its code is, a lower clock slower, by up to "
+        "that much. Lock the clocks (nvidia-smi --lock-gpu-clocks) and run again.",
     ),
     "other frequency": DeviceMessage(
         "The CPU's frequency differed from the baseline's",
         "[{cpu_frequency_mhz:,.0f} MHz against {baseline:,.0f} MHz ({change:+.1%})]"
         "(cpu_frequency_mhz)",
-        "That much of the speedup may come from the frequency, not from the code. Fix the "
-        "frequency (cpupower frequency-set) and run again.",
+        "A higher frequency makes a run look faster than its code is, a lower frequency slower, by "
+        "up to that much. Fix the frequency (cpupower frequency-set) and run again.",
     ),
     "many threads": DeviceMessage(
         "There were more threads than CPUs that the run may use",
