@@ -10,6 +10,7 @@ from breakeven.runner.commands.conditions import Condition
 from breakeven.runner.commands.filters import Filter, read_filter
 from breakeven.runner.commands.length import Length
 from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.added_rounds import why_no_rounds
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
@@ -97,7 +98,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
-    parts = [report(comparison), _plan_line(planned, store), caches, spent]
+    parts = [report(comparison), _rounds_line(comparison, store.data_dir),
+             _plan_line(planned, store), caches, spent]  # fmt: skip
     text = "\n\n".join(filter(None, parts))
     print(comparison_json(comparison, pairs, planned) if options.json else text)  # noqa: T201
     if options.fail_if:
@@ -110,6 +112,15 @@ def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
     if length is None and not comparison.spec.kind.trains_fully:
         return None
     return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+
+
+def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
+    """How to time further what is inconclusive; empty where rounds cannot be added."""
+    is_unsure = any(one.speed_verdict == "unsure" for one in comparison.results)
+    is_here = data_dir.run_dir(comparison.results[0].run_id).spec_file.exists()
+    if not is_unsure or not is_here or why_no_rounds(comparison.spec):
+        return ""
+    return f"to time it further: breakeven add-rounds {comparison.experiment_id}"
 
 
 def _plan_line(planned: Plan | None, store: Store) -> str:

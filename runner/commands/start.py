@@ -30,9 +30,10 @@ from breakeven.runner.commands.options import (
     read_spec,
 )
 from breakeven.runner.commands.progress import RunProgress
-from breakeven.runner.commands.waiting import run_through, with_storage
-from breakeven.runner.errors import RunnerError, UnknownExperiment
+from breakeven.runner.commands.waiting import follow, run_through, with_storage
+from breakeven.runner.errors import InvalidSpec, RunnerError, UnknownExperiment
 from breakeven.runner.files import is_locked
+from breakeven.runner.folders.added_rounds import add_rounds, backends_of
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import example_folders
 from breakeven.runner.folders.moved import moved_spec
@@ -48,6 +49,7 @@ from breakeven.runner.machine.capabilities import probe, read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
 from breakeven.runner.specs.variants import Settings
@@ -89,7 +91,23 @@ def add_start_commands(add: Add) -> None:
     _add_moving(go_on)
     go_on.add_argument("experiment", help="its id, as `list` has it")
     go_on.usage = f"{go_on.usage} EXPERIMENT"
-    for command in (compare, script, again, work, go_on):
+    more = add("add-rounds", _add_rounds, "time an experiment that has finished further, where its "
+               "verdict is inconclusive")  # fmt: skip
+    more.add_argument("experiment", help="its id, as `list` has it")
+    more.add_argument("--backends", metavar="LABEL,...", help="time these backends alone, by the "
+                      "names of the table (default: all)")  # fmt: skip
+    rounds = AddedRounds()
+    more.add_argument("--processes", type=int, default=rounds.processes, metavar="N",
+                      help="how often each run starts again, because two processes of the same "
+                      f"program differ in speed (default: {rounds.processes})")  # fmt: skip
+    more.add_argument("--target-width", type=float, default=rounds.target_width, metavar="SHARE",
+                      help="a process ends once its rounds know every speedup to within this share "
+                      f"(default: {rounds.target_width})")  # fmt: skip
+    more.add_argument("--max-seconds", type=float, default=rounds.max_seconds, metavar="S",
+                      help="time of steps of all runs and processes together at most (default: "
+                      f"{rounds.max_seconds:.0f})")  # fmt: skip
+    more.usage = f"{more.usage} EXPERIMENT"
+    for command in (compare, script, again, work, go_on, more):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
             help="a folder whose Python files (path.py:name) runs may execute, as well as those in "
@@ -188,6 +206,25 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             _print(f"{variant.label} goes on from step {progress.checkpoint_step}{where}")
     ensure_supervisor(data_dir)
     return 0
+
+
+def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
+    experiment = find_experiment(data_dir, options.experiment)
+    _allow_code(data_dir, options)
+    backends = backends_of(experiment.spec)
+    chosen = options.backends.split(",") if options.backends else backends
+    unknown = sorted(set(chosen).difference(backends))
+    if unknown:
+        known = ", ".join(backends)
+        raise InvalidSpec("--backends", unknown[0], f"is no backend of the experiment: {known}")
+    rounds = AddedRounds(
+        processes=options.processes,
+        target_width=options.target_width,
+        max_seconds=options.max_seconds,
+    )
+    add_rounds(experiment, chosen, rounds)
+    follow(data_dir, experiment)
+    return with_storage(data_dir, "show", [experiment.experiment_id])
 
 
 def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:

@@ -113,14 +113,19 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
         check_user_code(spec)
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     while True:
-        ensure_supervisor(data_dir)
-        _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
-        _watch(data_dir, experiment)
+        follow(data_dir, experiment)
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
         _print("The device cannot hold all runs at once; repeating them one after another.")
         experiment = repeat
+
+
+def follow(data_dir: DataDir, experiment: Experiment) -> None:
+    """Has a queued experiment run, and waits until it is over."""
+    ensure_supervisor(data_dir)
+    _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
+    _watch(data_dir, experiment)
 
 
 def _watch(data_dir: DataDir, experiment: Experiment) -> None:

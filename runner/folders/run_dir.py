@@ -8,6 +8,8 @@
     cancel         marker: stop, please      the dashboard or the command line
     devices.json   where it goes on, if on   the resuming process
                    others than at first
+    rounds.json    for how long rounds are   who adds rounds to a run that has
+                   added                     finished
     exit.json      how it ended              the supervisor, once
     labels.json    name, tags, notes that    the holder of the library lock; in the
                    people added              folder of an experiment's first run
@@ -89,6 +91,7 @@ class RunDir:
     output_file = Inside("output.log")
     cancel_file = Inside("cancel")
     devices_file = Inside("devices.json")
+    rounds_file = Inside("rounds.json")
     exit_file = Inside("exit.json")
     labels_file = Inside("labels.json")
     artifacts = Inside("artifacts")
@@ -254,6 +257,16 @@ class RunDir:
         return 1 + sum(1 for _ in self.attempts.glob("*"))
 
     @property
+    def has_finished(self) -> bool:
+        """Whether an earlier attempt came to its end, so that this one only adds rounds."""
+        for aside in self.attempts.glob("*"):
+            with suppress(InvalidRunFolder):
+                ended = RunDir(aside).read_exit()
+                if ended is not None and ended.state is RunState.FINISHED:
+                    return True
+        return False
+
+    @property
     def has_checkpoint(self) -> bool:
         """Whether a run that ended early could go on from somewhere."""
         try:
@@ -326,6 +339,8 @@ class RunDir:
             return Standing(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
+            if state is RunState.CANCELLED and self.has_finished:
+                state = RunState.FINISHED
             return Standing(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:
             return Standing(state=RunState.ELSEWHERE, claimed=claim.time)

@@ -133,6 +133,24 @@ class SpeedSpec(Spec, path="speed."):
         return self.warm_up_blocks + self.max_rounds
 
 
+@dataclass(frozen=True, kw_only=True)
+class AddedRounds(Spec, path="rounds."):
+    """For how long rounds are added to an experiment that has finished."""
+
+    processes: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 3
+    """How often each run starts again, one time after the other: two processes of the same program
+    differ in speed, and no round within one of them tells by how much."""
+    target_width: Annotated[float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True)] = 0.02
+    """A process ends once its own rounds know every speedup to within this share."""
+    max_seconds: Annotated[float, WEEK] = 600.0
+    """Time of steps of all runs and processes together after which rounds end in any case."""
+
+    @property
+    def max_seconds_each(self) -> float:
+        """Of all runs while each has one process."""
+        return self.max_seconds / self.processes
+
+
 ScenarioName = Literal["train", "speed", "accuracy", "cache"]
 Compared = Literal["runs", "tensors", "caches"]
 

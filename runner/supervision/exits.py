@@ -119,6 +119,9 @@ class ExitRecords:
         ended = Exit.now(state, reason, returncode)
         if is_full or returncode == WorkerExit.DISK_FULL:
             ended = _as_requested(run, ended)
+        if ended.state is not RunState.FINISHED and run.has_finished:
+            reason = f"training is over; adding rounds ended early: {ended.reason}"
+            ended = replace(ended, state=RunState.FINISHED, reason=reason)
         run.drop_leftovers()
         say(f"{run.run_id}: {ended.state}, {ended.reason}")
         with self._lock:

@@ -3,8 +3,8 @@
 A supervisor that dies takes its runs with it. Runs that took turns go on together from their
 checkpoints. If one of them has none, all begin anew, so that every round is timed on runs of the
 same attempt. After one run has finished, no other begins anew: no later round could be paired with
-its rounds. After five attempts the runs are lost; without a baseline the scheduler then ends the
-experiment.
+its rounds. A run that only adds rounds keeps what it recorded and remains finished. After five
+attempts the runs are lost; without a baseline the scheduler then ends the experiment.
 """
 
 from breakeven.runner.errors import RunnerError
@@ -60,6 +60,7 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
     go_on = all(run.has_checkpoint for run in left if not run.cancel_requested)
     may_begin_anew = not _has_finished_fellow(*next(iter(left.items())))
+    may_begin_anew &= not any(run.has_finished for run in left)
     for run in orphans:
         try:
             # The caches that a cold run left for a warm one went with its process.
@@ -69,6 +70,8 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
             elif is_last:
                 why = f"{VANISHED}, after {MAX_ATTEMPTS} attempts"
                 exits.write(run, RunState.LOST, why, None)
+            elif run.has_finished:
+                exits.write(run, RunState.LOST, VANISHED, None)
             elif run.has_checkpoint and (go_on or not may_begin_anew):
                 say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
                 run.reopen()

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, add_control, check_membership, submit
@@ -117,6 +118,7 @@ class Scheduler:
                 tried.update(runs)
                 if self._why_over is None:
                     self._run_group(runs)
+                    tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:
                         self._exits.write(run, RunState.CANCELLED, self._why_over, None)
@@ -161,9 +163,9 @@ class Scheduler:
     def _run_group(self, runs: Sequence[RunDir]) -> None:
         spec = self._experiment.spec
         round_number = _first_round(self._variants if spec.takes_turns else runs)
-        watch = None
-        if spec.kind.ends_by_width:
-            watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
+        watch, added = None, rounds_to_add(runs[0])
+        if spec.kind.ends_by_width or added is not None:
+            watch = JournalWatch(spec, {run: self._variants[run] for run in runs}, added)
         self._pending = sorted(runs, key=self._compile_effort)
         self._pass_first_turns(round_number, watch.ending(runs) if watch else None)
         while self._processes:
@@ -275,7 +277,8 @@ class Scheduler:
                 self._add_control(process.run)  # before the record of its end: it is not over then
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
-            if state is RunState.OUT_OF_MEMORY and (self._processes or self._pending):
+            is_short = state is RunState.OUT_OF_MEMORY and not process.run.has_finished
+            if is_short and (self._processes or self._pending):
                 self._fall_back()
             if process.has_not_loaded and not self._has_any_loaded:
                 self._why_hopeless = f"what all runs share cannot be loaded: {why}"

@@ -9,7 +9,7 @@ make a difference. docs/decisions.md has the measurements behind it.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from statistics import median
@@ -20,6 +20,7 @@ from breakeven.runner.folders.events import Order, read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.specs.fields import Spec, require
+from breakeven.runner.specs.scenarios import MIN_ROUNDS, AddedRounds
 from breakeven.runner.specs.variants import Role, Variant
 
 Cause = Literal["exact", "rounds", "seconds", "nothing_left"]
@@ -87,11 +88,19 @@ MAX_PERSISTENCE = 0.9
 class StoppingRule:
     """Says after a round whether the next one shall be the last."""
 
-    def __init__(self, speed: SpeedSpec, roles: Mapping[str, Role], max_seconds: float) -> None:
-        """`roles` are those of the runs that are alive at once, by label."""
+    def __init__(
+        self,
+        speed: SpeedSpec,
+        roles: Mapping[str, Role],
+        max_seconds: float,
+        least_rounds: int = 0,
+    ) -> None:
+        """`roles` are those of the runs that are alive at once, by label. `least_rounds`: measured
+        however many seconds they take."""
         self._speed = speed
         self._roles = roles
         self._max_seconds = max_seconds
+        self._least_rounds = least_rounds
         self._blocks: dict[str, dict[int, float]] = {label: {} for label in roles}
         self._seconds = 0.0
         self._next_look = speed.min_rounds
@@ -109,7 +118,7 @@ class StoppingRule:
         num_rounds = len(set().union(*self._blocks.values()))
         if num_rounds + 1 >= self._speed.max_rounds:
             return self._spent("rounds", self._speed.max_rounds, compared)
-        if self._seconds >= self._max_seconds:
+        if self._seconds >= self._max_seconds and num_rounds >= self._least_rounds:
             return self._spent("seconds", self._max_seconds, compared)
         if num_rounds < self._next_look:
             return None
@@ -150,26 +159,45 @@ class StoppingRule:
 class JournalWatch:
     """Feeds a stopping rule with the blocks that the runs of one repeat write down."""
 
-    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant]) -> None:
-        """`runs` are those that are alive at once; their share of the budget is theirs."""
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        runs: Mapping[RunDir, Variant],
+        added: AddedRounds | None = None,
+    ) -> None:
+        """`runs` are those that are alive at once; their share of the budget is theirs. `added`:
+        for how long runs that have finished add rounds; what their journals hold already does not
+        count."""
         self._labels = {run: variant.label for run, variant in runs.items()}
         self._offsets = dict.fromkeys(runs, 0)
         self._orders = {run: Order() for run in runs}
         roles = {variant.label: variant.role for variant in runs.values()}
+        if added is not None:
+            speed = replace(spec.speed, target_width=added.target_width)
+            # Fewer rounds of a process have no interval, and the first is not steady.
+            self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS)
+            for run in runs:
+                self._new_events(run)
+            return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round shall be the last one; None if measuring goes on."""
-        for run, offset in self._offsets.items():
-            # What a journal says that no run wrote stops nothing; its rows are left out.
-            with suppress(RunnerError):
-                order = self._orders[run]
-                events, self._offsets[run] = read_events(run.events_file, offset, order)
-                for event in events:
-                    with suppress(KeyError, TypeError, ValueError):
-                        self._take(self._labels[run], event)
+        for run in self._offsets:
+            for event in self._new_events(run):
+                with suppress(KeyError, TypeError, ValueError):
+                    self._take(self._labels[run], event)
         return self._rule.ending([self._labels[run] for run in living])
+
+    def _new_events(self, run: RunDir) -> Sequence[Mapping[str, Any]]:
+        """What the run wrote since the last time. What a journal says that no run wrote stops
+        nothing; its rows are left out."""
+        with suppress(RunnerError):
+            order, offset = self._orders[run], self._offsets[run]
+            events, self._offsets[run] = read_events(run.events_file, offset, order)
+            return events
+        return ()
 
     def _take(self, label: str, event: Mapping[str, Any]) -> None:
         if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):

@@ -26,5 +26,10 @@ class RunContext:
         return self.spec.experiment
 
     @property
+    def adds_rounds(self) -> bool:
+        """Whether the run has finished, and its steps are only timed again."""
+        return self.run.has_finished
+
+    @property
     def variant(self) -> Variant:
         return self.spec.variant

@@ -15,6 +15,7 @@ Kind = Literal[
     "different lengths",
     "stopped",
     "resumed",
+    "rounds added",
     "repeated lines",
     "missing lines",
     "different setting",

@@ -88,6 +88,7 @@ def notes(
         *_notes(processes, of_all=True),
         *_uncounted(runs),
         *_unasked(spec, runs),
+        *_about_added_rounds(runs),
         *stops,
         *device_notes(spec, runs),
     )
@@ -252,6 +253,17 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
             how = {"steps": run.resumed_at, "has_compiled": run.has_compiled,
                    "moves": run.moved_at}  # fmt: skip
             yield Caution(kind="resumed", runs={run.label: how})
+
+
+def _about_added_rounds(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """How many of the rounds come from processes that were started after the end."""
+    added: dict[str, dict[str, Any]] = {run.label: {} for run in runs if run.added_at}
+    baseline = of_role(runs, "baseline")
+    if added and baseline is not None and baseline.added_at:
+        blocks = baseline.steady_blocks
+        later = blocks[blocks["first_step"] >= min(baseline.added_at)]
+        counts = {"num_added": later["round"].nunique(), "num_rounds": blocks["round"].nunique()}
+        yield Caution(kind="rounds added", runs=added, figures=counts)
 
 
 def _about_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:

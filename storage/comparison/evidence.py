@@ -71,6 +71,8 @@ class Evidence:
     """Of scripts: what they computed with at some steps, as hashes (`storage.queries.inputs`)."""
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
+    added_at: tuple[int, ...]
+    """Steps done when rounds were added to a run that had finished."""
     moved_at: tuple[tuple[int, int, int], ...]
     """Of those, where it went on on another number of devices: the steps done, the number of
     devices before, and that after."""
@@ -232,7 +234,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 inputs=inputs(run["run_id"]),
                 environment=environments.get(run["run_id"], {}),
                 randomness=randomness(run["run_id"]),
-                resumed_at=tuple(resumptions(run["run_id"])["step"]),
+                resumed_at=_steps(resumptions(run["run_id"]), adds_rounds=False),
+                added_at=_steps(resumptions(run["run_id"]), adds_rounds=True),
                 moved_at=moves(resumptions(run["run_id"])),
                 left_out=run["left_out"],
                 missing=run["missing"],
@@ -252,6 +255,13 @@ def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series
     """Finds the recorded losses of a run, by step."""
     find = _by_run(queries.losses(store, experiment_id, max_points=None))
     return lambda run_id: _by(find(run_id), "step")["loss"]
+
+
+def _steps(resumptions: pd.DataFrame, *, adds_rounds: bool) -> tuple[int, ...]:
+    """Steps done when the run went on: to train, or to add rounds. Rounds need no checkpoint, and
+    neither does a script that starts again, from step 0."""
+    adds = resumptions["file"].isna() & (resumptions["step"] > 0)
+    return tuple(resumptions.loc[adds == adds_rounds, "step"])
 
 
 def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:

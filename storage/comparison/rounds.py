@@ -7,6 +7,7 @@ nothing is repeated, a run is compared as it is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,6 +103,8 @@ def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     return pairs[columns]
 
 
+ADDED = 100_000
+"""More than an experiment has repeats and places."""
 SERIES = ("steps", "device")
 """Frames that are strung together; `blocks` tell the processes apart."""
 
@@ -115,24 +118,43 @@ def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 
 def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     """One for each of `spec.repeats_by_label` of which a run is there. Blocks gain the column
-    `process`, the number of the repeat."""
+    `process`, the number of the repeat; rounds that were added have numbers of their own, because
+    further processes made them."""
     by_label = {run.label: run for run in runs}
     numbers = {variant.label: spec.process_of(variant) for variant in spec.possible_variants}
+    begins = {numbers[run.label]: _begins_of_added(run) for run in runs if run.role == "baseline"}
     pooled = []
     for label, members in spec.repeats_by_label.items():
         found = {numbers[member]: by_label[member] for member in members if member in by_label}
         if found:
-            pooled.append(_pool(label, found))
+            pooled.append(_pool(label, found, begins))
     return pooled
 
 
-def _pool(label: str, found: Mapping[int, Evidence]) -> Evidence:
+def _begins_of_added(baseline: Evidence) -> list[int]:
+    """The first round of each of the processes that added rounds."""
+    blocks = baseline.blocks
+    rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
+    return [int(one.min()) for one in rounds if len(one)]
+
+
+def _processes(blocks: pd.DataFrame, number: int, begins: Sequence[int]) -> Any:
+    """Of each block: 1, 2, 3 for repeats, and `ADDED` more in each process that added rounds."""
+    if not begins:
+        return number
+    return number + ADDED * np.searchsorted(sorted(begins), blocks["round"], side="right")
+
+
+def _pool(
+    label: str, found: Mapping[int, Evidence], begins: Mapping[int, Sequence[int]]
+) -> Evidence:
     """Times and blocks of all processes; of everything else, which all of them repeat alike, that
     of the process that came farthest."""
     runs = list(found.values())
     farthest = max(runs, key=lambda run: len(run.steps))
     worst = next((run for run in runs if run.state is not RunState.FINISHED), farthest)
-    blocks = [run.blocks.assign(process=number) for number, run in found.items()]
+    blocks = [run.blocks.assign(process=_processes(run.blocks, number, begins.get(number, ())))
+              for number, run in found.items()]  # fmt: skip
     if len(runs) == 1:
         return replace(farthest, label=label, blocks=blocks[0])
     series = {name: pd.concat([getattr(run, name) for run in runs]) for name in SERIES}
@@ -143,6 +165,7 @@ def _pool(label: str, found: Mapping[int, Evidence]) -> Evidence:
         reason=worst.reason,
         blocks=pd.concat(blocks),
         resumed_at=tuple(step for run in runs for step in run.resumed_at),
+        added_at=tuple(step for run in runs for step in run.added_at),
         moved_at=tuple(move for run in runs for move in run.moved_at),
         **series,
     )

@@ -105,8 +105,8 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
 def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float | None]:
     """Seconds of wall time by the experiment's activity, named as in `ELAPSED` and in its order.
     The second value is the moment up to which journals report, in seconds since the epoch: the last
-    line, or the end of the experiment. Time before a run's newest process is left out. None before
-    the first claim."""
+    line, or the end of the experiment. Time before a run's newest process is left out, and so is
+    the time without a process, as before rounds are added. None before the first claim."""
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
@@ -120,8 +120,8 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
         moments AS (
             SELECT time, lead(time) OVER so_far - time AS seconds, {under_way} FROM edges
             WINDOW so_far AS (ORDER BY time, change DESC))
-        SELECT CASE {doing} ELSE 'waiting' END AS kind, sum(seconds) AS seconds, any_value(until)
-        AS until FROM moments, last WHERE seconds > 0 GROUP BY 1""",
+        SELECT CASE {doing} END AS kind, sum(seconds) AS seconds, any_value(until)
+        AS until FROM moments, last WHERE seconds > 0 GROUP BY 1 HAVING kind IS NOT NULL""",
         [store.number_of(experiment_id), None],
     )
     seconds = dict(zip(found["kind"], found["seconds"].astype(float), strict=True))

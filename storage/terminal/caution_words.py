@@ -207,6 +207,11 @@ MESSAGES: dict[Kind, Message] = {
         "{moves}: its step time, throughput and memory are of both.>",
         prepare=_resumed,
     ),
+    "rounds added": Message(
+        "Of [{num_rounds:d} rounds](round) {num_added:d} were added later by further processes of "
+        "{runs}. Compile latency, step time, losses and evaluations are those of the first "
+        "processes."
+    ),
     "repeated lines": Message(
         "The journals hold lines that do not follow the lines before, as where a journal was "
         "copied into itself: {counts}. The numbers leave these lines out.",

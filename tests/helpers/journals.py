@@ -182,6 +182,24 @@ class Recording:
         self.num_steps = step
         return self
 
+    def add_rounds(self, seconds: Sequence[float]) -> "Recording":
+        """A process that adds rounds of so many seconds; steps of them are not recorded."""
+        self.log.append("resumed", step=self.num_steps, attempt=2)
+        for one in seconds:
+            self.log.append(
+                "block", round=self._num_blocks, position=0, first_step=self.num_steps,
+                num_steps=self.spec.block_steps, seconds=one, compiled=False, warm_up=False,
+            )  # fmt: skip
+            self.num_steps += self.spec.block_steps
+            self._num_blocks += 1
+        self.log.flush()
+        return self
+
+    def skip_rounds(self, count: int) -> "Recording":
+        """Rounds in which the run has no turn."""
+        self._num_blocks += count
+        return self
+
     def profile(self, kernels: Sequence[Mapping[str, Any]], **fields: Any) -> "Recording":
         """A profiled turn of three steps; each kernel has a name and seconds at least."""
         whose = {"round": self._num_blocks}

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentTypeError
 
+import pandas as pd
 import streamlit as st
 
 from breakeven.runner.commands.length import LENGTHS, read_length
@@ -15,7 +16,7 @@ from breakeven.storage.plan import Plan, UnknownLength, own_steps, plan, steps_o
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.plan_words import advice
 from breakeven.views.charts.palette import Look, run_looks, run_mark
-from breakeven.views.comparison import leaderboard
+from breakeven.views.comparison import leaderboard, more_rounds
 from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
@@ -27,7 +28,7 @@ CHART_SHARE, CARDS_SHARE = 3, 2
 """The chart takes 60 % of the width."""
 
 
-def show(store: Store, comparison: Comparison) -> None:
+def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         planned = plan(comparison, ask_steps(comparison))
@@ -36,6 +37,7 @@ def show(store: Store, comparison: Comparison) -> None:
     found = verdict_cards(store, comparison, comparison.results, planned.num_steps)
     if not found:
         st.html(cards_html(comparison, planned))
+        more_rounds.button(store, experiment, comparison)
         return
     with st.container(key="first-screen"):
         chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
@@ -44,6 +46,7 @@ def show(store: Store, comparison: Comparison) -> None:
             show_card(card)
     with cards:
         st.html(cards_html(comparison, planned))
+        more_rounds.button(store, experiment, comparison)
 
 
 def ask_steps(comparison: Comparison) -> int:

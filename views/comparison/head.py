@@ -1,14 +1,18 @@
 """The head of an experiment's page: its state, its origin, and how far it is."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.added_rounds import rounds_to_add
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_RUNS, ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
@@ -18,6 +22,7 @@ from breakeven.views.parts.notice import offer_notice
 from breakeven.views.parts.progress import progress
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import among_readers
 
 STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
@@ -57,6 +62,12 @@ def _show_active(store: Store, experiment_id: str) -> None:
     lack = lacks_room(store.data_dir.runs)
     if lack:
         st.warning(f"Waits for disk space: {inert(lack)}", icon=":material/hard_drive:")
+    active = runs[runs["state"].isin(ACTIVE_RUNS)]
+    for folder in active["folder"].head(1):
+        with suppress(RunnerError):
+            if rounds := rounds_to_add(RunDir(Path(folder))):
+                _show_added(rounds)
+                return
     done = progress(store, experiment_id, runs)
     if done is None:
         st.progress(0.0, text="waiting in the queue")
@@ -64,6 +75,17 @@ def _show_active(store: Store, experiment_id: str) -> None:
         so_far = words.spent(done.elapsed, done.phases, " so far")
         st.progress(done.share, text=words.outlook(runs, so_far, done.left))
     _show_ending(queries.experiment_spec(store, experiment_id))
+
+
+def _show_added(rounds: AddedRounds) -> None:
+    """What ends the adding of rounds; after how many is not known."""
+    width = linked("speedup", format_share(rounds.target_width))
+    seconds = linked("elapsed_seconds", words.duration(rounds.max_seconds_each))
+    left = linked("attempt", words.plural(rounds.processes, "process"))
+    st.caption(
+        f"Adds rounds in {left} more of each run. A process ends once every interval is narrower "
+        f"than {width}, or once all runs have spent {seconds} in steps."
+    )
 
 
 def _show_ending(spec: ExperimentSpec) -> None:
@@ -84,10 +106,5 @@ def _offer_notice(experiment: pd.Series) -> None:
 
 def _took(store: Store, experiment_id: str) -> list[Markdown]:
     """What the experiment's time went to; nothing where no run started."""
-    runs = queries.list_runs(store, experiment_id)
-    ended = runs["ended"].max()
-    if pd.isna(ended) or runs["started"].isna().all():
-        return []
-    took = max(0.0, (ended - runs["started"].min()).total_seconds())
     phases, _ = elapsed(store, experiment_id)
-    return [words.spent(took, phases)]
+    return [words.spent(sum(phases.values()), phases)] if phases else []

@@ -45,7 +45,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         running.show(store, experiment)
         return
     st.markdown(f"### {answers.headline(comparison)}")
-    first_screen.show(store, comparison)
+    first_screen.show(store, experiment, comparison)
     show_doubts(comparison)
     measured_again.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)

@@ -1,16 +1,18 @@
 """Blocks of steps: their lengths, the evaluations after them, and the rows that record them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from breakeven.runner.folders.added_rounds import steps_measured
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import EvaluationPoint
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
+from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.device.base import MemoryUse
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.group import ALONE, RankGroup, full_tensor
@@ -31,6 +33,8 @@ class Block:
     ends_epoch: bool
     warm_up: bool
     """Whether the block is timed apart and never counts."""
+    is_last: bool = False
+    """Whether no block follows; of a script that is not known."""
 
     @property
     def end(self) -> int:
@@ -64,9 +68,21 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
             window=first % steps_per_epoch,
             evaluate=evaluate,
             ends_epoch=end % steps_per_epoch == 0,
+            is_last=end == last,
             warm_up=times_steps and first < warm_up_ends,
         )
         first = end
+
+
+def added_blocks(context: RunContext) -> Iterator[Block]:
+    """The blocks of a run that adds rounds: those of the training, again and again, counted on from
+    the last step that was measured. Nothing is evaluated, and a stopping rule ends them."""
+    done = steps_measured(context.run)
+    context.log.append("resumed", step=done, attempt=context.run.attempt)
+    while True:
+        for block in plan_blocks(context.experiment):
+            yield replace(block, first_step=done + block.first_step, evaluate=False, is_last=False)
+        done += context.experiment.num_steps
 
 
 def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
@@ -134,10 +150,14 @@ class BlockRecorder:
         loss_names: tuple[str, ...] = (),
         values: list[OwnValue] | None = None,
         group: RankGroup = ALONE,
+        *,
+        with_steps: bool = True,
     ) -> None:
         """`values` is emptied when they are written; callbacks append theirs to it. `group`:
-        the ranks, each of which has a part of every loss."""
+        the ranks, each of which has a part of every loss. `with_steps`: whether single steps are
+        recorded, too."""
         self._group = group
+        self._with_steps = with_steps
         self._log = log
         self._loss_names = loss_names
         self._values = [] if values is None else values
@@ -145,7 +165,7 @@ class BlockRecorder:
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
             return
-        rows = self._rows(block, steps, cost)
+        rows = self._rows(block, steps, cost) if self._with_steps else []
         self._write_ranks(block, turn, cost)
         self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(

@@ -110,7 +110,9 @@ def make_callbacks(
     splits: Mapping[SplitName, Split],
 ) -> tuple[list[Any], Checkpoints | None]:
     """The callbacks of one run, in the order of their calls, and the one that writes
-    checkpoints."""
+    checkpoints. None where steps are only timed again: what they would write is written."""
+    if context.adds_rounds:
+        return [], None
     experiment = context.experiment
     every = experiment.training.gradient_statistics_every
     callbacks: list[Any] = []

@@ -14,7 +14,13 @@ from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.stepping import MixedPrecision
-from breakeven.runner.worker.training.blocks import Block, BlockRecorder, Steps, plan_blocks
+from breakeven.runner.worker.training.blocks import (
+    Block,
+    BlockRecorder,
+    Steps,
+    added_blocks,
+    plan_blocks,
+)
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
@@ -25,12 +31,15 @@ class ForwardPasses:
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
+        self._context = context
         self._experiment = experiment = context.experiment
         self._log, device, variant = context.log, context.device, context.variant
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
         observer = CompileObserver(self._log)
-        self._timer = BlockTimer(context, observer, BlockRecorder(self._log))
+        self._timer = BlockTimer(
+            context, observer, BlockRecorder(self._log, with_steps=not context.adds_rounds)
+        )
         self._profiler = StepProfiler(context, observer)
         if variant.scope == "blocks":
             compile_blocks(model, variant)
@@ -44,18 +53,19 @@ class ForwardPasses:
     def measure(self, turns: TurnSource) -> bool:
         """Measures block after block until the last turn (True), or until the run is stopped
         (False)."""
-        for block in plan_blocks(self._experiment):
+        adds_rounds = self._context.adds_rounds
+        blocks = added_blocks(self._context) if adds_rounds else plan_blocks(self._experiment)
+        for block in blocks:
             turn = turns.wait()
             if turn is None or not self._time_block(block, turn, turns):
                 return False
-            is_over = block.end == self._experiment.num_steps or turn.last is not None
             if turn.last is not None:
                 reason, ending = turn.last.reason, asdict(turn.last)
                 self._log.append("stopped", step=block.end, reason=reason, ending=ending)
-            if is_over:
+            if block.is_last or turn.last is not None:
                 break
             turns.done(finished=False)
-        if self._profiler.take_turns(turns, self._answer):
+        if adds_rounds or self._profiler.take_turns(turns, self._answer):
             turns.done(finished=True)
         return True
 

@@ -35,7 +35,13 @@ from breakeven.runner.worker.step.stepping import (
     StepResult,
     uncompiled_copy,
 )
-from breakeven.runner.worker.training.blocks import Block, BlockRecorder, Steps, plan_blocks
+from breakeven.runner.worker.training.blocks import (
+    Block,
+    BlockRecorder,
+    Steps,
+    added_blocks,
+    plan_blocks,
+)
 from breakeven.runner.worker.training.builtin_callbacks import make_callbacks
 from breakeven.runner.worker.training.checkpoints import Checkpointed, latest_checkpoint
 from breakeven.runner.worker.training.evaluation import evaluate
@@ -57,6 +63,7 @@ class Trainer:
         self._variant = variant = context.variant
         self._device, self._log, self._group = context.device, context.log, context.group
         self._run, self._workload = context.run, workload
+        self._context = context
         device, group = self._device, self._group
         model = workload.model.train()
         self._splits = _splits_in_use(experiment, workload, device.torch_device)
@@ -93,7 +100,9 @@ class Trainer:
         if checkpoints is not None:
             checkpoints.save_from(self._checkpointed)
         names, values = self._objective.names, self._state.values
-        self._recorder = BlockRecorder(self._log, names, values, group)
+        self._recorder = BlockRecorder(
+            self._log, names, values, group, with_steps=not context.adds_rounds
+        )
         self._timer = BlockTimer(context, self._observer, self._recorder)
         self._profiler = StepProfiler(context, self._observer)
         if variant.scope == "blocks":
@@ -122,6 +131,8 @@ class Trainer:
         the run is stopped (False). Resumes from the latest checkpoint if there is one."""
         # Random numbers outside of the steps are the same in every run of an experiment, too.
         torch.manual_seed(self._parallel.seed)
+        if self._context.adds_rounds:
+            return self._add_rounds(turns)
         self._hooks.call("train_begin")
         self._resume()
         for block in plan_blocks(self._experiment, self._state.step):
@@ -131,12 +142,27 @@ class Trainer:
             if turn.last is not None:
                 self._ending = turn.last
                 self._state.stop(turn.last.reason)
-            is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
-            if is_over:
+            if block.is_last or self._state.stop_reason:
                 return self._end(turns)
             turns.done(finished=False)
         # Nothing was left to train: the run was interrupted behind its last step.
         return turns.wait() is not None and self._end(turns)
+
+    def _add_rounds(self, turns: TurnSource) -> bool:
+        """Times the steps of the training again, until a stopping rule ends that (True), or the run
+        is stopped (False)."""
+        for block in added_blocks(self._context):
+            turn = turns.wait()
+            self._state.epoch = block.epoch
+            if turn is None or not self._train_block(block, turn, turns):
+                return False
+            if turn.last is not None and self._experiment.kind.ends_by_width:
+                ending = asdict(turn.last)
+                self._log.append("stopped", step=block.end, reason=turn.last.reason, ending=ending)
+            turns.done(finished=turn.last is not None)
+            if turn.last is not None:
+                break
+        return True
 
     def _resume(self) -> None:
         found = latest_checkpoint(self._run)

@@ -4,8 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.comparison import rounds
-from breakeven.storage.comparison.rounds import KEYS, pair
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.rounds import KEYS, load_compared, pair
+from breakeven.storage.index.store import Store
+from tests.helpers.comparisons import row_of
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 Blocks = list[tuple[int, int, int, float]]
 
@@ -54,3 +59,35 @@ def test_a_block_a_round_needs_no_join(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pd.DataFrame, "merge", None)
     assert list(rounds.pair(*sides).itertuples(index=False, name=None)) == expected
     assert 50 < len(expected) < 300
+
+
+def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: DataDir) -> None:
+    """`eager` has no turn in the first process that adds rounds, and one in the second: it shares
+    two processes with the baseline, 12 rounds in all, and `inductor` shares three. Each process of
+    `inductor` takes another time, so that its interval is that of three observations: log 2, log 4
+    and log 2, of which the mean is 0.924 and the standard error 0.231; t of 2 degrees of freedom is
+    4.303, and 4.303 x 0.231 = 0.994: from 0.93 to 6.81."""
+    spec = experiment_spec(num_steps=70, block_steps=10, backends=("eager", "inductor"))
+    losses = falling_losses(70)
+    added = {"baseline": (1.0, 1.0), "control": (1.0, 1.0), "inductor": (0.25, 0.5),
+             "eager": (None, 0.5)}  # fmt: skip
+    for label, seconds in added.items():
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.1 if label != "inductor" else 0.05] * 7, losses)
+        for one in seconds:
+            recording.skip_rounds(7) if one is None else recording.add_rounds([9.0, *[one] * 6])
+        recording.end()
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        _, runs = load_compared(store, EXPERIMENT_ID)
+    counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
+    assert counts == {"baseline": [6, 6, 6], "control": [6, 6, 6], "eager": [6, 6],
+                      "inductor": [6, 6, 6]}  # fmt: skip
+    eager, inductor = (row_of(comparison, label).speedup for label in ("eager", "inductor"))
+    assert eager is not None and eager.n == 12
+    assert inductor is not None and inductor.n == 18
+    assert inductor.low == pytest.approx(0.93, abs=0.01)
+    assert inductor.high == pytest.approx(6.81, abs=0.01)
+    notes = [one.figures for one in comparison.notes if one.kind == "rounds added"]
+    assert notes == [{"num_added": 12, "num_rounds": 18}]
+    assert row_of(comparison, "inductor").value("final_loss") == pytest.approx(1.0, abs=0.3)

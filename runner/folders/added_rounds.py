@@ -1,0 +1,134 @@
+"""Rounds that are added to an experiment which has finished: its runs are timed again.
+
+Further processes of each run, one after the other, make steps from the beginning of the training
+again. Their blocks continue the journal behind the last step; losses, evaluations and profiles stay
+those of the finished training. However a process ends, the run remains finished. The request is
+`rounds.json` of the run folder.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.inside import read_document
+from breakeven.runner.folders.queue import Experiment, writing
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.texts import printable
+
+
+def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRounds) -> list[str]:
+    """Queues the baseline, the controls and the backends `labels`, as the comparison names them, of
+    a finished experiment for further rounds; the labels of their runs. Raises `RunnerError` where
+    rounds cannot be added, and `NotWritable`."""
+    refuse_rounds(experiment)
+    by_label = experiment.spec.repeats_by_label
+    wanted = {member for label in labels for member in by_label[label]}
+    chosen = [
+        run for run, variant in zip(experiment.runs, experiment.variants, strict=True)
+        if variant.role != "backend" or variant.label in wanted
+    ]  # fmt: skip
+    chosen = [run for run in chosen if run.state is RunState.FINISHED]
+    for run in chosen:
+        with writing(run.path):
+            write_atomically(run.rounds_file, rounds.to_json())
+            run.reopen()
+    names = [run.run_id.partition(".")[2] for run in chosen]
+    data_dir = DataDir(experiment.runs[0].path.parent.parent)
+    audit.record(data_dir, "add rounds", experiment.experiment_id, runs=", ".join(names))
+    return names
+
+
+def backends_of(spec: ExperimentSpec) -> list[str]:
+    """Labels of the backends that an experiment compares."""
+    backends = {one.label for one in spec.variants if one.role == "backend"}
+    return [label for label, members in spec.repeats_by_label.items()
+            if backends.intersection(members)]  # fmt: skip
+
+
+def refuse_rounds(experiment: Experiment) -> None:
+    """Raises `RunnerError` for an experiment that further rounds could not be compared with."""
+    baseline = experiment.runs[0]
+    why = why_no_rounds(experiment.spec) or _why_not_here(baseline)
+    if not experiment.is_over:
+        why = "it has not ended"
+    elif baseline.state is not RunState.FINISHED:
+        why = "its baseline did not finish, and without it rounds compare nothing"
+    if why is not None:
+        raise RunnerError(
+            f"no rounds can be added to {experiment.experiment_id}: {why}. Run it again with more "
+            "steps instead"
+        )
+
+
+def why_no_rounds(spec: ExperimentSpec) -> str | None:
+    """Why such an experiment can have no rounds added; None where it can."""
+    if not spec.kind.compares_runs or not spec.takes_turns:
+        return "its runs do not take turns, so that it has no rounds"
+    if spec.is_script:
+        return "a script makes its own steps, from the first to the last"
+    if spec.num_places > 1:
+        return "it is spread over several devices"
+    if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:
+        return "its steps do more than train (callbacks, gradient statistics, stopping.nonfinite)"
+    return None
+
+
+def _why_not_here(baseline: RunDir) -> str | None:
+    """Rounds of another machine or another torch would be compared as if they were the same."""
+    claim = baseline.read_claim()
+    if claim is None or not claim.is_from_this_host or claim.node is not None:
+        return "it ran on another machine"
+    environments = (event for event in each_event(baseline.events_file)
+                    if event["kind"] == "environment")  # fmt: skip
+    versions = next(environments, {}).get("versions")
+    measured = str(versions.get("torch")) if isinstance(versions, dict) else None
+    with suppress(PackageNotFoundError):
+        here = version("torch").partition("+")[0]
+        if measured is not None and measured.partition("+")[0] != here:
+            return f"torch {printable(measured)} measured it, and torch {here} is installed now"
+    return None
+
+
+def rounds_to_add(run: RunDir) -> AddedRounds | None:
+    """What a run that has finished is queued for; None for a run that trains. Raises `RunnerError`
+    for a damaged request."""
+    if not run.has_finished:
+        return None
+    try:
+        return AddedRounds.from_json(read_document(run.path, run.rounds_file.name))
+    except FileNotFoundError:
+        return None
+
+
+def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
+    """Queues the runs that have just added rounds for those of their next process; the runs. None
+    where no process is left, one was stopped, or the baseline has failed."""
+    rounds = rounds_to_add(runs[0])
+    ends = {run: run.read_exit() for run in runs}
+    again = [run for run, ended in ends.items() if ended is not None and ended.returncode == 0]
+    if rounds is None or rounds.processes == 1 or runs[0] not in again:
+        return []
+    left = replace(rounds, processes=rounds.processes - 1,
+                   max_seconds=rounds.max_seconds - rounds.max_seconds_each)  # fmt: skip
+    for run in again:
+        write_atomically(run.rounds_file, left.to_json())
+        run.reopen()
+    return again
+
+
+def steps_measured(run: RunDir) -> int:
+    """The step behind the last block of the run's journal."""
+    blocks: list[dict[str, Any]] = [
+        event for event in each_event(run.events_file) if event["kind"] == "block"
+    ]
+    return max((int(one["first_step"]) + int(one["num_steps"]) for one in blocks), default=0)

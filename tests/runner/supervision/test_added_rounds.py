@@ -1,0 +1,196 @@
+"""Rounds that are added to an experiment which has finished, by real workers and supervisors."""
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.added_rounds import add_rounds
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import Experiment, cancel, find_experiment, submit
+from breakeven.runner.folders.states import Claim, RunState
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.rounds import load_compared
+from breakeven.storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_experiment
+from tests.helpers.loop import FAULTS
+
+NET = """
+from pathlib import Path
+import torch
+
+class Net(torch.nn.Module):
+    '''Cannot be made as long as a file `broken` lies beside it.'''
+
+    def __init__(self):
+        super().__init__()
+        assert not Path(__file__).with_name("broken").exists(), "broken since yesterday"
+        self.layer = torch.nn.Linear(32, 4)
+
+    def forward(self, x, labels=None):
+        return self.layer(x)
+"""
+SOON = AddedRounds(processes=2, max_seconds=0.4)
+
+
+@pytest.fixture
+def trained(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[DataDir, Experiment]:
+    """Baseline, control and `eager`, which trained 40 steps in blocks of 5."""
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
+    (tmp_path / "net.py").write_text(NET)
+    spec = ExperimentSpec(
+        name="trial",
+        backends=("eager",),
+        task="custom",
+        model=ModelSpec(source=f"{tmp_path / 'net.py'}:Net"),
+        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
+                      num_eval_samples=8),
+        training=TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
+                              losses=("CrossEntropyLoss",)),
+        block_steps=5,
+        cpu_threads=1,
+        profile_steps=0,
+    )  # fmt: skip
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    return data_dir, find_experiment(data_dir, experiment_id)
+
+
+def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
+    """What the training came to, which rounds do not touch."""
+    with Store.in_memory(data_dir) as store:
+        results = compare(store, experiment.experiment_id).results
+    return [(one.state, one.parity, one.measured.metrics, one.value("final_loss"),
+             one.value("compile_seconds")) for one in results]  # fmt: skip
+
+
+@pytest.mark.heavy
+def test_further_processes_add_rounds_and_leave_what_the_training_came_to(
+    trained: tuple[DataDir, Experiment],
+) -> None:
+    data_dir, experiment = trained
+    before = {run: run.events_file.read_bytes() for run in experiment.runs}
+    known = facts(data_dir, experiment)
+    assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "control", "eager"]
+    assert not experiment.is_over
+    supervise(data_dir)
+    for run, journal in before.items():
+        assert run.state is RunState.FINISHED and run.events_file.read_bytes().startswith(journal)
+        later = read_events(run.events_file, len(journal))[0]
+        kinds = {event["kind"] for event in later}
+        assert {"resumed", "block"} <= kinds
+        assert not {"step", "evaluation", "stopped", "random_numbers", "profile"} & kinds
+        assert [one["attempt"] for one in later if one["kind"] == "resumed"] == [2, 3]
+        (first, *_) = [one["first_step"] for one in later if one["kind"] == "block"]
+        assert first == 40
+    assert facts(data_dir, experiment) == known
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_compared(store, experiment.experiment_id)
+        notes = compare(store, experiment.experiment_id).notes
+    counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
+    assert counts.keys() == {"baseline", "control", "eager"}
+    assert all(len(one) == 3 and min(one) >= 6 for one in counts.values())
+    assert next(one.figures["num_added"] for one in notes if one.kind == "rounds added") >= 12
+
+
+@pytest.mark.heavy
+def test_runs_that_can_no_longer_be_made_remain_finished(
+    trained: tuple[DataDir, Experiment], tmp_path: Path
+) -> None:
+    data_dir, experiment = trained
+    known = facts(data_dir, experiment)
+    (tmp_path / "broken").touch()
+    add_rounds(experiment, ["eager"], SOON)
+    supervise(data_dir)
+    ends = [run.read_exit() for run in experiment.runs]
+    assert {one.state for one in ends if one} == {RunState.FINISHED}
+    assert all("adding rounds ended early" in one.reason for one in ends if one)
+    assert any("broken since yesterday" in one.reason for one in ends if one)
+    assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
+    assert facts(data_dir, experiment) == known
+
+
+def recorded(data_dir: DataDir, **changes: Any) -> Experiment:
+    """A finished experiment of this machine and this torch."""
+    environment = {"versions": {"torch": version("torch")}}
+    record_experiment(data_dir.runs, experiment_spec(**changes), environment=environment)
+    return find_experiment(data_dir, EXPERIMENT_ID)
+
+
+def test_what_is_stopped_before_its_process_begins_is_finished_still(data_dir: DataDir) -> None:
+    experiment = recorded(data_dir)
+    add_rounds(experiment, ["inductor"], SOON)
+    assert {run.state for run in experiment.runs} == {RunState.QUEUED}
+    cancel(experiment)
+    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+
+
+def test_a_supervisor_that_died_costs_nothing_that_was_recorded(data_dir: DataDir) -> None:
+    """Other orphans without a checkpoint begin anew, and their journals are put aside."""
+    experiment = recorded(data_dir)
+    before = [run.events_file.read_bytes() for run in experiment.runs]
+    add_rounds(experiment, ["inductor"], SOON)
+    for run in experiment.runs:
+        claim = Claim.by(GONE)
+        run.write_claim(replace(claim, supervisor=GONE))
+    close_orphans(data_dir, ExitRecords())
+    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    assert [run.events_file.read_bytes() for run in experiment.runs] == before
+
+
+def test_only_the_backends_that_are_named_run_again(data_dir: DataDir) -> None:
+    experiment = recorded(data_dir, backends=("eager", "inductor"))
+    assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "control", "eager"]
+    assert experiment.runs[3].state is RunState.FINISHED
+    written = json.loads((experiment.runs[0].path / "rounds.json").read_text())
+    assert written == {"processes": 2, "target_width": 0.02, "max_seconds": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"schedule": "sequential"}, "its runs do not take turns"),
+        ({"callbacks": ("hooks.py:Hook",)}, "its steps do more than train"),
+        ({"scenario": "accuracy"}, "its runs do not take turns"),
+    ],
+)
+def test_rounds_that_could_not_be_compared_are_refused(
+    data_dir: DataDir, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(RunnerError, match=f"no rounds can be added to .*: {why}"):
+        add_rounds(recorded(data_dir, **changes), [], SOON)
+
+
+def test_another_torch_or_machine_or_an_open_end_is_refused(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, environment={"versions": {"torch": "1.0.0"}})
+    old = find_experiment(data_dir, EXPERIMENT_ID)
+    with pytest.raises(RunnerError, match=r"torch 1.0.0 measured it, and torch .* is installed"):
+        add_rounds(old, ["inductor"], SOON)
+    other = "20261122-093015-123456-7f3b"
+    environment = {"versions": {"torch": version("torch")}}
+    record_experiment(data_dir.runs, experiment_id=other, environment=environment)
+    elsewhere = find_experiment(data_dir, other)
+    claim = elsewhere.runs[0].read_claim()
+    assert claim is not None
+    elsewhere.runs[0].write_claim(replace(claim, host="another"))
+    with pytest.raises(RunnerError, match="it ran on another machine"):
+        add_rounds(elsewhere, ["inductor"], SOON)
+    elsewhere.runs[0].write_claim(claim)
+    add_rounds(elsewhere, ["inductor"], SOON)
+    with pytest.raises(RunnerError, match="it has not ended"):
+        add_rounds(elsewhere, ["inductor"], SOON)

@@ -1,0 +1,71 @@
+"""The button that times an inconclusive experiment further."""
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from breakeven.runner.folders.added_rounds import rounds_to_add
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.views.access import permissions
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.pages import opened, text
+
+ENVIRONMENT = {"versions": {"torch": version("torch")}}
+BUTTON = f"add-rounds-{EXPERIMENT_ID}"
+
+
+def record(folder: DataDir, spec: ExperimentSpec, backend: list[float]) -> None:
+    """Seconds a step of `inductor` in eight blocks, where all others take 0.1 s."""
+    for variant in spec.variants:
+        recording = Recording(folder.runs, variant.label, spec).claim()
+        recording.start(environment=ENVIRONMENT)
+        seconds = backend if variant.label == "inductor" else [0.1] * 8
+        recording.blocks(seconds, falling_losses(80)).end()
+
+
+def keys(**parameters: Any) -> list[str]:
+    return [str(one.key) for one in opened(experiment=EXPERIMENT_ID, **parameters).button]
+
+
+SPEC = experiment_spec(num_steps=80, backends=("inductor",))
+RESTLESS = [0.1, 0.08, 0.13] * 3
+
+
+def test_the_button_of_an_inconclusive_experiment_starts_its_runs_again(folder: DataDir):
+    record(folder, SPEC, RESTLESS[:8])
+    app = opened(experiment=EXPERIMENT_ID)
+    assert "A round" in text(app) and "two processes of the same program differ" in text(app)
+    app.number_input(key="added-processes").set_value(2)
+    app.number_input(key="added-minutes").set_value(5)
+    app.button(key=BUTTON).click().run()
+    assert not app.error, text(app)
+    runs = find_experiment(folder, EXPERIMENT_ID).runs
+    assert {(run.state, run.attempt) for run in runs} == {(RunState.QUEUED, 2)}
+    expected = AddedRounds(processes=2, target_width=0.02, max_seconds=300.0)
+    assert [rounds_to_add(run) for run in runs] == [expected] * 3
+    app = opened(experiment=EXPERIMENT_ID)
+    assert not app.exception and not app.error
+    assert "Adds rounds in" in text(app) and "2 processes" in text(app)
+
+
+def test_what_is_decided_has_no_button(folder: DataDir):
+    record(folder, SPEC, [0.05] * 8)
+    assert BUTTON not in keys()
+
+
+def test_who_may_only_look_has_no_button(folder: DataDir, monkeypatch: pytest.MonkeyPatch):
+    record(folder, SPEC, RESTLESS[:8])
+    assert BUTTON in keys()
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    assert BUTTON not in keys()
+
+
+def test_an_experiment_that_cannot_have_rounds_added_has_no_button(folder: DataDir):
+    record(folder, experiment_spec(num_steps=80, backends=("inductor",), schedule="sequential"),
+           RESTLESS[:8])  # fmt: skip
+    assert BUTTON not in keys()
