@@ -77,14 +77,14 @@ def show_start(experiments: pd.DataFrame) -> None:
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
         with st.container():
-            st.markdown("#### Which `torch.compile` backend pays off for your training?")
+            question = "**Which `torch.compile` backend pays off for your training?**"
             below = "Below is a recorded example. " if not experiments.empty else ""
             if not permissions.may_act():
-                st.markdown(f"{below}{permissions.viewing_only()}")
+                st.markdown(f"{question}  \n{below}{permissions.viewing_only()}")
                 return
             st.markdown(
-                f"{below}One click trains a tiny BERT under several backends on this machine, "
-                "side by side, and compares them. It takes a minute or two."
+                f"{question}  \n{below}One click trains a tiny BERT under several backends on "
+                "this machine, side by side, and compares them. It takes a minute or two."
             )
         clicked = permissions.may_act() and quick_race_button()
     if clicked:

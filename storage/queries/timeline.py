@@ -16,16 +16,16 @@ ELAPSED = (
 loads is compiling."""
 DOINGS = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
 """What of these people call otherwise."""
-SHORTEST_SHOWN = 0.5
-"""Seconds."""
+SHORTEST_SHOWN, SMALLEST_SHARE = 0.5, 0.02
+"""Seconds, and the share of the whole, below which a part is not named."""
 KIND_OF_PHASE = {"training": "steps", "preparing": "loading", "done": "finishing"}
 """Phases of a run that are called otherwise of an experiment."""
 
 
 def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     """Name and seconds of what took long enough to be shown; `seconds`: as `elapsed` gives them."""
-    return [(DOINGS.get(kind, kind), took) for kind, took in seconds.items()
-            if took >= SHORTEST_SHOWN]  # fmt: skip
+    least = max(SHORTEST_SHOWN, SMALLEST_SHARE * sum(seconds.values()))
+    return [(DOINGS.get(kind, kind), took) for kind, took in seconds.items() if took >= least]
 
 
 def timeline(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -30,7 +30,7 @@ CHART_SHARE, CARDS_SHARE = 3, 2
 
 def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
         planned = plan(comparison, ask_steps(comparison))
         prices = read_settings(store.data_dir.path).prices
         st.markdown(plan_text(planned, prices), width="stretch")
