@@ -31,7 +31,7 @@ from breakeven.runner.supervision.supervisor import work_at
 
 GROWING = ("events.jsonl", "output.log")
 KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",
-                "attempts")  # fmt: skip
+                "rounds.json", "attempts")  # fmt: skip
 """Whose writer is at home."""
 NOT_SENT = (*KEPT_AT_HOME, "compile-cache", "work")
 """By which no path begins that comes home: what home writes, and code."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
@@ -108,6 +108,9 @@ def rounds_to_add(run: RunDir) -> AddedRounds | None:
         return AddedRounds.from_json(read_document(run.path, run.rounds_file.name))
     except FileNotFoundError:
         return None
+    except InvalidSpec as error:
+        shown = f"{printable(run.rounds_file)} cannot be used: {printable(error)}"
+        raise InvalidRunFolder(shown) from None
 
 
 def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:

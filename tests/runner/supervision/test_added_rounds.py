@@ -24,6 +24,7 @@ from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.index.store import Store
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_experiment
 from tests.helpers.loop import FAULTS
 
@@ -151,6 +152,19 @@ def test_a_supervisor_that_died_costs_nothing_that_was_recorded(data_dir: DataDi
     close_orphans(data_dir, ExitRecords())
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
     assert [run.events_file.read_bytes() for run in experiment.runs] == before
+
+
+def test_a_request_that_cannot_be_read_ends_with_a_sentence_and_nothing_is_lost(
+    data_dir: DataDir,
+) -> None:
+    experiment = recorded(data_dir)
+    add_rounds(experiment, ["inductor"], SOON)
+    for run in experiment.runs:
+        run.rounds_file.write_text('{"processes": 0}')
+    supervise(data_dir, FAKE_WORKER)
+    ends = [run.read_exit() for run in experiment.runs]
+    assert {one.state for one in ends if one} == {RunState.FINISHED}
+    assert all("rounds.json cannot be used: rounds.processes" in one.reason for one in ends if one)
 
 
 def test_only_the_backends_that_are_named_run_again(data_dir: DataDir) -> None:
