@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def show_actions(store: Store, experiment: pd.Series) -> None:
-    """Stop while it goes on; resume, change and run again, report and files once it is over."""
+    """Stop while it goes on; resume, change and run again once it is over; report and files."""
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         runs = queries.list_runs(store, experiment_id)
@@ -63,9 +63,12 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
             st.caption("stopping …", width="content")
         else:
             stop_button(experiment_id)
-        return
-    resume_button(experiment, queries.list_runs(store, experiment_id))
-    again_link(experiment_id)
+    else:
+        resume_button(experiment, queries.list_runs(store, experiment_id))
+        again_link(experiment_id)
+    st.page_link("views/experiments.py", label="Side by side", icon=":material/compare_arrows:",
+                 query_params={"view": "Side by side", "side": experiment_id},
+                 help="Chooses the experiments to hold beside this one.")  # fmt: skip
     report_menu.links(experiment_id)
     with st.container(width="content"):
         report_menu.show(store, experiment_id, origin())

@@ -137,7 +137,7 @@ def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir)
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop it").click()
     page.wait_for_function("window.told.length > 0")
-    assert page.evaluate("window.told") == ["Quick look: stopped"]
+    assert page.evaluate("window.told") == ["Quick race: stopped"]
     expect(page.get_by_text("stopped").first).to_be_visible()
     stopped = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
     assert {run.state for run in stopped.runs} == {RunState.CANCELLED}

@@ -26,7 +26,13 @@ from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.parts import progress
 from breakeven.views.shared import resources, words
 from tests.helpers.device_journals import ON_CUDA
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 from tests.helpers.pages import ROOT, cards, opened, text, without_links
 
@@ -549,3 +555,27 @@ def test_compare_says_why_ended_processes_tell_nothing_of_compile_caches(folder:
     assert "This experiment does not show what filled caches save." in shown
     assert "inductor-cold-1 and inductor-warm-1 finished, but no step came after" in shown
     assert "has ended yet" not in shown
+
+
+def test_without_a_picked_run_the_page_says_what_to_do(folder: DataDir):
+    record_experiment(folder.runs)
+    app = opened(tab="Learning")
+    app.pills(key="runs").set_value([])
+    assert "Pick at least one run above to see its charts." in text(app.run())
+
+
+def test_while_runs_go_on_the_verdict_so_far_and_the_report_are_there(folder: DataDir):
+    spec, me = experiment_spec(num_steps=80), ProcessIdentity.of(os.getpid())
+    for label in ("baseline", "control", "inductor"):
+        seconds = [0.05 if label == "inductor" else 0.1] * 8
+        recording = Recording(folder.runs, label, spec).claim(me).start()
+        recording.blocks(seconds, falling_losses(80))
+        if label != "inductor":
+            recording.end()
+    app = opened()
+    assert 'class="backend-card' not in text(app)
+    app.toggle(key="so-far").set_value(True)
+    shown = text(app.run())
+    assert not app.exception
+    assert 'class="backend-card' in shown and "2.00x" in shown
+    assert {one.proto.label for one in app.get("link_button")} >= {"Present", "Report"}

@@ -1,6 +1,7 @@
 """The first screen of a verdict: the plan, the break-even chart, and a card for each backend."""
 
 from argparse import ArgumentTypeError
+from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
@@ -81,11 +82,19 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     backends = [one for one in comparison.results if one.role == "backend"]
     shown = sorted(backends, key=lambda one: planned.totals.get(one.label, float("inf")))
     base = of_role(comparison.results, "baseline")
-    cards = [_card(one, planned, looks[one.label]) for one in [*shown, *([base] if base else [])]]
+    cards = [
+        _card(comparison.experiment_id, one, planned, looks[one.label])
+        for one in [*shown, *([base] if base else [])]
+    ]
     return f'<div class="backend-cards" role="list">{"".join(cards)}</div>'
 
 
-def _card(result: Result, planned: Plan, look: Look) -> Html:
+def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
+    """Its label leads to everything that the run recorded."""
+    address = {"experiment": experiment_id, "tab": "Runs", "run": result.run_id}
+    run: Html = inert(urlencode(address))
+    mark = run_mark(result.label, look)
+    label: Html = f'<a class="quiet" target="_self" href="experiment?{run}">{mark}</a>'
     is_best = planned.best is not None and planned.best.label == result.label
     verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
     speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""
@@ -103,7 +112,7 @@ def _card(result: Result, planned: Plan, look: Look) -> Html:
     best = " best" if is_best else ""
     return (
         f'<div class="backend-card{best}" role="listitem"><div>'
-        f"<b>{run_mark(result.label, look)}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
+        f"<b>{label}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
         f"<dl>{''.join(facts)}</dl></div>"
     )
 

@@ -60,7 +60,7 @@ def show_table(ladder: Ladder) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**Stages**", help=help or None, width="stretch")
-            csv_button("CSV", frame(ladder), "rungs")
+            csv_button("CSV", frame(ladder), "stages")
         st.html(table_html(ladder))
 
 

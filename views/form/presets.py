@@ -23,10 +23,10 @@ class Preset:
 
 PRESETS = {
     "quick": Preset(
-        title="Quick look",
+        title="Quick race",
         text="A tiny BERT on generated star reviews. A minute or two on a CPU, less on a GPU.",
         spec=ExperimentSpec(
-            name="Quick look",
+            name="Quick race",
             model=ModelSpec(source="builtin:bert-tiny"),
             data=DataSpec(
                 source="builtin:reviews", num_train_samples=960, num_eval_samples=200,

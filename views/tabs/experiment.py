@@ -1,6 +1,6 @@
 """The tabs of an experiment's page, by what the experiment compares."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pandas as pd
@@ -9,8 +9,10 @@ import streamlit as st
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
+from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.views.comparison import (
     accuracy,
@@ -31,18 +33,26 @@ from breakeven.views.comparison import (
 )
 from breakeven.views.parts import exchange
 from breakeven.views.parts.downloads import table_downloads
+from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.links import sentence
 from breakeven.views.shared.own_code import show_command
+from breakeven.views.shared.resources import among_readers, keeping_up
 from breakeven.views.tabs import records, run
 
 Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
 NO_STEP = "No step was recorded, so there is nothing to chart."
+NO_RUN = "Pick at least one run above to see its charts."
+NO_LOSS = "Forward passes train nothing, so there is no loss to chart."
+SO_FAR_SECONDS, SO_FAR_AT_MOST = 10.0, 30.0
+"""How often a verdict is judged anew while runs go on, and with many readers at least so often."""
 
 
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The race while it goes on; then the answer, the plan, break-even and a card per backend."""
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
+        again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
+        st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
     st.markdown(f"### {answers.headline(comparison)}")
     first_screen.show(store, experiment, comparison)
@@ -50,6 +60,18 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     measured_again.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)
     running.show_failures(store, comparison.experiment_id)
+
+
+def show_verdict_so_far(store: Store, experiment_id: str) -> None:
+    """On request, because judging takes time that the runs need."""
+    if not st.toggle("Verdict so far", key="so-far"):
+        return
+    with keeping_up(store):
+        comparison = compare(store, experiment_id)
+    st.markdown(f"**{answers.headline(comparison)}**")
+    found = plan(comparison, own_steps(comparison))
+    st.html(first_screen.cards_html(comparison, found))
+    show_doubts(comparison)
 
 
 def show_doubts(comparison: Comparison) -> None:
@@ -72,9 +94,16 @@ def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> Non
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Whether the runs learn the same thing: losses, evaluations, predictions."""
     results = charts.pick(comparison)
-    charts.show(cards.learning_cards(store, comparison, results), NO_STEP)
+    charts.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
     if comparison.spec.kind.trains_fully and results:
         predictions.show(store, comparison, results)
+
+
+def _why_none(comparison: Comparison, results: Sequence[Result]) -> Markdown:
+    """Why there is no chart of learning."""
+    if not results:
+        return NO_RUN
+    return NO_LOSS if comparison.spec.is_inference else NO_STEP
 
 
 def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -92,7 +121,8 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         behind_verdicts.show(comparison)
     ranks.show(store, comparison)
     results = charts.pick(comparison)
-    charts.show(cards.speed_cards(store, comparison, results), NO_STEP, side_by_side=True)
+    why_none = NO_STEP if results else NO_RUN
+    charts.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
     charts.show(cards.device_cards(store, comparison, results))
     charts.show(running.time_axis(store, comparison.experiment_id))
 
@@ -118,6 +148,8 @@ def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -
 
 
 def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    if ExperimentState(experiment["state"]).is_active:
+        running.show(store, experiment)
     accuracy.show(store, comparison.experiment_id, comparison.spec)
     running.show_failures(store, comparison.experiment_id)
 
@@ -127,6 +159,8 @@ def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> 
 
 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    if ExperimentState(experiment["state"]).is_active:
+        running.show(store, experiment)
     cache.show(store, comparison)
     running.show_failures(store, comparison.experiment_id)
 

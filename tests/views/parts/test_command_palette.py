@@ -42,6 +42,6 @@ def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_off
     app = searching()
     field_of(app).set_value(palette.RACE).run()
     (started,) = experiments(folder)
-    assert started.spec.name == "Quick look"
+    assert started.spec.name == "Quick race"
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     assert palette.RACE not in field_of(searching()).options
