@@ -258,10 +258,8 @@ def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series
 
 
 def _steps(resumptions: pd.DataFrame, *, adds_rounds: bool) -> tuple[int, ...]:
-    """Steps done when the run went on: to train, or to add rounds. Rounds need no checkpoint, and
-    neither does a script that starts again, from step 0."""
-    adds = resumptions["file"].isna() & (resumptions["step"] > 0)
-    return tuple(resumptions.loc[adds == adds_rounds, "step"])
+    """Steps done when the run went on: to train, or to add rounds."""
+    return tuple(resumptions.loc[resumptions["adds_rounds"] == adds_rounds, "step"])
 
 
 def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:

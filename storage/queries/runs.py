@@ -86,10 +86,13 @@ def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
 @memo(revision)
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint),
-    num_devices from then on, num_devices_before; both missing where a journal does not say."""
+    num_devices from then on, num_devices_before, both missing where a journal does not say;
+    adds_rounds, whether the run had finished. Rounds need no checkpoint, and neither does a script
+    that starts again, from step 0."""
     columns = "step, attempt, time, file, num_devices, num_devices_before"
     frame = rows(store, experiment_id, "attempts($1)", columns, "seq", of=["resumptions"])
     frame["time"] = timestamp(frame["time"])
+    frame["adds_rounds"] = frame["file"].isna() & (frame["step"] > 0)
     return frame
 
 

@@ -227,9 +227,10 @@ def mark_resumptions(
 ) -> go.Figure:
     """Draws a vertical line where runs were resumed, with that word.
 
-    `resumptions`: label, step. `named`: whether to say which runs, as the figure shows several.
+    `resumptions`: label, step, adds_rounds: such processes come after the last step that a chart
+    shows. `named`: whether to say which runs, as the figure shows several.
     """
-    for step, group in resumptions.groupby("step"):
+    for step, group in resumptions[~resumptions["adds_rounds"]].groupby("step"):
         labels = list(dict.fromkeys(group["label"]))
         figure.add_vline(
             # The step of that number is the first one after it.

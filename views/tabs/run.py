@@ -105,12 +105,13 @@ def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
         took = words.duration((run["ended"] - run["started"]).total_seconds())
         parts.append(linked("elapsed_seconds", f"took {took}"))
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
-    if not resumptions.empty:
-        parts.append(
-            linked(
-                "step", f"resumed at step {', '.join(f'{step:,}' for step in resumptions['step'])}"
-            )
-        )
+    adds_rounds = resumptions["adds_rounds"]
+    if not adds_rounds.all():
+        steps = ", ".join(f"{step:,}" for step in resumptions.loc[~adds_rounds, "step"])
+        parts.append(linked("step", f"resumed at step {steps}"))
+    if adds_rounds.any():
+        times = words.plural(int(adds_rounds.sum()), "process")
+        parts.append(linked("round", f"rounds added by {times}"))
     return parts
 
 
