@@ -91,7 +91,9 @@ def test_the_installed_command_serves_the_example(
     with served(data_dir, supervised=False, program=[str(program)], cwd=tmp_path) as (address, _):
         page = browser.new_page()
         page.goto(address)
-        expect(page.get_by_text("cudagraphs").first).to_be_visible(timeout=60_000)
+        expect(page.locator(".backend-card").first).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("inductor-blocks").first).to_be_visible()
+        expect(page.get_by_text("could not be read")).to_have_count(0)
         page.close()
 
 

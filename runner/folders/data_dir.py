@@ -80,9 +80,10 @@ def run_names(parent: Path) -> list[str]:
 
 
 def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
-    """A dead link may have been a run folder: it is reported, not skipped."""
+    """A dead link may have been a run folder: it is reported, not skipped. Where the package is
+    installed, Python compiles the scripts among the examples into a folder of its own."""
     try:
         is_folder = entry.is_dir()
     except OSError:  # a link to itself
         is_folder = True
-    return (is_folder or entry.is_symlink()) and not entry.name.startswith(".")
+    return (is_folder or entry.is_symlink()) and not entry.name.startswith((".", "__pycache__"))
