@@ -102,12 +102,10 @@ def _why_not_here(baseline: RunDir) -> str | None:
 def rounds_to_add(run: RunDir) -> AddedRounds | None:
     """What a run that has finished is queued for; None for a run that trains. Raises `RunnerError`
     for a damaged request."""
-    if not run.has_finished:
+    if not run.adds_rounds:
         return None
     try:
         return AddedRounds.from_json(read_document(run.path, run.rounds_file.name))
-    except FileNotFoundError:
-        return None
     except InvalidSpec as error:
         shown = f"{printable(run.rounds_file)} cannot be used: {printable(error)}"
         raise InvalidRunFolder(shown) from None

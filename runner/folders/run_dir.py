@@ -257,8 +257,11 @@ class RunDir:
         return 1 + sum(1 for _ in self.attempts.glob("*"))
 
     @property
-    def has_finished(self) -> bool:
-        """Whether an earlier attempt came to its end, so that this one only adds rounds."""
+    def adds_rounds(self) -> bool:
+        """Whether an earlier attempt came to its end, so that this one only adds rounds. A finished
+        run that begins anew has no request for rounds any more."""
+        if not os.path.lexists(self.rounds_file):
+            return False
         for aside in self.attempts.glob("*"):
             with suppress(InvalidRunFolder):
                 ended = RunDir(aside).read_exit()
@@ -286,7 +289,7 @@ class RunDir:
         never begun."""
         self._put_aside(
             self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
-            self.devices_file,
+            self.devices_file, self.rounds_file,
         )  # fmt: skip
 
     def _put_aside(self, *files: Path) -> None:
@@ -339,7 +342,7 @@ class RunDir:
             return Standing(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
-            if state is RunState.CANCELLED and self.has_finished:
+            if state is RunState.CANCELLED and self.adds_rounds:
                 state = RunState.FINISHED
             return Standing(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:

@@ -119,7 +119,7 @@ class ExitRecords:
         ended = Exit.now(state, reason, returncode)
         if is_full or returncode == WorkerExit.DISK_FULL:
             ended = _as_requested(run, ended)
-        if ended.state is not RunState.FINISHED and run.has_finished:
+        if ended.state is not RunState.FINISHED and run.adds_rounds:
             reason = f"training is over; adding rounds ended early: {ended.reason}"
             ended = replace(ended, state=RunState.FINISHED, reason=reason)
         run.drop_leftovers()

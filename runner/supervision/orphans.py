@@ -60,7 +60,7 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
     go_on = all(run.has_checkpoint for run in left if not run.cancel_requested)
     may_begin_anew = not _has_finished_fellow(*next(iter(left.items())))
-    may_begin_anew &= not any(run.has_finished for run in left)
+    may_begin_anew &= not any(run.adds_rounds for run in left)
     for run in orphans:
         try:
             # The caches that a cold run left for a warm one went with its process.
@@ -70,7 +70,7 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
             elif is_last:
                 why = f"{VANISHED}, after {MAX_ATTEMPTS} attempts"
                 exits.write(run, RunState.LOST, why, None)
-            elif run.has_finished:
+            elif run.adds_rounds:
                 exits.write(run, RunState.LOST, VANISHED, None)
             elif run.has_checkpoint and (go_on or not may_begin_anew):
                 say(f"{run.run_id}: lost; it will go on from its latest checkpoint")

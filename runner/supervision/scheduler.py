@@ -277,7 +277,7 @@ class Scheduler:
                 self._add_control(process.run)  # before the record of its end: it is not over then
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
-            is_short = state is RunState.OUT_OF_MEMORY and not process.run.has_finished
+            is_short = state is RunState.OUT_OF_MEMORY and not process.run.adds_rounds
             if is_short and (self._processes or self._pending):
                 self._fall_back()
             if process.has_not_loaded and not self._has_any_loaded:

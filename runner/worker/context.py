@@ -28,7 +28,7 @@ class RunContext:
     @property
     def adds_rounds(self) -> bool:
         """Whether the run has finished, and its steps are only timed again."""
-        return self.run.has_finished
+        return self.run.adds_rounds
 
     @property
     def variant(self) -> Variant:

@@ -167,6 +167,17 @@ def test_a_request_that_cannot_be_read_ends_with_a_sentence_and_nothing_is_lost(
     assert all("rounds.json cannot be used: rounds.processes" in one.reason for one in ends if one)
 
 
+def test_a_finished_run_that_begins_anew_adds_no_rounds_and_can_fail(data_dir: DataDir) -> None:
+    """As on a cluster that lost a machine: all runs of the experiment begin anew elsewhere."""
+    (run, *_) = recorded(data_dir).runs
+    add_rounds(find_experiment(data_dir, EXPERIMENT_ID), ["inductor"], SOON)
+    assert run.adds_rounds
+    run.begin_anew()
+    assert not run.adds_rounds
+    ExitRecords().write(run, RunState.FAILED, "the device is gone", 1)
+    assert run.state is RunState.FAILED
+
+
 def test_only_the_backends_that_are_named_run_again(data_dir: DataDir) -> None:
     experiment = recorded(data_dir, backends=("eager", "inductor"))
     assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "control", "eager"]
