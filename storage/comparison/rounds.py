@@ -48,9 +48,10 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of the steady
     blocks of a round in which the two worked on different amounts."""
+    known = [one.steady_blocks[size].notna().any() for one in (run, baseline) for size in SIZES]
+    if not (any(known[:2]) and any(known[2:])):
+        return run.steady_blocks.iloc[:0][[*KEYS, *SIZES]]
     blocks = [one.steady_blocks[[*KEYS, *SIZES]] for one in (run, baseline)]
-    if any(one[[*SIZES]].isna().all(axis=None) for one in blocks):
-        return blocks[0].iloc[:0]
     both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))
     differs = [(both[size] - both[f"{size}_baseline"]).fillna(0) != 0 for size in SIZES]
     return both[differs[0] | differs[1]]

@@ -265,10 +265,10 @@ def _loss_error(
 
 def _recent_spread(losses: pd.Series, step: int) -> float:
     """Standard deviation of the training losses before an evaluation."""
-    before = losses[losses.index < step]
-    recent = before.iloc[-max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS) :]
+    before = losses.to_numpy()[: losses.index.searchsorted(step)]
+    recent = before[-max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS) :]
     recent = recent[np.isfinite(recent)]
-    return float(recent.std()) if len(recent) > 1 else 0.0
+    return float(recent.std(ddof=1)) if len(recent) > 1 else 0.0
 
 
 def _judge(
