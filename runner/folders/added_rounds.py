@@ -25,6 +25,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.texts import printable
 
+NOT_ADDED = "training is over; adding rounds ended early"
+"""How the reason begins for which a finished run has fewer rounds than were requested."""
+
 
 def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRounds) -> list[str]:
     """Queues the baseline, the controls and the backends `labels`, as the comparison names them, of
@@ -117,7 +120,7 @@ def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
     rounds = rounds_to_add(runs[0])
     ends = {run: run.read_exit() for run in runs}
     again = [run for run, ended in ends.items() if ended is not None and ended.returncode == 0]
-    if rounds is None or rounds.processes == 1 or runs[0] not in again:
+    if rounds is None or rounds.processes == 1 or runs[0] not in again or len(again) == 1:
         return []
     left = replace(rounds, processes=rounds.processes - 1,
                    max_seconds=rounds.max_seconds - rounds.max_seconds_each)  # fmt: skip
@@ -125,6 +128,28 @@ def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
         write_atomically(run.rounds_file, left.to_json())
         run.reopen()
     return again
+
+
+def what_changed(run: RunDir) -> list[str]:
+    """What the newest process of a run works with that is another than in its first: versions of
+    packages, the device, initial weights, data, and files of a person's own. A fact that one of the
+    two did not record counts as the same."""
+    processes: list[dict[str, Any]] = []
+    for event in each_event(run.events_file):
+        if event["kind"] == "environment":
+            versions = event.get("versions")
+            processes.append({"device": event.get("device_name"),
+                              **(versions if isinstance(versions, dict) else {})})  # fmt: skip
+        elif event["kind"] == "workload" and processes:
+            processes[-1] |= {"the model": event.get("weights_sha256"),
+                              "the data": event.get("data_sha256")}  # fmt: skip
+        elif event["kind"] == "source" and processes:
+            processes[-1][str(event.get("source"))] = event.get("sha256")
+    if not processes:
+        return []
+    first, newest = processes[0], processes[-1]
+    return [name for name in first if None not in (first[name], newest.get(name))
+            and first[name] != newest[name]]  # fmt: skip
 
 
 def steps_measured(run: RunDir) -> int:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.added_rounds import NOT_ADDED
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.logs import log
@@ -120,7 +121,7 @@ class ExitRecords:
         if is_full or returncode == WorkerExit.DISK_FULL:
             ended = _as_requested(run, ended)
         if ended.state is not RunState.FINISHED and run.adds_rounds:
-            reason = f"training is over; adding rounds ended early: {ended.reason}"
+            reason = f"{NOT_ADDED}: {ended.reason}"
             ended = replace(ended, state=RunState.FINISHED, reason=reason)
         run.drop_leftovers()
         say(f"{run.run_id}: {ended.state}, {ended.reason}")

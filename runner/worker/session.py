@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import transformers
 
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.added_rounds import what_changed
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
@@ -46,6 +48,8 @@ def run_session(
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
+    if context.adds_rounds and group.rank == 0:
+        _require_same_work(context)
     if spec.variant.perturbation:
         seed = experiment.training.seed + spec.variant.perturbation_seed
         perturb(workload.model, spec.variant.perturbation, seed)
@@ -57,6 +61,16 @@ def run_session(
     if finished:
         log.enter("done")
     return finished
+
+
+def _require_same_work(context: RunContext) -> None:
+    """Rounds of another program would count as those of the one that was trained."""
+    context.log.flush()
+    if changed := what_changed(context.run):
+        verb = "is another one" if len(changed) == 1 else "are others"
+        raise WorkloadError(
+            f"{', '.join(changed)} {verb} than in the first process; run the experiment again"
+        )
 
 
 def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], bool]:

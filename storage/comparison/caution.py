@@ -16,6 +16,7 @@ Kind = Literal[
     "stopped",
     "resumed",
     "rounds added",
+    "rounds not added",
     "repeated lines",
     "missing lines",
     "different setting",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from breakeven.runner.folders.added_rounds import NOT_ADDED
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
@@ -144,6 +145,7 @@ def _about_runs(
 ) -> Iterator[Caution]:
     if of_role(processes, "baseline") is None:
         yield Caution(kind="no baseline")
+    yield from _about_rounds_not_added(processes)
     rounds = {
         run.label: 0 if ratio is None else ratio.n
         for run, ratio in zip(runs, speedups, strict=True)
@@ -158,6 +160,16 @@ def _about_runs(
         wrong = run.losses.index[~np.isfinite(run.losses)]
         if len(wrong):
             yield Caution(kind="loss not finite", runs={run.label: {"step": int(wrong[0])}})
+
+
+def _about_rounds_not_added(processes: Sequence[Evidence]) -> Iterator[Caution]:
+    """Each reason once, with all runs that it stopped."""
+    stopped: dict[str, dict[str, dict[str, Any]]] = {}
+    for run in processes:
+        if run.reason is not None and run.reason.startswith(NOT_ADDED):
+            stopped.setdefault(run.reason.removeprefix(f"{NOT_ADDED}: "), {})[run.label] = {}
+    for why, runs in stopped.items():
+        yield Caution(kind="rounds not added", runs=runs, figures={"reason": why})
 
 
 def _about_unfinished(runs: Sequence[Evidence]) -> Iterator[Caution]:

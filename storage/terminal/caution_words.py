@@ -207,6 +207,7 @@ MESSAGES: dict[Kind, Message] = {
         "{moves}: its step time, throughput and memory are of both.>",
         prepare=_resumed,
     ),
+    "rounds not added": Message("Adding rounds to {runs} ended early: {reason:recorded}."),
     "rounds added": Message(
         "Of [{num_rounds:d} rounds](round) {num_added:d} were added later by further processes of "
         "{runs}. Compile latency, step time, losses and evaluations are those of the first "

@@ -135,6 +135,7 @@ ALL_CAUTIONS = [
     caution("wide intervals", {"width": 0.05}, target_width=0.02, repeats=1),
     caution("single repeats", {}, repeats=3),
     caution("latency measured once", {}),
+    caution("rounds not added", {}, reason="the model is another one"),
     caution("rounds added", {}, num_added=20, num_rounds=50),
     caution("note", text="It left 3 out."),
     caution("strangers unknown"),

@@ -15,6 +15,7 @@ from breakeven.runner.folders.added_rounds import add_rounds
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import Experiment, cancel, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.scenarios import AddedRounds
@@ -24,6 +25,7 @@ from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.index.store import Store
+from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_experiment
 from tests.helpers.loop import FAULTS
@@ -124,6 +126,29 @@ def test_runs_that_can_no_longer_be_made_remain_finished(
     assert any("broken since yesterday" in one.reason for one in ends if one)
     assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
     assert facts(data_dir, experiment) == known
+
+
+@pytest.mark.heavy
+def test_a_model_that_was_changed_since_adds_no_rounds_and_the_comparison_says_so(
+    trained: tuple[DataDir, Experiment], tmp_path: Path
+) -> None:
+    """Its weights are the same, and it does twice the work."""
+    data_dir, experiment = trained
+    net = tmp_path / "net.py"
+    net.write_text(net.read_text().replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
+    before = {run: len(events_of(run, "block")) for run in experiment.runs}
+    add_rounds(experiment, ["eager"], SOON)
+    supervise(data_dir)
+    assert {run: len(events_of(run, "block")) for run in experiment.runs} == before
+    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    with Store.in_memory(data_dir) as store:
+        told = "\n".join(warnings_of(compare(store, experiment.experiment_id)))
+    assert "Adding rounds to " in told
+    assert "net.py:Net is another one than in the first process" in told
+
+
+def events_of(run: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_events(run.events_file)[0] if event["kind"] == kind]
 
 
 def recorded(data_dir: DataDir, **changes: Any) -> Experiment:
