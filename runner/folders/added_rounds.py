@@ -41,7 +41,8 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
         if variant.role != "backend" or variant.label in wanted
     ]  # fmt: skip
     chosen = [run for run in chosen if run.state is RunState.FINISHED]
-    for run in chosen:
+    # The baseline last: a supervisor that is at work waits for it with what it finds before.
+    for run in reversed(chosen):
         with writing(run.path):
             write_atomically(run.rounds_file, rounds.to_json())
             run.reopen()

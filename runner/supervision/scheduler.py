@@ -15,6 +15,7 @@ after the other. Of an experiment that is spread over devices there is a schedul
 import random
 import selectors
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ from breakeven.runner.texts import printable
 
 TICK_SECONDS = 0.25
 """How often cancel markers and time limits are looked at while nothing else happens."""
+PATIENCE_SECONDS = 5.0
+"""How long a baseline to which rounds are added is waited for."""
 MAX_ROUND = 2**40
 """No journal that counts further was written by a run."""
 MEASURED = ("step", "block", "accuracy")
@@ -114,7 +117,7 @@ class Scheduler:
             self._drop_caches()
             self._look_for_baseline()
             tried: set[RunDir] = set()
-            while runs := next((one for one in self._groups() if tried.isdisjoint(one)), None):
+            while runs := self._next_group(tried):
                 tried.update(runs)
                 if self._why_over is None:
                     self._run_group(runs)
@@ -159,6 +162,19 @@ class Scheduler:
                 company = self._experiment.spec.company_of(variant)
                 groups.setdefault(company, []).append(run)
         return list(groups.values())
+
+    def _next_group(self, tried: Collection[RunDir]) -> list[RunDir] | None:
+        """The next runs that are alive at once. Rounds are added to one run after the other, to the
+        baseline last: it is waited for, so that the others have something to be compared with."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            runs = next((one for one in self._groups() if not set(tried) & set(one)), None)
+            if runs is None or not runs[0].adds_rounds or time.monotonic() > deadline:
+                return runs
+            if any(self._variants[run].role == "baseline" for run in runs):
+                return runs
+            self._sign()
+            time.sleep(TICK_SECONDS)
 
     def _run_group(self, runs: Sequence[RunDir]) -> None:
         spec = self._experiment.spec

@@ -1,6 +1,7 @@
 """Rounds that are added to an experiment which has finished, by real workers and supervisors."""
 
 import json
+import threading
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -126,6 +127,24 @@ def test_runs_that_can_no_longer_be_made_remain_finished(
     assert any("broken since yesterday" in one.reason for one in ends if one)
     assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
     assert facts(data_dir, experiment) == known
+
+
+@pytest.mark.heavy
+def test_a_supervisor_that_finds_the_backend_first_waits_for_the_baseline(
+    trained: tuple[DataDir, Experiment],
+) -> None:
+    data_dir, experiment = trained
+    add_rounds(experiment, ["eager"], AddedRounds(processes=1, max_seconds=0.2))
+    claim = (experiment.runs[0].attempts / "1" / "claim.json").read_text()
+    experiment.runs[0].claim_file.write_text(claim)  # as before its turn to be reopened
+    ended = (experiment.runs[0].attempts / "1" / "exit.json").read_text()
+    experiment.runs[0].exit_file.write_text(ended)
+    opens = threading.Timer(1.0, experiment.runs[0].reopen)
+    opens.start()
+    supervise(data_dir)
+    opens.join()
+    rounds = [{event["round"] for event in events_of(run, "block")} for run in experiment.runs]
+    assert rounds[0] == rounds[1] == rounds[2] and len(rounds[0]) > 8
 
 
 @pytest.mark.heavy
