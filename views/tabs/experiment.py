@@ -69,7 +69,7 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
     with keeping_up(store):
         comparison = compare(store, experiment_id)
     st.markdown(f"**{answers.headline(comparison)}**")
-    found = plan(comparison, own_steps(comparison))
+    found = plan(comparison, comparison.spec.num_steps or own_steps(comparison))
     st.html(first_screen.cards_html(comparison, found))
     show_doubts(comparison)
 
