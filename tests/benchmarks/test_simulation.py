@@ -22,7 +22,7 @@ REAL = {
 """What the supervisor asks the real system for in a history, by module: files are real."""
 SIMULATED = {
     "supervisor.py": {"threading", "queue", "time"},
-    "scheduler.py": {"selectors", "threading"},
+    "scheduler.py": {"selectors", "threading", "time"},
     "turns.py": {"os", "threading", "queue"},  # the run's end is not played
     "run_process.py": {"os", "signal", "time"},
     "exits.py": {"threading"},
