@@ -367,7 +367,9 @@ def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast
 def _module_name(file: Path) -> str:
     """As it is imported, without `views`: `charts.bars`."""
     parts = file.with_suffix("").parts
-    return ".".join(parts[parts.index("views") + 1 :]) if "views" in parts else file.stem
+    if "views" not in parts:
+        return file.stem
+    return ".".join(parts[-parts[::-1].index("views") :])  # a checkout may lie in such a folder
 
 
 def _read(file: Path) -> Source:
