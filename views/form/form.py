@@ -14,6 +14,7 @@ from breakeven.views.form import script as script_form
 from breakeven.views.form import settings
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.shared.own_code import show_permission
 
 VARIANTS = (
     "inductor:mode=reduce-overhead",
@@ -23,6 +24,7 @@ VARIANTS = (
     "inductor:scope=blocks",
 )
 """Variants that the form offers by name; any other can be typed."""
+PLACE = "Name, device and turns"
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
     "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
@@ -66,10 +68,11 @@ def spec_form(
     _ask_backends(fields, start, machine)
     st.markdown("##### How long")
     if own is None:
-        script_form.ask_length(fields)
+        settings.ask(fields, script_form.LENGTH)
         _ask_rest_of_script(fields, machine)
     else:
-        settings.ask_length(fields, workload_form.fitting_batch(start, own.data.head))
+        batch_size = workload_form.fitting_batch(start, own.data.head)
+        settings.ask(fields, settings.LENGTH, values={"training.batch_size": batch_size})
         _ask_rest(fields, start, machine, own)
     if not fields.given("model.source" if start.is_script else "data.source"):
         return None
@@ -94,43 +97,36 @@ def _ask_rest(
     fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload
 ) -> None:
     """Everything that has a default which will do."""
-    subjects = ("Model and samples", "Steps and precision", "Optimizer", "Losses", "Evaluation",
-                "Stopping early", "Checkpoints", "Other scenarios", "Own code",
-                "Name, device and turns")  # fmt: skip
-    with fields.drawer(subjects):
-        with fields.subject("Model and samples"):
+    first, *last = "Model and samples", "Other scenarios", "Own code", PLACE
+    with fields.drawer((first, *settings.PARTS, *last)):
+        with fields.subject(first):
             left, right = st.columns(2)
             with left:
                 fields.ask("model.dropout")
-                workload_form.ask_length(fields, own.task.fits)
+                if own.task.fits.samples in ("texts", "random"):
+                    fields.ask("data.sequence_length")
             with right:
                 num_test = workload_form.ask_samples(fields, start.data, own.data)
-        with fields.subject("Steps and precision"):
-            settings.ask_steps(fields)
-        with fields.subject("Optimizer"):
-            settings.ask_optimizer(fields, machine)
-        with fields.subject("Losses"):
-            settings.ask_losses(fields)
-        with fields.subject("Evaluation"):
-            evaluated = settings.ask_evaluation(fields, own.task.fits, num_test)
-        with fields.subject("Stopping early"):
-            settings.ask_stopping(fields, evaluated)
-        with fields.subject("Checkpoints"):
-            settings.ask_checkpoints(fields)
+        offers = settings.offers(machine, own.task.fits, num_test)
+        for title, columns in settings.PARTS.items():
+            with fields.subject(title):
+                settings.ask(fields, columns, offers, own.task.fits)
         with fields.subject("Other scenarios"):
             settings.ask_scenario(fields)
         with fields.subject("Own code"):
-            settings.ask_callbacks(fields)
-        with fields.subject("Name, device and turns"):
+            show_permission()
+            settings.ask(fields, (("callbacks",),))
+        with fields.subject(PLACE):
             settings.ask_experiment(fields, machine)
 
 
 def _ask_rest_of_script(fields: Fields, machine: Capabilities) -> None:
     """A script settles the rest by itself."""
-    with fields.drawer(("How the script is run", "Name, device and turns")):
-        with fields.subject("How the script is run"):
-            script_form.ask_how(fields)
-        with fields.subject("Name, device and turns"):
+    first = "How the script is run"
+    with fields.drawer((first, PLACE)):
+        with fields.subject(first):
+            settings.ask(fields, script_form.HOW)
+        with fields.subject(PLACE):
             settings.ask_experiment(fields, machine)
 
 

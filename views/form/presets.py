@@ -21,6 +21,8 @@ class Preset:
     spec: ExperimentSpec
 
 
+REVIEWS = DataSpec(source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                   sequence_length=64)  # fmt: skip
 PRESETS = {
     "quick": Preset(
         title="Quick race",
@@ -28,10 +30,7 @@ PRESETS = {
         spec=ExperimentSpec(
             name="Quick race",
             model=ModelSpec(source="builtin:bert-tiny"),
-            data=DataSpec(
-                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
-                sequence_length=64,
-            ),
+            data=REVIEWS,
             training=TrainingSpec(learning_rate=1e-3, batch_size=8),
             backends=("aot_eager", "inductor"),
         ),
@@ -55,10 +54,7 @@ PRESETS = {
             name="Language model",
             task="causal_lm",
             model=ModelSpec(source="builtin:gpt2-tiny"),
-            data=DataSpec(
-                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
-                sequence_length=64,
-            ),
+            data=REVIEWS,
             training=TrainingSpec(learning_rate=1e-3, batch_size=8),
             backends=("aot_eager", "inductor"),
         ),
@@ -70,10 +66,7 @@ PRESETS = {
             name="Masked words",
             task="masked_lm",
             model=ModelSpec(source="builtin:bert-tiny"),
-            data=DataSpec(
-                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
-                sequence_length=64,
-            ),
+            data=REVIEWS,
             training=TrainingSpec(learning_rate=1e-3, batch_size=8),
             backends=("aot_eager", "inductor"),
         ),

@@ -16,6 +16,11 @@ MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000
 at."""
 
 
+LENGTH = (("script.steps",), ())
+HOW = (("training.seed",), ("script.folder",), ("script.patience_seconds",))
+"""Where it runs, and for how long Breakeven waits for it."""
+
+
 def ask_script(fields: Fields) -> None:
     """Which script, and what it is called with."""
     named = str(fields.start_of("model.source")).removeprefix(SCRIPT_PREFIX)
@@ -73,21 +78,3 @@ def _entries(folder: Path) -> list[Path]:
         return [one for one in folder.iterdir() if not one.name.startswith((".", "__"))]
     except OSError:
         return []
-
-
-def ask_length(fields: Fields) -> None:
-    """How many of its steps count."""
-    left, _ = st.columns(2)
-    with left:
-        fields.ask("script.steps")
-
-
-def ask_how(fields: Fields) -> None:
-    """Where it runs, and for how long Breakeven waits for it."""
-    left, middle, right = st.columns(3)
-    with left:
-        fields.ask("training.seed")
-    with middle:
-        fields.ask("script.folder")
-    with right:
-        fields.ask("script.patience_seconds")

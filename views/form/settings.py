@@ -1,132 +1,152 @@
-"""The parts of the form: length, steps, optimizer, losses, evaluation, stopping, scenario, place.
+"""The settings of the drawer: their places, what they offer, and which others make them pointless.
 
 Labels, texts and ranges are those that `runner/specs/` declares.
 """
 
-from typing import get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import streamlit as st
 
+from breakeven.runner.checks.user_code import allowed_folders
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
-from breakeven.views.shared.own_code import show_permission
 
-LOSSES = ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1")
-GROUPS = ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01")
-NEVER = "Nothing is evaluated"
+Columns = tuple[tuple[str, ...], ...]
+"""Paths of fields, column by column."""
 
-
-def ask_length(fields: Fields, batch_size: int) -> None:
-    """How much work a step is and how many there are. `batch_size`: at first."""
-    size, epochs, steps = st.columns(3)
-    with size:
-        fields.ask("training.batch_size", value=batch_size)
-    with epochs:
-        fields.ask("training.epochs")
-    with steps:
-        fields.ask("training.max_steps")
-
-
-def ask_steps(fields: Fields) -> None:
-    """What else a step is, and in which precision."""
-    size, numbers = st.columns(2)
-    with size:
-        fields.ask_all("training.gradient_accumulation", "training.last_batch", "training.seed")
-    with numbers:
-        precision = fields.ask("training.precision")
-        fields.ask(
-            "training.scaler_options",
-            unless="" if precision == "fp16" else "Only `fp16` needs a loss scaler",
-        )
-
-
-def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
-    """How gradients become new weights, and how fast."""
-    step, rate, groups = st.columns(3)
-    with step:
-        fields.ask("training.optimizer", offer=Offer(machine.optimizers))
-        fields.ask_all("training.learning_rate", "training.optimizer_options")
-    with rate:
-        scheduler = fields.ask("training.scheduler")
-        rises = scheduler not in WITHOUT_WARM_UP
-        unless = "" if rises else f"{code(scheduler)} has no warm-up"
-        fields.ask("training.warmup_steps", unless=unless)
-        fields.ask("training.scheduler_options")
-    with groups:
-        fields.ask("training.parameter_groups", offer=Offer(GROUPS, typed=True))
-
-
-def ask_losses(fields: Fields) -> None:
-    """What is minimized, how gradients are kept in bounds, what is recorded of them."""
-    losses, bounds, records = st.columns(3)
-    with losses:
-        fields.ask("training.losses", offer=Offer(LOSSES, typed=True))
-    with bounds:
-        fields.ask_all("training.clip_norm", "training.clip_value")
-    with records:
-        fields.ask_all("training.gradient_statistics_every", "training.record_gradient_norm")
-
-
-def ask_evaluation(fields: Fields, task: Task, num_test_samples: int) -> bool:
-    """When and on which samples; whether at all."""
-    splits = get_args(SplitName) if num_test_samples else ("train", "validation")
-    no_test = "" if num_test_samples else " `test` is offered once there are test samples."
-    points, samples, ways = st.columns(3)
-    with points:
-        when = fields.ask("evaluation.when")
-        never = NEVER if when == "never" else ""
-        once = "" if when in ("epochs", "steps") else never or "It is evaluated once, at the end"
-        fields.ask("evaluation.every", unless=once)
-    with samples:
-        fields.ask("evaluation.splits", note=no_test, offer=Offer(splits), unless=never)
-        metrics = ("loss", *task.metrics) if task.metrics else get_args(Metric)
-        fields.ask("evaluation.metric", offer=Offer(metrics), unless=never)
-    with ways:
-        fields.ask(
-            "evaluation.predictions", note=no_test, offer=Offer(splits),
-            unless="This task has an answer for every token" if task.labels == "token" else "",
-        )  # fmt: skip
-        compiled = fields.ask("evaluation.compiled", unless=never)
-        if compiled and not never:
-            _warn_of_time(
-                "Each backend compiles its model once more for this, at its first evaluation. That "
-                "time counts for no step."
-            )
-    return not never
+LENGTH: Columns = (("training.batch_size",), ("training.epochs",), ("training.max_steps",))
+PARTS: dict[Markdown, Columns] = {
+    "Steps and precision": (
+        ("training.gradient_accumulation", "training.last_batch", "training.seed"),
+        ("training.precision", "training.scaler_options"),
+    ),
+    "Optimizer": (
+        ("training.optimizer", "training.learning_rate", "training.optimizer_options"),
+        ("training.scheduler", "training.warmup_steps", "training.scheduler_options"),
+        ("training.parameter_groups",),
+    ),
+    "Losses": (
+        ("training.losses",),
+        ("training.clip_norm", "training.clip_value"),
+        ("training.gradient_statistics_every", "training.record_gradient_norm"),
+    ),
+    "Evaluation": (
+        ("evaluation.when", "evaluation.every"),
+        ("evaluation.splits", "evaluation.metric"),
+        ("evaluation.predictions", "evaluation.compiled"),
+    ),
+    "Stopping early": (
+        ("stopping.patience", "stopping.min_delta"),
+        ("stopping.threshold",),
+        ("stopping.nonfinite",),
+    ),
+    "Checkpoints": (
+        ("checkpoints.every", "checkpoints.unit"),
+        ("checkpoints.keep_last",),
+        ("checkpoints.keep_best",),
+    ),
+}
+"""Parts of the drawer by their titles."""
+OF_SCENARIO: dict[ScenarioName, Columns] = {
+    "speed": (
+        ("speed.part", "speed.batches", "speed.warm_up_blocks"),
+        ("speed.target_width", "speed.min_rounds", "speed.repeats"),
+        ("speed.max_rounds", "speed.max_seconds"),
+    ),
+    "accuracy": (
+        ("accuracy.parts",), ("accuracy.layers",), ("accuracy.tolerance",), ("accuracy.iterations",)
+    ),
+    "cache": (("cache.part",), ("cache.repeats",), ("cache.steps",)),
+}  # fmt: skip
+"""The fields of scenarios that have some of their own."""
+HINTS: dict[ScenarioName, Markdown] = {
+    "speed": "The runs take turns on the same few batches. Once every speedup is known exactly "
+    "enough, measuring ends by itself. The values below will do for a first look."
+}
+"""What is to be known before the fields of a scenario."""
+COSTS: dict[str, Markdown] = {
+    "evaluation.compiled": "Each backend compiles its model once more for this, at its first "
+    "evaluation. That time counts for no step.",
+    "stopping.nonfinite": "Every step of every run then waits until the device has computed its "
+    "loss, which slows down short steps on a GPU.",
+}
+"""The time that a field costs when it is set."""
+WITHOUT_TEST: tuple[SplitName, ...] = ("train", "validation")
+NO_TEST = " `test` is offered once there are test samples."
+OFFERS = {
+    "training.losses": Offer(
+        ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1"), typed=True
+    ),
+    "training.parameter_groups": Offer(
+        ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01"),
+        typed=True,
+    ),
+    # What an earlier experiment had is not dropped without a word: the check says it.
+    "callbacks": Offer(typed=True),
+}
 
 
-def ask_stopping(fields: Fields, evaluated: bool) -> None:
-    """When training ends before its last step."""
-    blind = "" if evaluated else NEVER
-    patience, threshold, nonfinite = st.columns(3)
-    with patience:
-        given = fields.ask("stopping.patience", unless=blind)
-        fields.ask("stopping.min_delta", unless="" if given else "There is no patience to lose")
-    with threshold:
-        fields.ask("stopping.threshold", unless=blind)
-    with nonfinite:
-        if fields.ask("stopping.nonfinite"):
-            _warn_of_time(
-                "Every step of every run then waits until the device has computed its loss, which "
-                "slows down short steps on a GPU."
-            )
+def offers(machine: Capabilities, task: Task, num_test_samples: int) -> dict[str, Offer]:
+    """What fields offer that depends on the machine, the task and the samples."""
+    splits = Offer(get_args(SplitName) if num_test_samples else WITHOUT_TEST)
+    return {
+        **OFFERS,
+        "training.optimizer": Offer(machine.optimizers),
+        "evaluation.splits": splits,
+        "evaluation.predictions": splits,
+        "evaluation.metric": Offer(("loss", *task.metrics) if task.metrics else get_args(Metric)),
+    }
 
 
-def ask_checkpoints(fields: Fields) -> None:
-    """When everything is saved that training needs to go on."""
-    often, last, best = st.columns(3)
-    with often:
-        every = fields.ask("checkpoints.every")
-        none = "" if every else "No checkpoint is made"
-        fields.ask("checkpoints.unit", unless=none)
-    with last:
-        fields.ask("checkpoints.keep_last", unless=none)
-    with best:
-        fields.ask("checkpoints.keep_best", unless=none)
+def ask(
+    fields: Fields, columns: Columns, offers: Mapping[str, Offer] = OFFERS,
+    task: Task | None = None, values: Mapping[str, Any] = {},
+) -> None:  # fmt: skip
+    """Shows fields in columns, each with the reason why it cannot change now, if there is one;
+    `values`: first values by path, instead of the preset's."""
+    for column, paths in zip(st.columns(len(columns)), columns, strict=True):
+        with column:
+            for path in paths:
+                offer, unless = offers.get(path, Offer()), pointless(path, fields, task)
+                note = NO_TEST if offer.choices == WITHOUT_TEST else ""
+                given = fields.ask(path, note=note, offer=offer, value=values.get(path),
+                                   unless=unless)  # fmt: skip
+                if path in COSTS and given and not unless:
+                    st.caption(f":material/hourglass_top: {COSTS[path]}")
+
+
+def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
+    """Why a field would have no effect, by the values of fields before it; empty if it has one."""
+    given = fields.given
+    match path:
+        case "training.scaler_options" if given("training.precision") != "fp16":
+            return "Only `fp16` needs a loss scaler"
+        case "training.warmup_steps" if given("training.scheduler") in WITHOUT_WARM_UP:
+            return f"{code(given('training.scheduler'))} has no warm-up"
+        case "evaluation.predictions":
+            no_answer = "This task has an answer for every token"
+            return no_answer if task and task.labels == "token" else ""
+        case (
+            "evaluation.every" | "evaluation.splits" | "evaluation.metric" | "evaluation.compiled"
+            | "stopping.patience" | "stopping.threshold"
+        ) if given("evaluation.when") == "never":  # fmt: skip
+            return "Nothing is evaluated"
+        case "evaluation.every" if given("evaluation.when") not in ("epochs", "steps"):
+            return "It is evaluated once, at the end"
+        case "stopping.min_delta" if not given("stopping.patience"):
+            return "There is no patience to lose"
+        case "checkpoints.unit" | "checkpoints.keep_last" | "checkpoints.keep_best" if not given(
+            "checkpoints.every"
+        ):
+            return "No checkpoint is made"
+        case "callbacks" if not (allowed_folders() or fields.start_of("callbacks")):
+            return "No folder is allowed"
+    return ""
 
 
 def ask_scenario(fields: Fields) -> None:
@@ -136,38 +156,8 @@ def ask_scenario(fields: Fields) -> None:
     )
     if scenario in HINTS:
         st.caption(HINTS[scenario])
-    columns = OF_SCENARIO.get(scenario, ())
-    for column, paths in zip(st.columns(len(columns)) if columns else (), columns, strict=True):
-        with column:
-            fields.ask_all(*(f"{scenario}.{path}" for path in paths))
-
-
-OF_SCENARIO: dict[ScenarioName, tuple[tuple[str, ...], ...]] = {
-    "speed": (
-        ("part", "batches", "warm_up_blocks"),
-        ("target_width", "min_rounds", "repeats"),
-        ("max_rounds", "max_seconds"),
-    ),
-    "accuracy": (("parts",), ("layers",), ("tolerance",), ("iterations",)),
-    "cache": (("part",), ("repeats",), ("steps",)),
-}
-"""The fields of scenarios that have some of their own, column by column."""
-HINTS: dict[ScenarioName, Markdown] = {
-    "speed": "The runs take turns on the same few batches. Once every speedup is known exactly "
-    "enough, measuring ends by itself. The values below will do for a first look."
-}
-"""What is to be known before the fields of a scenario."""
-
-
-def ask_callbacks(fields: Fields) -> None:
-    """Classes of one's own that are called while training."""
-    allowed = show_permission()
-    fields.ask(
-        "callbacks",
-        # What an earlier experiment had is not dropped without a word: the check says it.
-        offer=Offer(typed=True),
-        unless="" if allowed or fields.start_of("callbacks") else "No folder is allowed",
-    )  # fmt: skip
+    if scenario in OF_SCENARIO:
+        ask(fields, OF_SCENARIO[scenario])
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
@@ -198,7 +188,3 @@ def _offered(machine: Capabilities) -> list[str]:
     ids = [device.id for device in machine.devices]
     gpus = [id for id in ids if id.startswith("cuda")]
     return [*ids, "cuda", ",".join(gpus)] if len(gpus) > 1 else ids
-
-
-def _warn_of_time(text: Markdown) -> None:
-    st.caption(f":material/hourglass_top: {text}")

@@ -95,11 +95,6 @@ def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
         fields.ask(f"data.{name}", label=label, offer=Offer(offered, typed=True), value=start)
 
 
-def ask_length(fields: Fields, task: Task) -> None:
-    if task.samples in ("texts", "random"):
-        fields.ask("data.sequence_length")
-
-
 def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
     """How many samples, and of a hub data set from which splits.
 
