@@ -9,24 +9,32 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.storage.compiling.expected_phases import PhaseTimes
 from breakeven.views.parts import progress
-from breakeven.views.parts.wall import ActiveRun, Last, Tile, html
+from breakeven.views.parts.progress import Progress
+from breakeven.views.parts.wall import going_html, last_html, tile
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.machine import WITH_GPU, keep
 from tests.helpers.pages import compare_all, opened
 
 NOW = pd.Timestamp("2026-11-22 12:00", tz="UTC")
-GOING = ActiveRun(name="Race <b>", is_running=True, turn="inductor", doing="racing", done=0.42,
-              seconds_left=90.0, losses={"baseline": [2.0, 1.5, 1.0], "inductor": [2.0, 1.0, 0.5]},
-              )  # fmt: skip
-LAST = Last(name="Before", state="finished", best="inductor", speedup=1.32, verdict="faster",
-            parity="holds", ended=NOW - pd.Timedelta(minutes=5))  # fmt: skip
+RUNS = pd.DataFrame({"label": ["baseline", "inductor"], "state": "running",
+                     "phase": ["waiting", "training"],
+                     "compiling_since": pd.NaT})  # fmt: skip
+LOSSES = pd.DataFrame({"label": ["baseline"] * 5 + ["inductor"] * 5, "step": [*range(5)] * 2,
+                       "loss": [2.0, 1.5, 1.0, 1.0, 1.0, 2.0, 1.0, 0.5, 0.5, 0.5]})  # fmt: skip
+GOING = going_html(
+    "Race <b>", RUNS, Progress(elapsed=65.0, phases={}, left=90.0, share=0.42), LOSSES, NOW
+)
+LAST = {"name": "Before", "state": "finished", "best": "inductor", "speedup": 1.32,
+        "verdict": "faster", "parity": "holds", "duration": 300.0,
+        "submitted": NOW - pd.Timedelta(minutes=10)}  # fmt: skip
 
 
 def test_a_tile_says_what_runs_whose_turn_it_is_how_far_and_what_came_out_last():
-    told = html([Tile(device="H100", going=GOING, num_waiting=2, last=LAST)], NOW)
+    told = tile("H100", GOING, 2, last_html(LAST, NOW))
     for said in (
         "<h2>H100</h2>",
         "2 more in the queue",
+        ">inductor</b> <span>racing</span>",
         "42 %",
         "about 1 min 30 s left",
         "inductor 1.32x",
@@ -39,15 +47,19 @@ def test_a_tile_says_what_runs_whose_turn_it_is_how_far_and_what_came_out_last()
 
 
 def test_losses_of_all_runs_are_drawn_on_the_same_axes():
-    told = html([Tile(device="cpu", going=GOING)], NOW)
     # From 2.0 at the top (4 of 90) to 0.5 at the bottom (86), over the whole width of 300.
-    assert "0.0%2C4.0%20150.0%2C58.7%20300.0%2C86.0" in told
+    assert "0.0%2C4.0%2075.0%2C58.7%20150.0%2C86.0" in GOING
+
+
+def test_losses_that_are_few_or_not_finite_are_no_line():
+    few, broken = LOSSES.groupby("label").head(4), LOSSES.replace({"loss": {1.0: float("nan")}})
+    assert "<svg" not in going_html("Race", RUNS, None, few, NOW)
+    assert "polyline" not in going_html("Race", RUNS, None, broken[:5], NOW)
 
 
 def test_a_device_without_work_says_so_and_what_failed_is_no_speedup():
-    failed = Last(name="Before", state="failed", best=None, speedup=None, verdict=None,
-                  parity=None, ended=None)  # fmt: skip
-    told = html([Tile(device="cpu", last=failed)], NOW)
+    failed = dict.fromkeys(LAST) | {"name": "Before", "state": "failed"}
+    told = tile("cpu", last=last_html(failed, NOW))
     assert "Nothing is running." in told and "<p>failed</p>" in told
 
 
