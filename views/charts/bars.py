@@ -14,7 +14,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.compiling.ladder import Ladder, RungResult
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.views.charts.layers import layout, shortened
+from breakeven.views.charts.layers import in_rows, shortened
 from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
@@ -132,16 +132,9 @@ def _bars(
 
 
 def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
-    shared = layout() | {"height": ROOM + ROW_HEIGHT * len(labels)}
-    rows = {
-        "categoryorder": "array", "categoryarray": list(labels), "autorange": "reversed",
-        "title_text": "", "tickvals": list(labels),
-        "ticktext": [_in_two_lines(label) for label in labels],
-    }  # fmt: skip
-    return figure.update_layout(
-        **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
-        yaxis=rows,
-    )  # fmt: skip
+    height = ROOM + ROW_HEIGHT * len(labels)
+    in_rows(figure, x_title, height, labels, bargap=0.4, margin_t=8)
+    return figure.update_yaxes(ticktext=[_in_two_lines(label) for label in labels])
 
 
 def _narrowest_plot(labels: Sequence[str]) -> float:

@@ -1,15 +1,13 @@
 """Figures of compile latency with empty and with filled caches."""
 
-from typing import Any
-
 import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.compiling.timeline import PHASES, STAGES
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.views.charts.layers import layout
-from breakeven.views.charts.palette import COLORS, FAINT, NEUTRAL, run_looks
+from breakeven.views.charts.layers import in_rows
+from breakeven.views.charts.palette import COLORS, NEUTRAL, run_looks
 from breakeven.views.shared.links import axis
 
 RUN_HEIGHT = 56
@@ -43,7 +41,8 @@ def latencies(data: pd.DataFrame) -> go.Figure:
             },
         )
     rows = data.groupby(["backend", "repeat"]).ngroups
-    return _lying(figure, rows * RUN_HEIGHT, "group", axis("compile_seconds"))
+    height = 110 + rows * RUN_HEIGHT
+    return in_rows(figure, axis("compile_seconds"), height, barmode="group")
 
 
 def phases(data: pd.DataFrame) -> go.Figure:
@@ -64,14 +63,8 @@ def phases(data: pd.DataFrame) -> go.Figure:
             hovertemplate="%{y}: %{customdata}<extra></extra>",
         )  # fmt: skip
     rows = data.groupby(["backend", "cache"]).ngroups
-    return _lying(figure, rows * NARROW_ROW, "stack", axis("compile_phases"))
-
-
-def _lying(figure: go.Figure, height: int, mode: str, title: str) -> go.Figure:
-    shared: dict[str, Any] = layout() | {"height": 110 + height, "barmode": mode}
-    figure.update_layout(shared)
-    figure.update_xaxes(title_text=title, gridcolor=FAINT)
-    return figure.update_yaxes(autorange="reversed")
+    height = 110 + rows * NARROW_ROW
+    return in_rows(figure, axis("compile_phases"), height, barmode="stack")
 
 
 MAX_ROWS = 24
@@ -116,10 +109,9 @@ def timeline(data: pd.DataFrame) -> go.Figure:
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
     _mark_breaks(figure, data)
-    figure.update_layout(**{**layout(), "height": 130 + ROW_HEIGHT * len(frames)},
-                         barmode="overlay", bargap=0)  # fmt: skip
     title = axis("compile_timeline", "Time spent compiling (s)")
-    figure.update_xaxes(title_text=title, rangemode="tozero")
+    height = 130 + ROW_HEIGHT * len(frames)
+    in_rows(figure, title, height, barmode="overlay", bargap=0).update_xaxes(rangemode="tozero")
     # Long names next to the axis would leave a phone no room for the bars.
     figure.add_scatter(
         x=[0] * len(frames), y=[row - NAME_ABOVE for row in rows.values()], mode="text",
@@ -127,7 +119,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
         cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     return figure.update_yaxes(
-        range=[len(frames) - 0.4, -0.6], showticklabels=False, showgrid=False, title_text="",
+        range=[len(frames) - 0.4, -0.6], autorange=None, showticklabels=False, showgrid=False,
         zeroline=False,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ run, `views.charts.scores` those of what a model answers.
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,14 @@ def losses(
     band: pd.DataFrame | None = None,
     every_step: pd.DataFrame | None = None,
     over: str = "step",
+    looks: Mapping[str, Look] | None = None,
 ) -> go.Figure:
     """Training loss over steps, one line per run, on the band that the control allows.
 
     `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high. A long training is
     drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
     `over`: a column of both frames, and a number of the registry, to stand below instead of steps.
+    `looks`: of labels that are no runs'.
     """
     figure = go.Figure()
     if band is not None and len(band):
@@ -52,8 +54,8 @@ def losses(
     # Without its other columns a long training is quickly parted by runs.
     full = (frame if every_step is None else every_step)[list(dict.fromkeys(
         ["label", "step", "loss", over]))]  # fmt: skip
-    layers = layers_of(frame)
-    for label, _role, look, run in by_run(frame):
+    layers = layers_of(frame, looks)
+    for label, _role, look, run in by_run(frame, looks):
         if window > 1:
             figure.add_scatter(
                 x=run[over], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
@@ -163,6 +165,21 @@ def layout() -> dict[str, Any]:
     }
 
 
+def in_rows(
+    figure: go.Figure, x_title: str, height: int, labels: Sequence[str] = (), **look: Any
+) -> go.Figure:
+    """The common look of figures with rows, the first one on top; `labels`: what stands before
+    them, where that is shortened or in an order of its own."""
+    rows: dict[str, Any] = {"autorange": "reversed", "automargin": True, "title_text": ""}
+    if labels:
+        rows |= {"categoryorder": "array", "categoryarray": list(labels),
+                 "tickvals": list(labels), "ticktext": [*map(shortened, labels)]}  # fmt: skip
+    return figure.update_layout(
+        layout() | {"height": height}, xaxis={"title_text": x_title, "zeroline": False},
+        yaxis=rows, **look,
+    )  # fmt: skip
+
+
 def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
     """Places what was submitted at these times, UTC or NaT, over days: by itself a single
     experiment would have an axis of microseconds."""
@@ -216,9 +233,11 @@ def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
     )  # fmt: skip
 
 
-def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, Look, pd.DataFrame]]:
+def by_run(
+    frame: pd.DataFrame, looks: Mapping[str, Look] | None = None
+) -> Iterator[tuple[str, str, Look, pd.DataFrame]]:
     """Label, role, look and steps of each run, in the order of the frame."""
-    looks = run_looks(frame["label"])
+    looks = looks or run_looks(frame["label"])
     for label, run in frame.groupby("label", sort=False):
         yield str(label), str(run["role"].iloc[0]), looks[str(label)], in_order(run)
 
@@ -233,17 +252,19 @@ def line_style(look: Look, width: float = LINE_WIDTH) -> dict[str, Any]:
     return {"color": look.color, "width": width, "dash": look.dash}
 
 
-def layers_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def layers_of(
+    frame: pd.DataFrame, looks: Mapping[str, Look] | None = None
+) -> dict[str, dict[str, Any]]:
     """Line and height of each run's trace, so that runs which agree do not hide each other.
 
     They lie on each other, the baseline lowest and widest, then lines without gaps, then those with
     ever shorter dashes: of each something shows beneath those above it.
     """
-    looks = run_looks(frame["label"])
+    looks = looks or run_looks(frame["label"])
     runs = frame[["label", "role"]].drop_duplicates()
     roles = dict(zip(runs["label"], runs["role"], strict=True))
     order = sorted(
-        looks, key=lambda label: (roles[label] != "baseline", -_longest_dash(looks[label]))
+        roles, key=lambda label: (roles[label] != "baseline", -_longest_dash(looks[label]))
     )
     step = min(1.0, 4.5 / len(order))
     widths = {label: LINE_WIDTH + step * place for place, label in enumerate(reversed(order))}

@@ -13,8 +13,8 @@ from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, 
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.suite.groups import Outcome
-from breakeven.views.charts.layers import layout, shortened
-from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
+from breakeven.views.charts.layers import in_rows
+from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
 ROW_HEIGHT, MARGINS = 56, 110
@@ -54,13 +54,10 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         textfont={"color": NEUTRAL, "size": 12}, hovertemplate="%{customdata}<extra></extra>",
         customdata=[_in_full(found.quantity, cell) for _, _, cell in empty],
     )  # fmt: skip
-    figure.update_layout(layout() | {"height": MARGINS + ROW_HEIGHT * len(rows)})
+    in_rows(figure, "", MARGINS + ROW_HEIGHT * len(rows), down)
     # Also where every name is a number, as batch sizes are.
     figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
-    return figure.update_yaxes(
-        type="category", autorange="reversed", showgrid=False, automargin=True, ticksuffix=" ",
-        tickvals=list(down), ticktext=[*map(shortened, down)],
-    )  # fmt: skip
+    return figure.update_yaxes(type="category", showgrid=False, ticksuffix=" ")
 
 
 def _place(quantity: str, cell: MatrixCell) -> float | None:
@@ -222,7 +219,6 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
                         "line": {"width": 2, "color": color}},
             )  # fmt: skip
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-    figure.update_layout(layout() | {"height": MARGINS + ROW_HEIGHT * len(models)})
-    figure.update_xaxes(title_text=links.axis("speedup"), gridcolor=FAINT)
-    return figure.update_yaxes(categoryorder="array", categoryarray=list(models),
-                               autorange="reversed", automargin=True)  # fmt: skip
+    height = MARGINS + ROW_HEIGHT * len(models)
+    in_rows(figure, links.axis("speedup"), height)
+    return figure.update_yaxes(categoryorder="array", categoryarray=list(models))

@@ -15,9 +15,8 @@ from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.profile.explanation import Bridge
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.finding_words import class_title
-from breakeven.views.charts.layers import layout, shortened
+from breakeven.views.charts.layers import in_rows, layout
 from breakeven.views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL, run_looks
-from breakeven.views.shared import links
 from breakeven.views.shared.links import axis
 
 BETTER = KNOWN["eager"].color
@@ -55,13 +54,10 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     # Below, because a narrow screen takes a line for each class.
     lines = LEGEND_LINE * len(figure.data) * 3 // 4
     height = MARGIN + lines + (ROW_HEIGHT + 8) * len(known)
-    figure.update_layout(**{**layout(), "height": height}, barmode="stack")
+    in_rows(figure, axis("profile_seconds", title), height, [one.label for one in known])
     legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
-    figure.update_layout(margin={"t": 8, "b": MARGIN - 20 + lines}, legend=legend)
-    figure.update_xaxes(title_text=links.axis("profile_seconds", title), zeroline=False)
-    labels = [one.label for one in known]
-    return figure.update_yaxes(
-        autorange="reversed", automargin=True, tickvals=labels, ticktext=[*map(shortened, labels)]
+    return figure.update_layout(
+        barmode="stack", margin={"t": 8, "b": MARGIN - 20 + lines}, legend=legend
     )
 
 
@@ -97,13 +93,10 @@ def waterfall(found: Bridge) -> go.Figure:
         totals={"marker": {"color": NEUTRAL}}, connector={"line": {"color": FAINT, "width": 1}},
     ))  # fmt: skip
     height = MARGIN + ROW_HEIGHT * len(names)
-    figure.update_layout(**{**layout(), "height": height}, showlegend=False, margin_t=8)
+    in_rows(figure, axis("profile_seconds", title), height, showlegend=False, margin_t=8)
     # Room for the texts after the longest bars.
     furthest = factor * max(longest, (found.baseline.step_seconds or 0.0) + _highest(parts))
-    figure.update_xaxes(
-        title_text=links.axis("profile_seconds", title), zeroline=False, range=[0, 1.16 * furthest]
-    )
-    return figure.update_yaxes(autorange="reversed", automargin=True)
+    return figure.update_xaxes(range=[0, 1.16 * furthest])
 
 
 def _shown_parts(found: Bridge) -> pd.Series:

@@ -12,13 +12,14 @@ from breakeven.storage.queries.timeline import DOINGS
 from breakeven.views.charts.layers import (
     HEIGHT,
     by_run,
+    in_order,
+    in_rows,
     layers_of,
-    layout,
     line_style,
     over_steps,
     thinned,
 )
-from breakeven.views.charts.palette import COLORS, FAINT, NEUTRAL, run_looks
+from breakeven.views.charts.palette import COLORS, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
 SMALL_HEIGHT = 220
@@ -84,10 +85,9 @@ def activities(frame: pd.DataFrame) -> go.Figure:
                 hovertemplate="%{y}: %{customdata}<extra></extra>",
             )  # fmt: skip
     labels = list(dict.fromkeys(frame["label"]))
-    figure.update_layout(layout() | {"barmode": "overlay", "height": 120 + 26 * len(labels),
-                                     "bargap": 0.35})  # fmt: skip
-    figure.update_xaxes(title_text=links.axis("elapsed_seconds"), gridcolor=FAINT)
-    return figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
+    height = 120 + 26 * len(labels)
+    in_rows(figure, links.axis("elapsed_seconds"), height, barmode="overlay", bargap=0.35)
+    return figure.update_yaxes(categoryorder="array", categoryarray=labels)
 
 
 def setting(frame: pd.DataFrame, name: str) -> go.Figure:
@@ -96,16 +96,9 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
     finite, as fp16 has them while its scale settles, leave a gap.
     """
-    figure = go.Figure()
-    _label, _role, look, run = next(by_run(frame))
-    run = thinned(run, name)
-    values = run[name].astype(float)
-    figure.add_scatter(
-        x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
-        name=METRICS[name].title, line={**line_style(look), "shape": SHAPES[name]},
-    )  # fmt: skip
-    over_steps(figure, links.axis(name))
-    return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
+    figure = named_series(frame.assign(name=frame["label"], value=frame[name]), links.axis(name))
+    figure.update_traces(name=METRICS[name].title, line_shape=SHAPES[name])
+    return figure.update_yaxes(exponentformat="e")
 
 
 def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
@@ -116,7 +109,7 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
     figure = go.Figure()
     looks = run_looks(frame["name"])
     for name, series in frame.groupby("name", sort=False):
-        series = thinned(series, "value")
+        series = thinned(in_order(series), "value")
         values = series["value"].astype(float)
         figure.add_scatter(
             x=series["step"], y=values.where(np.isfinite(values)), name=str(name),

@@ -9,7 +9,14 @@ import plotly.graph_objects as go
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.metrics import METRICS, Metric
 from breakeven.views.charts import bars
-from breakeven.views.charts.layers import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
+from breakeven.views.charts.layers import (
+    HEIGHT,
+    LEGEND_LINE,
+    by_run,
+    in_rows,
+    layers_of,
+    over_steps,
+)
 from breakeven.views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
 from breakeven.views.shared import links
 
@@ -138,8 +145,6 @@ def confusion(counts: pd.DataFrame) -> go.Figure:
         )
     )
     height = min(MAX_HEIGHT, max(HEIGHT, 110 + CELL * len(counts)))
-    figure.update_layout(**{**layout(), "height": height}).update_layout(margin_t=8)
-    figure.update_xaxes(title_text="Prediction", type="category", showgrid=False)
-    return figure.update_yaxes(
-        title_text="Label", type="category", autorange="reversed", showgrid=False
-    )
+    in_rows(figure, "Prediction", height, margin_t=8)
+    figure.update_xaxes(type="category", showgrid=False)
+    return figure.update_yaxes(title_text="Label", type="category", showgrid=False)

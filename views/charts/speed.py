@@ -1,18 +1,26 @@
-"""Figures of the scenario `speed`: speedups with their intervals, and how they came about."""
+"""Speedups with their intervals, how they came about, and those of experiments side by side."""
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.sides import LETTERS, Side, labels
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.views.charts.bars import per_run
-from breakeven.views.charts.layers import by_run, line_style, over_steps
-from breakeven.views.charts.palette import FAINT, NEUTRAL, run_looks
+from breakeven.views.charts.layers import by_run, in_rows, line_style, over_steps
+from breakeven.views.charts.palette import FAINT, KNOWN, NEUTRAL, Look, run_looks
 from breakeven.views.shared import links
 
-ROW_HEIGHT = 58
+ROW_HEIGHT, SIDE_HEIGHT = 58, 30
+LOOKS: dict[str, Look] = dict(
+    zip(LETTERS, cycle(KNOWN[name] for name in (
+        "inductor", "aot_eager", "eager", "cudagraphs", "inductor-reduce-overhead",
+        "inductor-forward", "inductor-blocks", "inductor-max-autotune")))
+)  # fmt: skip
+"""Of each letter; here a look stands for an experiment, and not for a backend."""
 
 
 def speedups(
@@ -99,3 +107,25 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
     low, high = min(low, 0.98), max(high, 1.02)
     margin = 0.1 * (high - low)
     return figure.update_yaxes(range=[low - margin, high + margin])
+
+
+def speedups_of_sides(sides: Sequence[Side]) -> go.Figure:
+    """A dot and its interval per backend and side, on one axis with a line at 1."""
+    figure, names = go.Figure(), labels(sides)
+    for side in sides:
+        look = LOOKS[side.letter]
+        found = [(label, one.speedup) for label in names if (one := side.result(label))]
+        measured = [(label, ratio) for label, ratio in found if ratio is not None]
+        middles = [ratio.median for _, ratio in measured]
+        above = [(ratio.high or ratio.median) - ratio.median for _, ratio in measured]
+        below = [ratio.median - (ratio.low or ratio.median) for _, ratio in measured]
+        figure.add_scatter(
+            x=middles, y=[[label for label, _ in measured], [side.letter] * len(measured)],
+            name=side.letter, mode="markers", text=[ratio_text(ratio) for _, ratio in measured],
+            error_x={"array": above, "arrayminus": below, "thickness": 2, "width": 0},
+            marker={"size": 10, "color": look.color, "symbol": look.symbol},
+            hovertemplate="%{text}<extra></extra>",
+        )  # fmt: skip
+    figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
+    height = 100 + SIDE_HEIGHT * len(names) * len(sides)
+    return in_rows(figure, links.axis("speedup"), height, showlegend=False)

@@ -19,7 +19,8 @@ from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.difference import WHY, obstacles
-from breakeven.views.charts import sides as side_charts
+from breakeven.views.charts import speed as side_charts
+from breakeven.views.charts.layers import losses as losses_chart
 from breakeven.views.charts.palette import run_mark
 from breakeven.views.parts.downloads import chart_card, expect_parts
 from breakeven.views.parts.exports import Origin, files_of, slug
@@ -80,7 +81,7 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
         tables.show_speedups(sides, found)
         alike = [side for side in sides
                  if side is sides[0] or comparable(sides[0], side).speed]  # fmt: skip
-        chart_card("Speedups", lambda: side_charts.speedups(alike),
+        chart_card("Speedups", lambda: side_charts.speedups_of_sides(alike),
                    tables.speedup_frame(sides, found), name="sides",
                    numbers=["speedup"])  # fmt: skip
     show_scaling(sides, *scalings(store, sides))
@@ -144,5 +145,6 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
     if left_out:
         st.caption(f"Without {inert(', '.join(left_out))}.")
     title = f"{METRICS['loss'].title} of {inert(label)}"
-    chart_card(title, lambda: side_charts.losses(frame), frame, name="side-losses",
-               numbers=["loss"])  # fmt: skip
+    by_letter = frame.assign(label=frame["letter"], role="side")
+    chart_card(title, lambda: losses_chart(by_letter, looks=side_charts.LOOKS), frame,
+               name="side-losses", numbers=["loss"])  # fmt: skip
