@@ -1,7 +1,7 @@
 """The wall: for a large screen, of each device what runs on it, how far that is, and what came out
 last."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -137,7 +137,7 @@ def _doing(runs: pd.DataFrame, at_work: Any, now: pd.Timestamp) -> str:
 def _sparkline(frame: pd.DataFrame) -> Html:
     """A line for each run's losses, means of equal parts, all on the same axes; nothing before the
     first ones."""
-    losses: dict[str, Sequence[float]] = {}
+    losses: dict[str, np.ndarray] = {}
     for label, run in frame.groupby("label", sort=False):
         values = run.sort_values("step")["loss"].astype(float).to_numpy()
         means = np.array([part.mean() for part in np.array_split(values, POINTS) if len(part)])
