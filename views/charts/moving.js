@@ -1,29 +1,6 @@
 // Draws a figure with plotly.js (`loading.js`) and, when other data come, tells the drawn one: what
 // its reader zoomed and hid stays, as long as the figure's `uirevision` is the same.
 
-// The page's font and colours, as Streamlit gives them to its own charts.
-function themed(layout, box) {
-  const { color, fontFamily } = getComputedStyle(box);
-  const faint = "rgba(138, 143, 152, 0.22)";
-  const axes = Object.keys(layout).filter((name) => /^[xy]axis/.test(name));
-  for (const name of axes) {
-    const line = { gridcolor: faint, linecolor: faint, zerolinecolor: faint, automargin: true };
-    layout[name] = { ...line, ...layout[name] };
-  }
-  const clear = "rgba(0, 0, 0, 0)";
-  const hoverlabel = { bgcolor: getComputedStyle(document.body).backgroundColor };
-  return {
-    ...layout,
-    autosize: true,
-    font: { color, family: fontFamily, size: 12 },
-    hoverlabel,
-    modebar: { bgcolor: clear, color: "rgba(138, 143, 152, 0.8)", activecolor: color },
-    paper_bgcolor: clear,
-    plot_bgcolor: clear,
-    template: {},
-  };
-}
-
 // Whoever switches between light and dark sees all charts in the new colours at once.
 let watched;
 

@@ -15,7 +15,7 @@ from streamlit.components.v1 import declare_component
 
 from breakeven.views.access.doors import LASTING
 
-SCRIPTS = ("loading.js", "ranges.js", "moving.js")
+SCRIPTS = ("loading.js", "theme.js", "ranges.js", "moving.js")
 PLOTLY = "plotly.min.js"
 
 

@@ -29,6 +29,7 @@ from breakeven.views.shared.inert import Html, inert
 HERE = Path(__file__).parent
 STYLES = (HERE.parent / "shared" / "style.css", HERE / "report.css")
 SCRIPTS = (
+    HERE.parent / "charts" / "theme.js",
     HERE.parent / "charts" / "ranges.js",
     HERE / "report.js",
     HERE / "playback.js",

@@ -95,7 +95,7 @@ class Playback {
       type: "scatter", mode: "lines", name: run.label, x: [], y: [],
       line: { color: run.color, dash: run.dash, width: 1.8 * zoom },
     }));
-    const made = themed(layout, this.plot, zoom);
+    const made = sized(layout, this.plot, zoom);
     await Plotly.react(this.plot, traces, zoom === 1 ? { ...made, height: 340 } : made, config);
     this.shown = null;
     this.show(this.time);

@@ -20,8 +20,6 @@ const figures = unpacked("figures").then(
   (text) => new Map(JSON.parse(text).map((one) => [one.id, one]))
 );
 
-const FAINT = "rgba(138, 143, 152, 0.22)";
-
 function isDark() {
   const chosen = document.documentElement.style.colorScheme;
   if (chosen) return chosen === "dark";
@@ -33,27 +31,12 @@ function zoomOf(box) {
   return box.closest("#show") ? Math.min(2.2, Math.max(1.15, innerWidth / 850)) : 1;
 }
 
-// Colours of the page, and its letters.
-function themed(layout, box, zoom) {
-  const { color, fontFamily } = getComputedStyle(box);
-  const clear = "rgba(0, 0, 0, 0)";
-  const made = { ...layout };
-  for (const name of Object.keys(layout).filter((one) => /^[xy]axis/.test(one))) {
-    const line = { gridcolor: FAINT, linecolor: FAINT, zerolinecolor: FAINT, automargin: true };
-    made[name] = { ...layout[name], ...line };
-  }
-  const { height, ...rest } = made;
-  return {
-    ...rest,
-    ...(zoom === 1 ? { height: Math.max(height ?? 340, 300) } : {}),
-    autosize: true,
-    font: { color, family: fontFamily, size: 12 * zoom },
-    hoverlabel: { bgcolor: isDark() ? "#1e2228" : "#ffffff" },
-    margin: { l: 8, r: 12, t: 36 * zoom, b: 8, ...(zoom === 1 ? layout.margin : {}), autoexpand: true },
-    modebar: { bgcolor: clear, color: "rgba(138, 143, 152, 0.8)", activecolor: color },
-    paper_bgcolor: clear,
-    plot_bgcolor: clear,
-  };
+// A figure in the colours of the page, as large as its letters.
+function sized(layout, box, zoom) {
+  const { height, font, ...made } = themed(layout, box);
+  const margin = { l: 8, r: 12, t: 36 * zoom, b: 8, ...(zoom === 1 ? layout.margin : {}), autoexpand: true };
+  const fixed = zoom === 1 ? { height: Math.max(height ?? 340, 300) } : {};
+  return { ...made, ...fixed, margin, font: { ...font, size: 12 * zoom } };
 }
 
 function larger(data, zoom) {
@@ -74,7 +57,7 @@ async function draw(box, id, name) {
   const figure = structuredClone(known[name] ?? Object.values(known)[0]);
   const group = box.closest("article")?.id ?? id; // a screen stands alone
   const zoom = zoomOf(box);
-  const layout = asOthers(box, group, themed(figure.layout, box, zoom));
+  const layout = asOthers(box, group, sized(figure.layout, box, zoom));
   await Plotly.react(box, larger(figure.data, zoom), layout, config);
   link(Plotly, box, group);
 }
