@@ -7,57 +7,48 @@
 An environment variable, where a setting has one, overrides the file.
 """
 
-import difflib
 import math
 import os
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
-from breakeven.runner.errors import SettingsUnusable, shown
+from breakeven.runner.errors import InvalidSpec, SettingsUnusable, shown
+from breakeven.runner.specs.fields import Bounds, Spec, require
 
 FILE_NAME = "breakeven.toml"
 HOST_VARIABLE, PORT_VARIABLE = "BREAKEVEN_HOST", "BREAKEVEN_PORT"
 OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
-VARIABLES = (HOST_VARIABLE, PORT_VARIABLE, OTHERS_VARIABLE)
+VARIABLES = {HOST_VARIABLE: "host", PORT_VARIABLE: "port", OTHERS_VARIABLE: "others"}
+"""The field of `Serving` that each variable overrides."""
 MAX_BYTES = 1_000_000
-MAX_PORT = 65_535
 EVERYBODY = "*"
-NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-"""What an error calls a type."""
-
-
-def _from_variable(default: Any, variable: str) -> Any:
-    return field(default=default, metadata={"variable": variable})
+PRICE = Bounds(0, math.inf, "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serving:
+class Serving(Spec):
     """Whom the dashboard serves."""
 
-    host: str = _from_variable("127.0.0.1", HOST_VARIABLE)
+    host: str = "127.0.0.1"
     """The address to listen on; `0.0.0.0` is all of the machine's. A path is that of a Unix socket,
     on which a proxy that has people sign in is listened to."""
-    port: int = _from_variable(8501, PORT_VARIABLE)
+    port: Annotated[int, Bounds(1, 65_535, "TCP has no more ports")] = 8501
     hostnames: tuple[str, ...] = ()
     """Names under which others reach the dashboard, as through a proxy."""
-    others: Literal["view", "launch"] = _from_variable("view", OTHERS_VARIABLE)
+    others: Literal["view", "launch"] = "view"
     """The rights of other people where there is no sign-in."""
     files: tuple[str, ...] = ()
     """Folders whose data files and models others may use by path."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.port <= MAX_PORT:
-            raise ValueError(f"port = {shown(self.port)}: must be from 1 to {MAX_PORT}")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Members:
+class Members(Spec):
     """People who have a role."""
 
     members: tuple[str, ...] = ()
@@ -66,7 +57,7 @@ class Members:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Team:
+class Team(Spec):
     """Who may do what, where people sign in (docs/operating.md)."""
 
     claim: str = "groups"
@@ -78,13 +69,14 @@ class Team:
     viewers: Members = Members()
     """`*` is everybody who can sign in."""
 
-    def __post_init__(self) -> None:
-        if EVERYBODY in self.operators.members + self.operators.groups:
-            raise ValueError("operators are named one by one, or by a group; '*' is for viewers")
+    def check_rules(self) -> None:
+        named = self.operators.members + self.operators.groups
+        rule = "operators are named one by one, or by a group; '*' is for viewers"
+        require(EVERYBODY not in named, "operators", named, rule)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeamStoreSettings:
+class TeamStoreSettings(Spec):
     """The index that a team shares (docs/operating.md)."""
 
     address: str = ""
@@ -94,31 +86,26 @@ class TeamStoreSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prices:
+class Prices(Spec):
     """What a planned training costs. 0 is unknown, and nothing is shown of it."""
 
     currency: str = ""
-    device_hour: float = 0.0
+    device_hour: Annotated[float, PRICE] = 0.0
     """Of one device, in the currency."""
-    kwh: float = 0.0
+    kwh: Annotated[float, PRICE] = 0.0
     """Of electric energy, in the currency."""
-    co2_grams_per_kwh: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("device_hour", "kwh", "co2_grams_per_kwh"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more, and finite")
+    co2_grams_per_kwh: Annotated[float, PRICE] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Spec):
     """What `breakeven.toml` says, or the defaults."""
 
     serving: Serving = Serving()
     team: Team = Team()
     store: TeamStoreSettings = TeamStoreSettings()
     prices: Prices = Prices()
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
     """By the host name of a machine: under which address further machines of a run find it."""
 
 
@@ -139,8 +126,24 @@ def _of_version(
     file: Path, version: tuple[int, ...], variables: tuple[tuple[str, str], ...]
 ) -> Settings:
     """Each request reads settings: a file is parsed once for each of its versions."""
-    settings: Settings = _section(Settings, _read(file), f"{file}: ", dict(variables))
+    try:
+        settings = Settings.from_dict(_read(file))
+    except InvalidSpec as error:
+        raise SettingsUnusable(f"{file}: {error}") from None
+    for variable, text in variables:
+        if text:
+            # As a file would hold it.
+            value = int(text) if variable == PORT_VARIABLE and text.isdecimal() else text
+            settings = _overridden(settings, variable, value)
     return settings
+
+
+def _overridden(settings: Settings, variable: str, value: Any) -> Settings:
+    try:
+        serving = replace(settings.serving, **{VARIABLES[variable]: value})
+    except InvalidSpec as error:
+        raise SettingsUnusable(f"{variable} = {shown(value)}: {error.rule}") from None
+    return replace(settings, serving=serving)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -155,58 +158,3 @@ def _read(file: Path) -> dict[str, Any]:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise SettingsUnusable(f"{file} can be written by other accounts: chmod 600 {file}")
     return content
-
-
-def _section(
-    kind: Any, table: Mapping[str, Any], place: str, environment: Mapping[str, str]
-) -> Any:
-    """A table as its dataclass; `place` comes before the name of a key in errors."""
-    known = get_type_hints(kind)
-    for name in table:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise SettingsUnusable(f"{place}{name} is no setting; {hint}")
-    values = {name: _value(known[name], given, f"{place}{name}", environment)
-              for name, given in table.items()}  # fmt: skip
-    for one in fields(kind):
-        hint = known[one.name]
-        if is_dataclass(hint) and one.name not in values:
-            values[one.name] = _section(hint, {}, f"{place}{one.name}.", environment)
-        variable = one.metadata.get("variable")
-        if variable is not None and environment.get(variable):
-            values[one.name] = _value(hint, _parsed(hint, environment[variable]), variable, {})
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise SettingsUnusable(f"{place}{error}") from None
-
-
-def _parsed(hint: Any, text: str) -> object:
-    """A variable's text as a file would hold it."""
-    return int(text) if hint is int and text.isdecimal() and text.isascii() else text
-
-
-def _value(hint: Any, given: object, place: str, environment: Mapping[str, str]) -> Any:
-    if is_dataclass(hint):
-        if not isinstance(given, dict):
-            raise SettingsUnusable(f"{place} = {shown(given)}: must be a table")
-        return _section(hint, given, f"{place}.", environment)
-    origin = get_origin(hint)
-    if origin is Literal:
-        is_right, rule = given in get_args(hint), " or ".join(map(repr, get_args(hint)))
-    elif origin is tuple:
-        is_right, rule = isinstance(given, list) and _are_texts(given), "a list of texts"
-    elif origin is Mapping:
-        is_right = isinstance(given, dict) and _are_texts(given.values())
-        rule = "a table of texts"
-    else:
-        accepted = (int, float) if hint is float else (hint,)
-        is_right, rule = type(given) in accepted, NAMES[hint]
-    if not is_right:
-        raise SettingsUnusable(f"{place} = {shown(given)}: must be {rule}")
-    return tuple(given) if isinstance(given, list) else given
-
-
-def _are_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(one, str) for one in values)

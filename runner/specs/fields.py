@@ -232,20 +232,19 @@ class Spec:
     def from_dict(cls, content: Any, path: str = "") -> Self:
         """Builds the specification from plain values; fields left out take their defaults."""
         if not isinstance(content, Mapping):
-            raise InvalidSpec(path or cls.__name__, content, "must be an object of named fields")
+            where = path.rstrip(".") or cls.__name__
+            raise InvalidSpec(where, content, "must be an object of named fields")
         hints = {name: hint for name, (hint, _, _) in _notes(cls).items()}  # type: ignore[arg-type]
         unknown = set(content) - set(hints)
         if unknown:
             name = min(unknown)
             rule = f"{UNKNOWN_FIELD} {cls.__name__}; its fields are {', '.join(hints)}"
             raise InvalidSpec(path + name, content[name], rule + nearest(name, hints))
-        values = {
-            name: _from_plain(value, hints[name], name, path) for name, value in content.items()
-        }
         for name in _required(cls):  # type: ignore[arg-type]
             require(name in content, path + name, None, "is required")
         try:
-            return cls(**values)
+            return cls(**{name: _from_plain(value, hints[name], name, path)
+                          for name, value in content.items()})  # fmt: skip
         except InvalidSpec as error:
             if path and not error.field.startswith(path):
                 raise InvalidSpec(path + error.field, error.value, error.rule) from None

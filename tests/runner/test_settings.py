@@ -59,19 +59,30 @@ def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[servings]", "servings is no setting; did you mean serving?"),
+        (
+            "[servings]",
+            "servings = {}: is not a field of Settings; its fields are serving, team, store, "
+            "prices, addresses; did you mean 'serving'?",
+        ),
         ("[prices]\nkwh = '0.3'", "prices.kwh = '0.3': must be a number"),
-        ("[prices]\nkwh = -1", "prices.kwh = -1: must be 0 or more, and finite"),
-        ("[serving]\nprot = 1", "serving.prot is no setting; did you mean port?"),
-        ("zzz = 1", "zzz is no setting; there are serving, team, store, prices, addresses"),
+        ("[prices]\nkwh = -1", "prices.kwh = -1.0: must be at least 0"),
+        (
+            "[serving]\nprot = 1",
+            "serving.prot = 1: is not a field of Serving; its fields are host, port, hostnames, "
+            "others, files; did you mean 'port'?",
+        ),
+        ("[prices]\nkwh = inf", "prices.kwh = inf: must be a finite number"),
         ("[serving]\nport = '8501'", "serving.port = '8501': must be a whole number"),
         ("[serving]\nport = true", "serving.port = True: must be a whole number"),
-        ("[serving]\nport = 65536", "serving.port = 65536: must be from 1 to 65535"),
-        ("[serving]\nothers = 'all'", "serving.others = 'all': must be 'view' or 'launch'"),
-        ("[serving]\nhostnames = 'a'", "serving.hostnames = 'a': must be a list of texts"),
-        ("[serving]\nfiles = [1]", "serving.files = [1]: must be a list of texts"),
-        ("[addresses]\nnode1 = 7", "addresses = {'node1': 7}: must be a table of texts"),
-        ("store = 'here'", "store = 'here': must be a table"),
+        (
+            "[serving]\nport = 65536",
+            "serving.port = 65536: must be at most 65,535: TCP has no more ports",
+        ),
+        ("[serving]\nothers = 'all'", "serving.others = 'all': must be one of 'view', 'launch'"),
+        ("[serving]\nhostnames = 'a'", "serving.hostnames = 'a': must be a list of text"),
+        ("[serving]\nfiles = [1]", "serving.files = (1,): must be a list of text"),
+        ("[addresses]\nnode1 = 7", "addresses = {'node1': 7}: must be named values, each text"),
+        ("store = 'here'", "store = 'here': must be an object of named fields"),
     ],
 )
 def test_an_error_names_the_key_the_value_and_the_rule(file: Path, text: str, said: str) -> None:
@@ -95,7 +106,7 @@ def test_a_variable_overrides_the_file_and_is_checked_as_the_file_is(file: Path)
     file.unlink()
     assert refusal(file, BREAKEVEN_PORT="x") == "BREAKEVEN_PORT = 'x': must be a whole number"
     refused = refusal(file, BREAKEVEN_OTHERS="all")
-    assert refused == "BREAKEVEN_OTHERS = 'all': must be 'view' or 'launch'"
+    assert refused == "BREAKEVEN_OTHERS = 'all': must be one of 'view', 'launch'"
 
 
 def test_a_machine_is_found_under_the_address_of_its_name(

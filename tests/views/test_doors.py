@@ -232,7 +232,7 @@ def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
     answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
                             capture_output=True, text=True, timeout=PATIENCE_SECONDS)  # fmt: skip
     assert answer.returncode == 1
-    assert "BREAKEVEN_OTHERS = 'everything': must be 'view' or 'launch'" in answer.stderr
+    assert "BREAKEVEN_OTHERS = 'everything': must be one of 'view', 'launch'" in answer.stderr
 
 
 def record(folder: DataDir) -> None:
