@@ -12,12 +12,11 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.queue import Experiment, writing
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
@@ -106,13 +105,7 @@ def _why_not_here(baseline: RunDir) -> str | None:
 def rounds_to_add(run: RunDir) -> AddedRounds | None:
     """What a run that has finished is queued for; None for a run that trains. Raises `RunnerError`
     for a damaged request."""
-    if not run.adds_rounds:
-        return None
-    try:
-        return AddedRounds.from_json(read_document(run.path, run.rounds_file.name))
-    except InvalidSpec as error:
-        shown = f"{printable(run.rounds_file)} cannot be used: {printable(error)}"
-        raise InvalidRunFolder(shown) from None
+    return run.read(run.rounds_file, AddedRounds) if run.adds_rounds else None
 
 
 def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:

@@ -16,13 +16,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import read_settings
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.texts import read_json
 
 KEPT_SECONDS = 60.0
@@ -30,7 +31,7 @@ KEPT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class Meeting(Spec):
     """Where the first machine of a run waits for the others."""
 
     run_id: str
@@ -57,7 +58,7 @@ class Meetings:
         """Tells the others where to come; what an earlier attempt left is gone."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self.close(meeting.run_id)
-        write_atomically(self._of(meeting.run_id), json.dumps(asdict(meeting)) + "\n")
+        write_atomically(self._of(meeting.run_id), meeting.to_json())
 
     def close(self, run_id: str) -> None:
         """The run is over."""
@@ -68,9 +69,8 @@ class Meetings:
     def read(self, run_id: str) -> Meeting | None:
         """None where there is none, or none that can be read."""
         try:
-            content = read_json(self._of(run_id).read_text())
-            return Meeting(**{**content, "devices": tuple(content["devices"])})
-        except (OSError, ValueError, KeyError, TypeError):
+            return Meeting.from_json(self._of(run_id).read_text())
+        except (OSError, ValueError):
             return None
 
     def all(self) -> Iterator[Meeting]:

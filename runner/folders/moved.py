@@ -4,24 +4,20 @@ The specification remains unchanged. The file has the devices on which a run con
 share it, until the run is moved again or begins anew.
 """
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import write_atomically
-from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.fields import Spec, require
 from breakeven.runner.specs.place import Parallel
-from breakeven.runner.texts import printable, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnDevices:
+class OnDevices(Spec):
     """Where a run goes on."""
 
     devices: tuple[str, ...]
@@ -53,21 +49,16 @@ def moved_spec(
 def write_devices(run: RunDir, spec: ExperimentSpec) -> None:
     """Has the run go on where `spec` says."""
     on = OnDevices(devices=spec.devices, parallel=spec.parallel)
-    write_atomically(run.devices_file, json.dumps(asdict(on)) + "\n")
+    write_atomically(run.devices_file, on.to_json())
 
 
 def spec_in_use(run: RunDir) -> RunSpec:
     """The run's specification, on its present devices; raises `RunnerError` where it, or the file
     of devices, cannot be read."""
     spec = run.read_spec()
-    try:
-        content = read_json(read_document(run.path, run.devices_file.name))
-        on = _read(content)
-    except FileNotFoundError:
+    on = run.read(run.devices_file, OnDevices)
+    if on is None:
         return spec
-    except (ValueError, KeyError, TypeError) as error:
-        shown = f"{printable(run.devices_file)} names no devices: {printable(error)}"
-        raise InvalidRunFolder(shown) from None
     experiment = replace(spec.experiment, devices=on.devices, parallel=on.parallel)
     return replace(spec, experiment=experiment)
 
@@ -79,10 +70,3 @@ def devices_in_use(run: RunDir, spec: ExperimentSpec) -> tuple[str, ...]:
         with suppress(RunnerError):
             return spec_in_use(run).experiment.devices
     return spec.devices
-
-
-def _read(content: Any) -> OnDevices:
-    devices, parallel = tuple(content["devices"]), content["parallel"]
-    if not all(isinstance(one, str) for one in devices):
-        raise ValueError(f"devices = {devices!r}")
-    return OnDevices(devices=devices, parallel=parallel)

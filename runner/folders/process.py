@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from breakeven.runner.specs.fields import Bounds, Spec
 
 RUN_VARIABLE = "BREAKEVEN_RUN_FOLDER"
 """Environment variable that all processes of a run inherit, however far they removed themselves
@@ -22,10 +25,10 @@ LOOK_SECONDS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessIdentity:
+class ProcessIdentity(Spec):
     """A process, with its start, so that a later process with the same pid is another one."""
 
-    pid: int
+    pid: Annotated[int, Bounds(1, 2**31 - 1, "no system counts further")]
     started: str
     """Opaque; equal for two looks at the same process, different after a pid was reused."""
 

@@ -28,14 +28,12 @@ stored separately.
 """
 
 import errno
-import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeVar
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
 from breakeven.runner.files import lacks_room, write_atomically
@@ -50,8 +48,8 @@ from breakeven.runner.folders.inside import (
 from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, Standing
 from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.specs.fields import UNKNOWN_FIELD
-from breakeven.runner.texts import printable, read_json
+from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec
+from breakeven.runner.texts import printable
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
 """Of a file that one device wrote, and of a folder that several wrote together."""
@@ -59,6 +57,7 @@ UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
 
 
+Document = TypeVar("Document", bound=Spec)
 LINKED = "its folder is a link to one elsewhere: it is read, and not run here"
 NEWER = ". If a newer version of Breakeven wrote the folder, update this one to use it"
 
@@ -141,33 +140,25 @@ class RunDir:
         return spec
 
     def read_claim(self) -> Claim | None:
-        content = self._read_json(self.claim_file)
-        if content is None:
-            return None
-        try:
-            return Claim.from_dict(content)
-        except (TypeError, KeyError, ValueError) as error:
-            shown = f"{printable(self.claim_file)} is not a claim: {printable(error)}"
-            raise InvalidRunFolder(shown) from None
+        return self.read(self.claim_file, Claim)
 
     def read_exit(self) -> Exit | None:
-        content = self._read_json(self.exit_file)
-        if content is None:
-            return None
-        try:
-            return Exit.from_dict(content)
-        except (TypeError, KeyError, ValueError) as error:
-            shown = f"{printable(self.exit_file)} is not an exit record: {printable(error)}"
-            raise InvalidRunFolder(shown) from None
+        return self.read(self.exit_file, Exit)
 
     def read_labels(self) -> Labels:
-        """What people added, if anything; raises `InvalidRunFolder`, naming the file."""
-        content = self._read_json(self.labels_file)
+        """What people added, if anything."""
+        return self.read(self.labels_file, Labels) or Labels()
+
+    def read(self, file: Path, kind: type[Document]) -> Document | None:
+        """What a file of the folder says; None without the file. Raises `InvalidRunFolder`, naming
+        the file."""
         try:
-            return Labels() if content is None else Labels.from_dict(content)
+            return kind.from_json(read_document(self.path, file.name))
+        except FileNotFoundError:
+            return None
         except InvalidSpec as error:
-            shown = f"{printable(self.labels_file)} cannot be used: {printable(error)}"
-            raise InvalidRunFolder(shown) from None
+            why = f"cannot be used: {printable(error)}"
+            raise InvalidRunFolder(f"{printable(file)} {why}") from None
 
     def open(self, name: str) -> BinaryIO:
         """Opens a plain file of the folder, by its path relative to it, for reading.
@@ -204,11 +195,11 @@ class RunDir:
 
     def write_claim(self, claim: Claim) -> None:
         self._require_own()
-        write_atomically(self.claim_file, json.dumps(asdict(claim), indent=2) + "\n")
+        write_atomically(self.claim_file, claim.to_json())
 
     def write_exit(self, ended: Exit) -> None:
         self._require_own()
-        write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
+        write_atomically(self.exit_file, ended.to_json())
 
     def write_labels(self, labels: Labels) -> None:
         """The caller holds the library lock."""
@@ -382,19 +373,6 @@ class RunDir:
         except FileNotFoundError:
             return ""
         return mask("\n".join(text.splitlines()[-num_lines:]))
-
-    def _read_json(self, path: Path) -> dict[str, Any] | None:
-        try:
-            content = read_json(read_document(self.path, path.name))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            why = f"cannot be read: {printable(error)}"
-            raise InvalidRunFolder(f"{printable(path)} {why}") from None
-        if not isinstance(content, dict):
-            found = f"holds {printable(repr(content), 100)}; an object was expected"
-            raise InvalidRunFolder(f"{printable(path)} {found}")
-        return content
 
 
 @lru_cache(maxsize=2_000)

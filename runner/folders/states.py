@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.specs.fields import Spec, require
-from breakeven.runner.specs.place import parse_cpus
-from breakeven.runner.specs.values import check_plain
+from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.place import check_cpus
 
 EarlyEnd = Literal["failed", "cancelled"]
 """What stands for a verdict on a run that ended before enough of it was measured."""
@@ -112,16 +111,17 @@ FINAL_EXPERIMENTS = [state.value for state in ExperimentState if state.is_final]
 
 MAX_TIME = 9e9
 """Seconds since the epoch that data frames can hold as a date: the year 2255."""
+TIME = Bounds(0, MAX_TIME, "data frames hold no later date", unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Spec):
     """Who runs a run. Times are seconds since the epoch."""
 
     host: str
     process: ProcessIdentity
     supervisor: ProcessIdentity
-    time: float
+    time: Annotated[float, TIME]
     devices: tuple[str, ...] = ()
     """Which it was given, where the supervisor placed it."""
     cpus: str | None = None
@@ -143,56 +143,33 @@ class Claim:
             cpus=cpus,
         )
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Claim":
-        """Reads what `asdict` wrote; raises `TypeError`, `KeyError` or `ValueError` for anything
-        else."""
-        identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
-        devices = tuple(content.get("devices", ()))
-        claim = cls(**{**content, **identities, "devices": devices})
-        for identity in identities.values():
-            _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
-            _require_text(identity.started, "started")
-        _require_text(claim.host, "host")
-        _require(_is_time(claim.time), "time")
-        for name in devices:
-            _require_text(name, "devices")
-        if claim.node is not None:
-            _require_text(claim.node, "node")
-        if claim.cpus is not None:
-            _require_text(claim.cpus, "cpus")
-            parse_cpus(claim.cpus)
-        return claim
+    def check_rules(self) -> None:
+        check_cpus(self.cpus)
 
     @property
     def is_from_this_host(self) -> bool:
         return self.host == socket.gethostname()
 
 
+EXIT_STATUS = Bounds(1 - 2**31, 2**31 - 1, "no system has a higher one")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Exit:
+class Exit(Spec):
     """How a run ended. `time` is in seconds since the epoch; `reason` is one sentence."""
 
     state: RunState
     reason: str
-    returncode: int | None
+    returncode: Annotated[int | None, EXIT_STATUS]
     """Exit status of the process, negative for a signal; None if its end was not observed."""
-    time: float
+    time: Annotated[float, TIME]
 
     @classmethod
     def now(cls, state: RunState, reason: str, returncode: int | None) -> "Exit":
         return cls(state=state, reason=reason, returncode=returncode, time=time.time())
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Exit":
-        """Reads what `asdict` wrote; raises `TypeError`, `KeyError` or `ValueError` for anything
-        else."""
-        ended = cls(**{**content, "state": RunState(content["state"])})
-        _require(ended.state.is_final, "state")
-        _require_text(ended.reason, "reason")
-        _require(ended.returncode is None or _is_exit_status(ended.returncode), "returncode")
-        _require(_is_time(ended.time), "time")
-        return ended
+    def check_rules(self) -> None:
+        require(self.state.is_final, "state", self.state, "must be that of a run which is over")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,24 +182,6 @@ class Standing:
     that has not ended waits for, if it is disk space."""
     claimed: float | None = None
     ended: float | None = None
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
-
-
-def _is_exit_status(value: object) -> bool:
-    return type(value) is int and abs(value) < 2**31
-
-
-def _require_text(value: object, field: str) -> None:
-    _require(isinstance(value, str), field)
-    check_plain(field, value)
-
-
-def _require(condition: bool, field: str) -> None:
-    if not condition:
-        raise ValueError(f"its {field} is none")
 
 
 MAX_NAME = 120

@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from enum import StrEnum
 from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -339,6 +340,8 @@ def _required(kind: Any) -> list[str]:
 def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
     if _is_spec(hint):
         return value if isinstance(value, hint) else hint.from_dict(value, path=f"{name}.")
+    if isinstance(hint, type) and issubclass(hint, StrEnum) and value in list(hint):
+        return hint(value)
     if get_origin(hint) is tuple and isinstance(value, list):
         return tuple(value)
     if get_origin(hint) is dict and isinstance(value, Mapping):

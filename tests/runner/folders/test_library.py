@@ -76,7 +76,7 @@ def test_whoever_cannot_have_the_lock_is_told(
         ('{"notes": "' + "x" * 4097 + '"}', "4,096"),
         ('{"name": "two\\nlines"}', "printable"),
         ('{"owner": "me"}', "is not a field"),
-        ("[1]", "an object was expected"),
+        ("[1]", "an object of named fields"),
     ],
 )
 def test_labels_of_strangers_that_cannot_be_are_refused_by_name(

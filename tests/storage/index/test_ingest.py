@@ -291,7 +291,7 @@ def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataD
         assert runs["state"].to_dict() == {
             "baseline": "finished", "control": "lost", "inductor": "finished"
         }  # fmt: skip
-        assert "exit.json is not an exit record: its time" in runs.loc["control", "reason"]
+        assert "exit.json cannot be used: time = " in runs.loc["control", "reason"]
         damaged.write_exit(Exit.now(RunState.FINISHED, "repaired", 0))
         shutil.rmtree(data_dir.runs / "notes")
         store.ingest()
