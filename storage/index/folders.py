@@ -190,7 +190,7 @@ def count_left_out(run_dir: RunDir) -> int:
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Takes the events that the journal gained, unless the look is full; returns the new offset."""
     found = stat_journal(run_dir.events_file)
-    size, inode = (found.size, found.inode) if found else (0, None)
+    size, inode = (found.st_size, found.st_ino) if found else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)
