@@ -1,7 +1,7 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from breakeven.runner.texts import read_json
 from breakeven.storage.index.journal_rows import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import always, memo, revision
+from breakeven.storage.memo import memo, revision
 
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. Each table of events needs its
@@ -17,6 +17,8 @@ own condition, or else the database reads too many rows."""
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
+_no_rows: dict[str, pd.DataFrame] = {}
+"""By query."""
 
 
 def rows(
@@ -44,7 +46,7 @@ def rows(
     tables = {source} if is_table else set(of)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
-        found = _without_rows(store, sql, *parameters)
+        found = _without_rows(store, sql, parameters)
     else:
         found = store.query(sql, [store.number_of(experiment_id), *parameters])
     return with_runs(store, experiment_id, found, many=many)
@@ -60,10 +62,12 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 
 
-@memo(always)
-def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
-    """What a query answers of an experiment that has nothing: columns of their types."""
-    return store.query(sql, [0, *parameters])
+def _without_rows(store: Store, sql: str, parameters: Sequence[object]) -> pd.DataFrame:
+    """What a query answers of an experiment that has nothing: columns of their types, which are the
+    same in every store."""
+    if sql not in _no_rows:
+        _no_rows[sql] = store.query(sql, [0, *parameters])
+    return _no_rows[sql]
 
 
 def with_runs(
@@ -75,11 +79,14 @@ def with_runs(
     them twice the room; as categories they take a byte each.
     """
     runs = _runs(store, experiment_id)
-    row = np.searchsorted(runs["position"], frame.pop("place"))
-    for column, name in enumerate(("run_id", "label", "role")):
-        texts = runs[name].astype("category") if many else runs[name]
-        frame.insert(column, name, texts.array.take(row))
-    return frame
+    row = np.searchsorted(runs["position"], frame["place"])
+    columns = {name: column.array for name, column in frame.items() if name != "place"}
+    texts = {
+        name: (runs[name].astype("category") if many else runs[name]).array.take(row)
+        for name in ("run_id", "label", "role")
+    }
+    # Made anew from its columns: to insert three into a frame takes three times as long.
+    return pd.DataFrame({**texts, **columns}, copy=False)
 
 
 def ends_of_runs(frame: pd.DataFrame) -> list[int]:
@@ -91,7 +98,7 @@ def ends_of_runs(frame: pd.DataFrame) -> list[int]:
     return [0, *(np.flatnonzero(np.asarray(ids[1:] != ids[:-1])) + 1), len(ids)]
 
 
-@memo(revision)
+@memo(revision, shared=True)
 def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
     return store.query(
         f"SELECT position, run_id, label, role FROM runs WHERE {MINE} ORDER BY position",
