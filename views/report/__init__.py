@@ -2,8 +2,7 @@
 
 content.py     all that a report shows of an experiment: sentences, tables, charts
 markup.py      sentences as HTML
-elements.py    charts and tables as HTML
-article.py     an experiment or a suite run as HTML, and what its playback needs
+article.py     an experiment or a suite run as HTML, and what its charts and its playback need
 document.py    one HTML file of it all, which needs no network
 files.py       the page, kept for the next reader; `__main__.py` writes it as a file
 playback.py    what happened when, to be played back

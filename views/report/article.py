@@ -1,8 +1,10 @@
-"""An experiment as a part of a report, and a suite run, which sums up experiments."""
+"""An experiment as a part of a report, and a suite run, which sums up experiments: as HTML, and the
+figures that scripts of the page draw."""
 
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,22 +13,26 @@ import pandas as pd
 
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.queries.timeline import timeline
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
 from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.palette import run_looks
 from breakeven.views.parts.cards import Card
-from breakeven.views.report import elements
+from breakeven.views.parts.exports import for_export
 from breakeven.views.report import suite as suite_tables
 from breakeven.views.report.content import Content, Table, advice
 from breakeven.views.report.markup import html, inert_lines
-from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to an experiment on Compare."""
 PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
 """Names of the charts that are screens of a presentation, where runs are compared."""
+MAX_ROWS = 200
+"""Of a table that is read; its data have all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,41 +63,41 @@ def of_suite(store: Store, suite_run: str) -> Article:
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
-    cells = COMPARED.sub(r'href="#e-\1"', elements.linked_here(suite_tables.cells_html(found)))
-    rested = suite_tables.rested(rows)
+    cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(found)))
     made: Html = "".join([
         f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
         f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
-        elements.table(summary),
-        *(f'<p class="quiet">{html(text)}</p>' for text in rested),
-        elements.charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
+        table(summary), quiet(suite_tables.rested(rows)),
+        charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
         "</article>",
     ])  # fmt: skip
-    return Article(title=suite_run, at=at, html=made, figures=[*elements.figures(at, cards)])
+    return Article(title=suite_run, at=at, html=made, figures=[*figures(at, cards)])
 
 
 def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
     """An experiment, from its answer to its specification; `presents`: whether parts of it are
     screens of a presentation."""
-    page, at = one.page, anchor(one.experiment_id)
+    page, at = one.page, f"e-{inert(one.experiment_id)}"
     played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
-    figures = [*elements.figures(at, page.cards), {"id": f"{at}-playback", "playback": played}]
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
     )
     screen = "screen" if presents else ""
     names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in page.cards]
+    doubts, reasons = listed(page.doubts), listed(page.why)
     told_html: Html = "".join([
         f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
         f"<h1>{inert(one.name)}</h1>",
-        f'<p class="answer">{html(page.headline)}</p>', elements.linked_here(page.leaderboard),
-        "</section>",
-        *(f'<p class="quiet">{html(text)}</p>' for text in page.captions),
-        elements.doubts(page.doubts, screen),
-        elements.reasons(page.why),
-        elements.charts(at, page.cards, names if presents else ()),
-        elements.playback_place(at, screen) if played else "",
-        *(elements.table(table) for table in page.tables),
+        f'<p class="answer">{html(page.headline)}</p>', linked_here(page.leaderboard),
+        "</section>", quiet(page.captions),
+        f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
+        "</aside></section>" if doubts else "",
+        f"<h2>Why</h2>{reasons}" if reasons else "",
+        charts(at, page.cards, names if presents else ()),
+        f'<section class="as-it-went {screen}"><h2>As it went</h2><p class="quiet">Turns, '
+        "compilations and losses of all runs, by the times in the journals.</p>"
+        f'<div class="playback" data-playback="{at}-playback"></div></section>' if played else "",
+        *(table(one) for one in page.tables),
         f'<section class="{screen}"><h2>What to do</h2>', *(f"<p>{html(text)}</p>" for text in
         advice(one.comparison)), "<p>Run it again without the browser, with every setting that "
         f"differs from its default:</p><pre>{inert_lines(one.command)}</pre></section>",
@@ -101,7 +107,81 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
         "</article>",
     ])  # fmt: skip
-    return Article(title=one.name, at=at, html=told_html, figures=figures)
+    drawn = [*figures(at, page.cards), {"id": f"{at}-playback", "playback": played}]
+    return Article(title=one.name, at=at, html=told_html, figures=drawn)
+
+
+def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
+    """Every figure of every card as plotly.js reads it, without a theme: the page has its own."""
+    for card in cards:
+        made = {title: for_export(draw()) for title, draw in card.figures.items()}
+        plain = {title: inert_figure(one).update_layout(template=None)
+                 for title, one in made.items()}  # fmt: skip
+        drawn = {title: json.loads(one.to_json()) for title, one in plain.items()}
+        yield {"id": f"{at}-{card.name}", "figures": drawn}
+
+
+def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
+    """Where the charts are drawn; `screens`: names of those that are screens of a presentation."""
+    made = ""
+    for card in cards:
+        kind = "chart screen" if card.name in screens else "chart"
+        named = [inert(one) for one in card.figures if one]
+        choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
+        made += (
+            f'<figure class="{kind}" data-chart="{at}-{inert(card.name)}"><figcaption><strong>'
+            f'{html(card.title)}</strong><span class="choice">{choice}</span></figcaption>'
+            f'<div class="plot" role="figure" aria-label="{html(card.title)}"></div><details>'
+            f"<summary>What it shows</summary><p>{html(card.explanation)}</p></details></figure>"
+        )
+    return f'<section class="charts">{made}</section>'
+
+
+def linked_here(leaderboard: Html) -> Html:
+    """Its links lead to the definitions in this file."""
+    return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
+
+
+def listed(texts: Sequence[Markdown]) -> Html:
+    items = "".join(f"<li>{html(one)}</li>" for one in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def quiet(texts: Sequence[Markdown]) -> Html:
+    return "".join(f'<p class="quiet">{html(text)}</p>' for text in texts)
+
+
+def table(content: Table) -> Html:
+    """As it is read; numbers to the right, written as pages write them."""
+    frame = content.shown.drop(columns=["run_id", "label", "role"], errors="ignore")
+    if frame.empty:
+        return ""
+    names = [str(name) for name in frame.columns]
+    head = "".join(f"<th>{inert(_title(name))}</th>" for name in names)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(*pair)}</td>' for pair in zip(names, row, strict=True))}</tr>"
+        for row in frame.head(MAX_ROWS).itertuples(index=False)
+    )
+    more = len(frame) - MAX_ROWS
+    note = f'<p class="quiet">and {more:,} more rows</p>' if more > 0 else ""
+    return (
+        f'<h2>{html(content.title)}</h2><div class="leaderboard" tabindex="0" role="region" '
+        f'aria-label="{html(content.title)}"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>{note}"
+    )
+
+
+def _title(name: str) -> str:
+    return NUMBERS[name].title if name in NUMBERS else name.replace("_", " ").capitalize()
+
+
+def _cell(name: str, value: Any) -> Html:
+    if isinstance(value, str):
+        return inert(value)
+    if value is None or (not isinstance(value, list | tuple | dict) and pd.isna(value)):
+        return DASH
+    is_number = name in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool)
+    return inert(NUMBERS[name].format(value) if is_number else value)
 
 
 DIGITS = 5

@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS, read_definitions
 from breakeven.views.report.article import Article, of_experiment, of_suite
-from breakeven.views.report.content import Content, content
+from breakeven.views.report.content import content
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.shared.inert import Html, inert
 
@@ -54,8 +54,14 @@ def report(
 ) -> str:
     """The whole page, first what suite runs come to; raises `NotInStore`, `NotExportable`, and
     whatever `go_on` does, which is called before each experiment is looked at and written."""
-    contents = [_looked_at(store, experiment_id, go_on) for experiment_id in experiment_ids]
-    archive = pack(_folders(store, experiment_ids), MAX_ARTIFACT_BYTES, MAX_BYTES)
+    contents = []
+    for experiment_id in experiment_ids:
+        go_on()
+        contents.append(content(store, experiment_id))
+    folders = (
+        folder for one in experiment_ids for folder in queries.list_runs(store, one)["folder"]
+    )
+    archive = pack(map(Path, folders), MAX_ARTIFACT_BYTES, MAX_BYTES)
     mark = hashlib.sha256(b"mark" + archive).hexdigest()[:32]
     articles = [of_suite(store, suite_run) for suite_run in suite_runs]
     for one in contents:
@@ -85,16 +91,6 @@ def report(
         *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),
         "</body></html>\n",
     ])  # fmt: skip
-
-
-def _looked_at(store: Store, experiment_id: str, go_on: Callable[[], None]) -> Content:
-    go_on()
-    return content(store, experiment_id)
-
-
-def _folders(store: Store, experiment_ids: Sequence[str]) -> Iterator[Path]:
-    for experiment_id in experiment_ids:
-        yield from (Path(folder) for folder in queries.list_runs(store, experiment_id)["folder"])
 
 
 @cache

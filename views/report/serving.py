@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import Response
+
 from breakeven.storage.errors import NotExportable, NotInStore
 from breakeven.views.shared.resources import get_store
 
@@ -18,7 +20,6 @@ SEPARATOR = ","
 MAX_UNDER_WAY = 24
 """Of everybody together; few of them are at work, and the others wait."""
 NOT_HERE = b"There is no such experiment or suite run here.\n"
-HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
 
 
 def address(*ids: str, presenting: bool = False) -> str:
@@ -53,11 +54,8 @@ class Reports:
         finally:
             is_gone.set()
             watch.cancel()
-        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
-        )
+        response = Response(body, status, {"cache-control": "no-store"}, media_type=kind)
+        await response(scope, receive, send)
 
 
 async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
@@ -66,21 +64,18 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
     is_gone.set()
 
 
-def _answer(requested: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
+def _answer(requested: str, is_gone: threading.Event) -> tuple[int, str, bytes]:
     """Status, type and body."""
-    from breakeven.views.report.files import (
-        MAX_EXPERIMENTS,
-        NotWanted,
-        report_of,
-    )  # Drawing and all: a server answers before it is there.
+    # With drawing and all: a server answers before it is there.
+    from breakeven.views.report.files import MAX_EXPERIMENTS, NotWanted, report_of
 
     try:
         page = report_of(get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS,
                          lambda: not is_gone.is_set())  # fmt: skip
     except NotInStore:  # Whose text names the data folder.
-        return 404, TEXT, NOT_HERE
+        return 404, "text/plain", NOT_HERE
     except NotExportable as error:
-        return 404, TEXT, f"{error}\n".encode(errors="replace")
+        return 404, "text/plain", f"{error}\n".encode(errors="replace")
     except NotWanted:
-        return 404, TEXT, b""
-    return 200, HTML, page.encode(errors="replace")
+        return 404, "text/plain", b""
+    return 200, "text/html", page.encode(errors="replace")
