@@ -23,11 +23,6 @@ TITLES = {
     "cachebench-json": ("cachebench", "json"),
 }
 """What a button says, and how its file ends."""
-SHARED = (
-    "name", "dev", "batch_size", "tag", "outcome", "speedup", "abs_latency", "compilation_latency",
-    "compression_ratio",
-)  # fmt: skip
-"""Columns in which own rows and imported ones can be compared."""
 
 
 def buttons(store: Store, key: str) -> None:
@@ -52,38 +47,24 @@ def show_imported(
         return
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, next to this experiment",
-                   table(_own(read(store, key)), theirs), "imported", "")  # fmt: skip
+                   table(read(store, key), theirs), "imported", "")  # fmt: skip
 
 
-def table(own: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+def table(own: Iterable[HarnessRow], theirs: pd.DataFrame) -> pd.DataFrame:
     """Own rows first, written for people; each says where it is from."""
-    sources = [*["measured here"] * len(own), *("imported: " + theirs["file"])]
-    both = [row for frame in (own, theirs) for row in frame[list(SHARED)].to_dict("records")]
-    return pd.DataFrame(
+    rows = [("measured here", row.accuracy, row) for row in own]
+    rows += [(f"imported: {row.file}", row.outcome, row) for row in theirs.itertuples()]
+    return pd.DataFrame([
         {
-            "from": sources,
-            "model": [row["name"] for row in both],
-            "device": [row["dev"] for row in both],
-            "batch_size": [_or_dash(row["batch_size"], "{:.0f}") for row in both],
-            "run": [row["tag"] or DASH for row in both],
-            "outcome": [row["outcome"] or DASH for row in both],
-            "speedup": [METRICS["speedup"].format(row["speedup"]) for row in both],
-            "step_seconds": [_seconds(row["abs_latency"], MILLISECONDS) for row in both],
-            "compile_seconds": [_seconds(row["compilation_latency"], 1.0) for row in both],
-            "compression_ratio": [_or_dash(row["compression_ratio"], "{:.2f}x") for row in both],
+            "from": source, "model": row.name, "device": row.dev,
+            "batch_size": _or_dash(row.batch_size, "{:.0f}"), "run": row.tag or DASH,
+            "outcome": outcome or DASH, "speedup": METRICS["speedup"].format(row.speedup),
+            "step_seconds": _seconds(row.abs_latency, MILLISECONDS),
+            "compile_seconds": _seconds(row.compilation_latency, 1.0),
+            "compression_ratio": _or_dash(row.compression_ratio, "{:.2f}x"),
         }
-    )
-
-
-def _own(found: Iterable[HarnessRow]) -> pd.DataFrame:
-    measured = [
-        {
-            **{name: getattr(row, name) for name in SHARED if name != "outcome"},
-            "outcome": row.accuracy,
-        }
-        for row in found
-    ]
-    return pd.DataFrame(measured, columns=list(SHARED))
+        for source, outcome, row in rows
+    ])  # fmt: skip
 
 
 def _written(write: Callable[[Store, str], str], store: Store, key: str) -> bytes:

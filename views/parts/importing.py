@@ -2,7 +2,6 @@
 data files. Nothing of it is executed; `storage/exchange/` judges what it holds."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,11 +125,8 @@ def _summary(one: ImportResult) -> Markdown:
     if one.brought.rows:
         return f"{words.plural(len(one.brought.rows), 'row')} next to own results"
     runs = one.brought.runs
-    parts = [words.plural(len(runs.new_runs), "new run")] if runs.new_runs else []
-    parts += [_counted(runs.known_runs, "run", "there already")] if runs.known_runs else []
-    parts += [_counted(runs.left_out, "file", "left out, of no run")] if runs.left_out else []
+    new, known, left_out = map(len, (runs.new_runs, runs.known_runs, runs.left_out))
+    parts = [words.plural(new, "new run")] if new else []
+    parts += [f"{words.plural(known, 'run')} there already"] if known else []
+    parts += [f"{words.plural(left_out, 'file')} left out, of no run"] if left_out else []
     return ", ".join(parts)
-
-
-def _counted(those: Sequence[str], word: Markdown, what: Markdown) -> Markdown:
-    return f"{words.plural(len(those), word)} {what}"

@@ -1,6 +1,5 @@
 """The command palette, Ctrl+K or Cmd+K on every page: pages, experiments and actions by name."""
 
-from dataclasses import dataclass, field
 from functools import partial
 
 import streamlit as st
@@ -23,30 +22,17 @@ _focus = st.components.v2.component(
 OPEN = "palette open"
 """In the session's state: whether the reader has opened the palette and not closed it."""
 RACE = "Start a race on this machine"
-
-
-@dataclass(frozen=True)
-class Destination:
-    """A page of the dashboard, with what its address names."""
-
-    page: str
-    query: dict[str, str] = field(default_factory=dict)
-
-
-DESTINATIONS = {
-    "Experiments": Destination("views/experiments.py", {"view": "Table"}),
-    **{
-        name: Destination("views/experiments.py", {"view": name})
-        for name in ("Matrix", "Trends", "Side by side", "Suites")
-    },
-    "Launch": Destination("views/launch.py"),
-    **{
-        name: Destination("views/machine.py", {"tab": name})
-        for name in ("Devices", "Queue", "Health", "Log", "Audit log")
-    },
-    "Wall": Destination("views/machine.py", {"wall": "1"}),
-    "Definitions": Destination("views/definitions.py"),
-}
+DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "Experiments": ("experiments", {"view": "Table"}),
+    **{view: ("experiments", {"view": view})
+       for view in ("Matrix", "Trends", "Side by side", "Suites")},
+    "Launch": ("launch", {}),
+    **{tab: ("machine", {"tab": tab})
+       for tab in ("Devices", "Queue", "Health", "Log", "Audit log")},
+    "Wall": ("machine", {"wall": "1"}),
+    "Definitions": ("definitions", {}),
+}  # fmt: skip
+"""Pages of the dashboard, and what their addresses name."""
 
 
 def show() -> None:
@@ -82,6 +68,7 @@ def _ask() -> None:
     if chosen == RACE:
         quick_race()
     elif chosen in DESTINATIONS:
-        st.switch_page(DESTINATIONS[chosen].page, query_params=DESTINATIONS[chosen].query)
+        page, query = DESTINATIONS[chosen]
+        st.switch_page(f"views/{page}.py", query_params=query)
     elif chosen:
         st.switch_page(EXPERIMENT, query_params={"experiment": by_title[chosen]})
