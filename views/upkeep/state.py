@@ -9,10 +9,10 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -27,6 +27,7 @@ from breakeven.runner.supervision.heartbeat import (
 )
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
+from breakeven.storage.index.folders import IndexedRun
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
@@ -63,36 +64,29 @@ class State:
         return not self.problems
 
 
-class _Missing:
-    """Since when something is waited for that should be there."""
+@dataclass
+class _Known:
+    """What one request hands to the next."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._since: float | None = None
-
-    def seconds(self, is_missing: bool) -> float:
-        """How long it has been missing; 0 while it is not."""
-        with self._lock:
-            if not is_missing:
-                self._since = None
-            elif self._since is None:
-                self._since = time.monotonic()
-            return 0.0 if self._since is None else time.monotonic() - self._since
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    taking_in: Future[list[str]] | None = None
+    missing_since: float | None = None
+    """Since when experiments wait without a supervisor."""
 
 
-supervisor_missing = _Missing()
+known = _Known()
+workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
 
 
 def look() -> State:
     """Has the store take in what is new, if it is time, and sums up; raises nothing."""
     folder = data_dir()
-    problems = taking_in.problems()
+    problems = _problems_of_taking_in()
     store = process_wide().stores.get(folder.path)
+    open_runs = [] if store is None else store.open_runs
     order = read_order(folder)
     queued = {
-        run.run_id.partition(".")[0]
-        for run in ([] if store is None else store.open_runs)
-        if run.state == RunState.QUEUED
+        run.run_id.partition(".")[0] for run in open_runs if run.state == RunState.QUEUED
     } - set(order.held)
     heartbeat = read_heartbeat(folder)
     problems += _of_supervisor(heartbeat, len(queued), order.paused)
@@ -104,7 +98,7 @@ def look() -> State:
     return State(
         runs={} if store is None else store.run_counts,
         waiting=len(queued),
-        oldest_waiting_seconds=_oldest(folder, queued),
+        oldest_waiting_seconds=_oldest(folder, queued, open_runs),
         is_paused=order.paused,
         heartbeat=heartbeat,
         ingest_age=age,
@@ -118,7 +112,10 @@ def look() -> State:
 
 def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: bool) -> Iterator[str]:
     is_missing = bool(num_waiting) and not is_paused and not heartbeat.is_alive
-    missing = supervisor_missing.seconds(is_missing)
+    with known.lock:
+        now = time.monotonic()
+        known.missing_since = (known.missing_since or now) if is_missing else None
+        missing = now - (known.missing_since or now)
     if missing > STARTING_SECONDS:
         yield (
             f"{num_waiting} experiments wait, and no supervisor has been at work for "
@@ -156,24 +153,16 @@ def own_process() -> dict[str, float]:
     return found
 
 
-class _TakingIn:
-    """Makes the store take in new rows, in a thread; callers wait only for a limited time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
-        self._going_on: Future[list[str]] | None = None
-
-    def problems(self) -> list[str]:
-        """What kept it from that; nothing, if it goes on for longer than a moment."""
-        with self._lock:
-            if self._going_on is None or self._going_on.done():
-                self._going_on = self._workers.submit(_take_in)
-            going_on = self._going_on
-        try:
-            return going_on.result(timeout=PATIENCE_SECONDS)
-        except TimeoutError:
-            return []
+def _problems_of_taking_in() -> list[str]:
+    """What kept the store from it; nothing, if it goes on for longer than a moment."""
+    with known.lock:
+        if known.taking_in is None or known.taking_in.done():
+            known.taking_in = workers.submit(_take_in)
+        taking_in = known.taking_in
+    try:
+        return taking_in.result(timeout=PATIENCE_SECONDS)
+    except TimeoutError:
+        return []
 
 
 def _take_in() -> list[str]:
@@ -191,9 +180,6 @@ def _take_in() -> list[str]:
     return []
 
 
-taking_in = _TakingIn()
-
-
 def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
     """Free and all bytes, and what is wrong with them."""
     try:
@@ -205,19 +191,11 @@ def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
     return disk.free, disk.total, problem if is_full else None
 
 
-def _oldest(folder: DataDir, queued: set[str]) -> float | None:
+def _oldest(folder: DataDir, queued: set[str], open_runs: Iterable[IndexedRun]) -> float | None:
     """How long the one has been waiting that waits longest; ids begin with their time."""
-    if not queued:
-        return None
-    oldest = min(queued)
-    files = (run.spec_file for run in map(folder.run_dir, _names(folder, oldest)))
+    oldest = min(queued, default=None)
+    mine = (one.run_id for one in open_runs if one.run_id.partition(".")[0] == oldest)
     with suppress(OSError, StopIteration):
-        return max(0.0, time.time() - os.stat(next(files)).st_mtime)
+        written = os.stat(folder.run_dir(next(mine)).spec_file).st_mtime
+        return max(0.0, time.time() - written)
     return None
-
-
-def _names(folder: DataDir, experiment_id: str) -> list[str]:
-    """A run folder of the experiment, without listing all others."""
-    store = process_wide().stores.get(folder.path)
-    runs = [] if store is None else store.open_runs
-    return [run.run_id for run in runs if run.run_id.startswith(f"{experiment_id}.")]
