@@ -23,7 +23,9 @@ def is_other_account(scope: Any) -> bool:
     connection. False where the system does not list owners."""
     client, server = scope.get("client"), scope.get("server")
     rows = [row for table in TABLES for row in _rows(table)]
-    is_listed = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
+    is_listed = server and any(
+        row[3] == LISTENS and int(row[1].partition(":")[2], 16) == server[1] for row in rows
+    )
     if not client or not is_listed:
         return False
     ends = {(one, other) for one, other in zip(_written(client), _written(server), strict=True)}
@@ -36,10 +38,6 @@ def _rows(table: Path) -> list[list[str]]:
         return [line.split() for line in table.read_text().splitlines()[1:]]
     except OSError:  # Only Linux has them.
         return []
-
-
-def _port(address: str) -> int:
-    return int(address.partition(":")[2], 16)
 
 
 def _written(address: Address) -> tuple[str, ...]:

@@ -80,7 +80,11 @@ def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
     if source.startswith(BUILTIN) or is_code:
         return
     is_file = isinstance(spec, DataSpec) and spec.is_file
-    if not is_file and HUB_NAME.fullmatch(source) and not _is_there(source):
+    if (
+        not is_file
+        and HUB_NAME.fullmatch(source)
+        and not any((folder / source).exists() for folder in (Path.cwd(), PROJECT_ROOT))
+    ):
         # A bare name may be one of the `datasets` library's own, which reads what lies around.
         rule = "must be owner/name, where it is a hub data set and others are served"
         if isinstance(spec, DataSpec) and "/" not in source:
@@ -90,20 +94,13 @@ def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
         path = Path(source).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
         path = None
-    if path is None or "://" in source or not _is_allowed(path):
+    is_allowed = path and any(path.is_relative_to(folder) for folder in allowed_folders())
+    if "://" in source or not is_allowed:
         raise InvalidSpec(
             field, source,
             "must lie in a folder that is open to others. Upload the file, or let the "
             "administrator of this dashboard add its folder to `files` of breakeven.toml",
         )  # fmt: skip
-
-
-def _is_allowed(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in allowed_folders())
-
-
-def _is_there(source: str) -> bool:
-    return any((folder / source).exists() for folder in (Path.cwd(), PROJECT_ROOT))
 
 
 def show_folders() -> None:

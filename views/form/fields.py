@@ -118,7 +118,8 @@ class Fields:
             "key": self._key(field, name),
             "bind": "query-params",
         }
-        follows = self._follow(shared["key"], start) or self._was_filled(shared["key"])
+        was_filled = st.session_state.pop(f"{shared['key']} is filled", False)
+        follows = self._follow(shared["key"], start) or was_filled
         given: Any
         if field.is_options or field.prompt.words or field.kind in (int, float):
             given = self._ask_text(field, start, follows, shared)
@@ -176,9 +177,6 @@ class Fields:
         """What a widget held when the page was last shown, or else before it was first shown."""
         return st.session_state.get(f"{self._preset}.{name}", otherwise)
 
-    def _was_filled(self, key: str) -> bool:
-        return bool(st.session_state.pop(f"{key} is filled", False))
-
     def put(self, path: str, value: Any, label: str) -> None:
         """Takes a value for a field whose widgets stand above; its errors appear below them."""
         self._given[path] = value
@@ -228,7 +226,7 @@ class Fields:
         """Updates a widget that the user did not change when its start value changes, for example
         by a data file. Returns whether the widget now has that start value."""
         kept = f"{key} started from"
-        before, now = st.session_state.get(kept), _text_of(start)
+        before, now = st.session_state.get(kept), "" if start is None else str(start)
         st.session_state[kept] = now
         moved = before not in (None, now) and st.session_state.get(key) == before
         if moved:
@@ -251,10 +249,6 @@ class Fields:
             rule = "must not be empty" if is_number and not text else str(error)
             self._unreadable.append(InvalidSpec(field.path, text, rule))
             return start if is_number else field.default
-
-
-def _text_of(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _ask_words(

@@ -2,7 +2,6 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, get_args
 
 import pandas as pd
@@ -55,7 +54,8 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
     )  # fmt: skip
     with field:  # An error next to the field would leave no room for the text in it.
         text = _readable(text)
-    wanted = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
+    facets = {name: tuple(values) for name in FACETS if (values := value(name, []))}
+    wanted = Filter(text=text, facets=facets, archived=_archived(), sort=_sort())
     chosen = sum(bool(values) for values in wanted.facets.values())
     many = f" ({chosen})" if chosen else ""
     with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
@@ -110,10 +110,6 @@ def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[s
 
     st.multiselect(title, options, **bound(name, [], options), format_func=written,
                    placeholder="any")  # fmt: skip
-
-
-def _facets() -> Mapping[str, tuple[str, ...]]:
-    return {name: tuple(values) for name in FACETS if (values := value(name, []))}
 
 
 def _archived() -> Any:

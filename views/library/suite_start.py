@@ -16,7 +16,6 @@ from breakeven.runner.suites.matrix import (
     PARTS,
     SUITE_SCENARIOS,
     Matrix,
-    Suite,
     new_suite_run,
     submit_missing,
 )
@@ -52,15 +51,21 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
     `InvalidSpec`."""
     left, right = st.columns(2)
     with left:
-        suite = SUITES[st.selectbox("Suite", list(SUITES), key="suite-name", help=_suites_text())]
+        about = [f"**{inert(suite.name)}**: {inert(suite.text)}"
+                 + (f" Needs: {inert(suite.install)}" if suite.install else "")
+                 for suite in SUITES.values()]  # fmt: skip
+        chosen = st.selectbox("Suite", list(SUITES), key="suite-name", help="\n\n".join(about))
+        suite = SUITES[chosen]
         names = [model.name for model in suite.models]
         everything = f"all that the harness runs ({len(suite.choose(()))})"
         models = st.multiselect(
             "Models", names, default=suite.begin_with, key=f"suite-models-{suite.name}",
             placeholder=everything, help=f"Two to begin with; without any, {everything}.",
         )  # fmt: skip
+        known = machine.backends
+        usual = ["inductor"] if "inductor" in known else list(known[:1])
         backends = st.multiselect(
-            "Backends", machine.backends, default=_usual_backends(machine), key="suite-backends",
+            "Backends", known, default=usual, key="suite-backends",
             accept_new_options=True,
             help="By name or with settings, such as `inductor:mode=max-autotune`.",
         )  # fmt: skip
@@ -127,22 +132,9 @@ def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
     st.switch_page("views/experiments.py", query_params=query)
 
 
-def _usual_backends(machine: Capabilities) -> list[str]:
-    return ["inductor"] if "inductor" in machine.backends else list(machine.backends[:1])
-
-
 def _device_text(machine: Capabilities, id: str) -> Markdown:
     name = next(device.name for device in machine.devices if device.id == id)
     return inert(f"{id} ({name})")
-
-
-def _suites_text() -> Markdown:
-    return "\n\n".join(f"**{inert(suite.name)}**: {inert(suite.text)}{_needs(suite)}"
-                       for suite in SUITES.values())  # fmt: skip
-
-
-def _needs(suite: Suite) -> Markdown:
-    return f" Needs: {inert(suite.install)}" if suite.install else ""
 
 
 def _command(matrix: Matrix, backends: list[str], device: str) -> str:

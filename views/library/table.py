@@ -19,6 +19,8 @@ from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
 """Rows that a browser gets; a filter finds the others."""
+MAX_HEIGHT = 560
+"""Pixels: a few rows fit whole, many scroll."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """In the session's state: the ids of the rows that are picked."""
@@ -136,7 +138,7 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
         selection_mode="multi-row",
         selection_default={"selection": {"rows": places}},
         column_config={name: _config(name, opening) for name in columns}, placeholder="",
-        height=_height(len(shown)),
+        height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
     )  # fmt: skip
     if (click := st.session_state.get(opening)) and ids[click["row"]]:
         st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})
@@ -186,8 +188,3 @@ def _config(name: str, opening: str) -> Any:
 
 def _title(name: str) -> str:
     return COLUMNS[name].title
-
-
-def _height(num_rows: int) -> int:
-    """A few rows fit whole; many scroll."""
-    return min(38 + 35 * max(1, num_rows), 560)

@@ -63,7 +63,7 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
     if isinstance(experiment["device_name"], str):
         device = f"{experiment['device_name']} ({device})"
     return Origin(
-        name=origin_name(spec.name, experiment_id),
+        name=f"{slug(spec.name)}-{experiment_id[:8]}-{experiment_id[-4:]}",
         facts=(
             f"{spec.name} · {experiment_id}",
             " · ".join(filter(None, [spec.subject, device, spec.precision,
@@ -72,11 +72,6 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
                       if isinstance(version, str) and version),
         ),
     )  # fmt: skip
-
-
-def origin_name(name: str, experiment_id: str) -> str:
-    """How files about an experiment begin; `name`: as its specification says."""
-    return f"{slug(name)}-{experiment_id[:8]}-{experiment_id[-4:]}"
 
 
 def of_one_run(about: Origin, label: str) -> Origin:
@@ -111,7 +106,8 @@ def to_html(
     shows, below it the definitions of its numbers and of those on its axes.
     """
     anchors = [NUMBERS[name].anchor for name in numbers]
-    anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
+    axes = [*figure.select_xaxes(), *figure.select_yaxes()]
+    anchors += [anchor for axis in axes for anchor in anchors_in(axis.title.text or "")]
     page: str = inert_figure(for_export(figure)).to_html(
         include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
     )
@@ -144,7 +140,3 @@ def _definitions(anchors: Iterable[str]) -> Html:
         f'<p style="white-space: pre-line">{inert(known[anchor])}</p>'
         for anchor in dict.fromkeys(anchors)
     )
-
-
-def _axis_titles(figure: go.Figure) -> list[str]:
-    return [axis.title.text or "" for axis in [*figure.select_xaxes(), *figure.select_yaxes()]]

@@ -207,7 +207,8 @@ def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
             "dash": look.dash,
             "spans": [_span(row, begin) for row in mine.itertuples()],
             "steps": [int(step) for step in curve["step"]],
-            "losses": [_rounded(loss) for loss in curve["loss"]],
+            "losses": [float(f"{loss:.{DIGITS}g}") if math.isfinite(loss) else None
+                       for loss in curve["loss"]],
         })  # fmt: skip
     return {"seconds": round(end - begin, 3), "runs": runs}
 
@@ -215,7 +216,3 @@ def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
 def _span(row: Any, begin: float) -> list[Any]:
     steps = [0 if pd.isna(one) else int(one) for one in (row.first_step, row.num_steps)]
     return [row.kind, round(row.start - begin, 3), round(row.end - begin, 3), *steps]
-
-
-def _rounded(loss: float) -> float | None:
-    return float(f"{loss:.{DIGITS}g}") if math.isfinite(loss) else None

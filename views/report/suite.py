@@ -39,7 +39,7 @@ def _speeds(rows: Sequence[Group]) -> Markdown:
     if not rated:
         saved = [_saved_text(row) for row in rows if row.compile_time_saved is not None]
         return " ".join(saved) or "No model has a speedup."
-    rated.sort(key=lambda row: -_mean(row))
+    rated.sort(key=lambda row: -row.speedup.median if row.speedup else 0.0)
     faster = [row for row in rated if row.mean and row.mean.verdict == "faster"]
     if not faster:
         return _none_faster(rated, are_all=len(rated) == len(rows))
@@ -102,10 +102,6 @@ def _where(row: Group) -> Markdown:
 
 def _speed(row: Group) -> Markdown:
     return linked("geomean_speedup", inert(ratio_text(row.speedup)))
-
-
-def _mean(row: Group) -> float:
-    return 0.0 if row.speedup is None else row.speedup.median
 
 
 def _saved_text(row: Group) -> Markdown:

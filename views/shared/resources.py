@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -35,9 +35,6 @@ from breakeven.views.shared.inert import inert
 
 if TYPE_CHECKING:
     from breakeven.storage.index.store import Store
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 EXAMPLES = PACKAGE / "examples"
 PROCESS_WIDE = "breakeven_process_wide"
@@ -183,8 +180,6 @@ SOONEST, LATEST = 1.8, 10.0
 """Seconds between two looks, at least and at most."""
 AT_ONCE = 0.5
 """At least, where it is known that there is something new to tell."""
-
-
 ALONE = 4
 """Readers who are served as often as if there were no others."""
 
@@ -195,7 +190,7 @@ def among_readers(seconds: float, at_most: float) -> float:
     return min(at_most, seconds * max(1.0, process_wide().num_readers / ALONE))
 
 
-@contextmanager
+@contextlib.contextmanager
 def one_more_reader() -> Iterator[None]:
     """For as long as a page is connected."""
     shared = process_wide()
@@ -208,7 +203,7 @@ def one_more_reader() -> Iterator[None]:
             shared.num_readers -= 1
 
 
-@contextmanager
+@contextlib.contextmanager
 def keeping_up(store: "Store", *, at_once: bool = False) -> Iterator[None]:
     """Takes in what the run folders gained, if it is time, and then has the body draw it.
 
