@@ -20,6 +20,7 @@ if __name__ == "__main__":
 import uvicorn
 from starlette.middleware import Middleware
 from streamlit import App, config
+from streamlit.components.v2.component_manager import BidiComponentManager
 
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir, default_data_folder
@@ -34,7 +35,6 @@ from breakeven.views.report.serving import Reports
 from breakeven.views.upkeep.failing import show_failure
 from breakeven.views.upkeep.memory import keep_giving_back, share_arenas
 from breakeven.views.upkeep.serving import ROUTES
-from breakeven.views.upkeep.starting import offer_no_components_of_packages
 
 
 @asynccontextmanager
@@ -63,6 +63,14 @@ back later, after a nap of the network, gets it from the address and the fields 
 GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
 """Former variables that limited access: ignoring one would serve people against the administrator's
 intention."""
+
+
+def offer_no_components_of_packages() -> None:
+    """Streamlit reads what every installed package says of itself, four times, in search of
+    components that pages could use: a quarter of a start, and pages use none but their own."""
+    BidiComponentManager.discover_and_register_components = (  # type: ignore[method-assign]
+        lambda self, *, start_file_watching=True: None
+    )
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
-from breakeven.views.form import script
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
@@ -376,7 +375,7 @@ def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_name
     offered = app.selectbox(key="script.script")
     assert offered.options == [str(project / "train.py"), str(project / "models/net.py")]
     ways = (str(project / "models/net.py"), "models/net.py", "net.py", "net")
-    assert {script.found(typed) for typed in ways} == {project / "models/net.py"}
+    assert {workload_form.script_path(typed) for typed in ways} == {project / "models/net.py"}
     offered.set_value("net").run()
     assert launched(app, folder).model.script == str(project / "models/net.py")
 

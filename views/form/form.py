@@ -10,7 +10,6 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.views.form import script as script_form
 from breakeven.views.form import settings
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
@@ -58,7 +57,7 @@ def spec_form(
     own = None
     st.markdown("##### What")
     if start.is_script:
-        script_form.ask_script(fields)
+        workload_form.ask_script(fields)
     else:
         own = _ask_workload(fields, start, machine)
         if start.data.is_file:
@@ -68,7 +67,7 @@ def spec_form(
     _ask_backends(fields, start, machine)
     st.markdown("##### How long")
     if own is None:
-        settings.ask(fields, script_form.LENGTH)
+        settings.ask(fields, workload_form.SCRIPT_LENGTH)
         _ask_rest_of_script(fields, machine)
     else:
         batch_size = workload_form.fitting_batch(start, own.data.head)
@@ -125,7 +124,7 @@ def _ask_rest_of_script(fields: Fields, machine: Capabilities) -> None:
     first = "How the script is run"
     with fields.drawer((first, PLACE)):
         with fields.subject(first):
-            settings.ask(fields, script_form.HOW)
+            settings.ask(fields, workload_form.SCRIPT_HOW)
         with fields.subject(PLACE):
             settings.ask_experiment(fields, machine)
 

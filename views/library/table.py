@@ -1,17 +1,18 @@
-"""The table of experiments: its columns, and which rows are picked."""
+"""The table of experiments: its columns, and which rows are picked. Intervals are small pictures
+whose addresses hold the picture."""
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 import streamlit as st
 
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.views.library import pictures
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, plain
@@ -158,10 +159,10 @@ def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     rows = frame.to_dict("records")
     cells = {name: [COLUMNS[name].value(row) for row in rows] for name in columns}
     if "interval" in cells:
-        reach = pictures.reach(row[end] for row in rows for end in ("speedup_low", "speedup_high"))
+        widest = reach(row[end] for row in rows for end in ("speedup_low", "speedup_high"))
         cells["interval"] = [
-            pictures.interval(row["speedup_low"], row["speedup"], row["speedup_high"],
-                              row["verdict"], reach) for row in rows
+            interval(row["speedup_low"], row["speedup"], row["speedup_high"],
+                              row["verdict"], widest) for row in rows
         ]  # fmt: skip
     whole = pd.DataFrame(cells, dtype=object)
     for name in columns:
@@ -188,3 +189,41 @@ def _config(name: str, opening: str) -> Any:
 
 def _title(name: str) -> str:
     return COLUMNS[name].title
+
+
+WIDTH, HEIGHT, EDGE = 120, 24, 7
+COLORS = {"faster": "#0f9d74", "slower": "#d9485a"}
+OTHER_COLOR = "#8a919c"
+"""Of verdicts without a colour; all of them stand out on white and on black."""
+PLAIN = " =:/.;-,()"
+LEAST_REACH = math.log(1.25)
+"""However close to 1 all intervals are, the picture reaches so far to both sides."""
+
+
+def reach(ends: Iterable[float | None]) -> float:
+    """How far pictures side by side must reach from 1, as a logarithm, to hold all intervals."""
+    logs = [abs(math.log(end)) for end in ends if end is not None and 0 < end < math.inf]
+    return max([LEAST_REACH, *logs])
+
+
+def interval(low: float | None, middle: float | None, high: float | None, verdict: str | None,
+             reach: float) -> str | None:  # fmt: skip
+    """A bar from `low` to `high` on a logarithmic axis with 1 in the middle; None without one."""
+    if low is None or middle is None or high is None or min(low, middle, high) <= 0:
+        return None
+    left, dot, right = (_place(math.log(value), reach) for value in (low, middle, high))
+    color = COLORS.get(verdict or "", OTHER_COLOR)
+    width = max(2.0, right - left)
+    center = WIDTH / 2
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}">'
+        f'<path d="M{center} 2V22" stroke="{OTHER_COLOR}" stroke-dasharray="2 2"/>'
+        f'<rect x="{left:.1f}" y="8" width="{width:.1f}" height="8" rx="3" fill="{color}" '
+        f'fill-opacity=".5"/><circle cx="{dot:.1f}" cy="12" r="4" fill="{color}"/></svg>'
+    )
+    return f"data:image/svg+xml,{quote(drawn, safe=PLAIN)}"
+
+
+def _place(log: float, reach: float) -> float:
+    half = WIDTH / 2 - EDGE
+    return WIDTH / 2 + half * max(-1.0, min(1.0, log / reach))

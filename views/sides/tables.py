@@ -1,4 +1,5 @@
-"""Tables of the page Side by side: speedups with their differences, other numbers, what differs."""
+"""Tables of the page Side by side: speedups with their differences, other numbers, what differs,
+how several devices scale against one."""
 
 from collections.abc import Sequence
 
@@ -6,16 +7,19 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.scaling import Refusal, Scaling
 from breakeven.storage.difference.sides import Differing, Side, labels
 from breakeven.storage.difference.speedups import Difference
-from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.formats import DASH, format_ratio
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.terminal.difference import (
     SHOWN,
     difference_text,
+    efficiency_text,
     number_rows,
     results_by_side,
+    scaling_notes,
 )
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import (
@@ -150,3 +154,53 @@ def _quotient(found: Difference | None) -> Html:
         return '<span class="verdict plain">not compared</span>'
     text = difference_text(found).rpartition(", ")[0].replace(" times", "x", 1)
     return f"{with_interval(text)} {verdict_word(found.verdict, CLASSES[found.verdict])}"
+
+
+SCALING = (
+    "100 % means that no device does less than it would alone. Its 95 % interval comes from the "
+    "rounds of both experiments; how much equal processes differ, the rows of baseline and control "
+    f"show. {explained(['scaling_efficiency'])}"
+)
+
+
+def show_scaling(
+    sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
+) -> None:
+    """Nothing, unless one side has one device and another several."""
+    if not found and not refused:
+        return
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown("**Scaling over devices**", help=SCALING, width="stretch")
+            if found:
+                csv_button("CSV", scaling_frame(found), "scaling")
+        if found:
+            st.html(scaling_html(found))
+        for note in scaling_notes(sides, found, refused):
+            st.caption(inert(note))
+
+
+def scaling_html(found: Sequence[Scaling]) -> Html:
+    """A row for each run on several devices."""
+    looks = run_looks(list(dict.fromkeys(one.label for one in found)))
+    about = NUMBERS["scaling_efficiency"]
+    title = anchor_html("scaling_efficiency", about.title, about.definition)
+    work = anchor_html("scaling_efficiency", "Times one device", about.definition)
+    head = f"<tr><th>Run</th><th></th><th>Devices</th><th>{title}</th><th>{work}</th></tr>"
+    body = ""
+    for one in found:
+        texts = (one.letter, str(one.num_devices), efficiency_text(one),
+                 format_ratio(one.throughput))  # fmt: skip
+        listed = "".join(f"<td>{with_interval(one)}</td>" for one in texts)
+        body += f"<tr><td>{run_mark(one.label, looks[one.label])}</td>{listed}</tr>"
+    return scrolled(f"<thead>{head}</thead><tbody>{body}</tbody>", "Scaling over devices")
+
+
+def scaling_frame(found: Sequence[Scaling]) -> pd.DataFrame:
+    """One row per run on several devices."""
+    return pd.DataFrame([
+        {"label": one.label, "side": one.letter, "kind": one.kind, "devices": one.num_devices,
+         "scaling_efficiency": one.efficiency, "scaling_efficiency_low": one.low,
+         "scaling_efficiency_high": one.high, "throughput_of_one": one.throughput}
+        for one in found
+    ])  # fmt: skip

@@ -29,7 +29,6 @@ from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.selection import titles
 from breakeven.views.sides import tables
-from breakeven.views.sides.scaling import show_scaling
 
 PARAMETER = "side"
 MAX_LINKS = 8
@@ -84,7 +83,7 @@ def show_all(store: Store, sides: Sequence[Side]) -> None:
         chart_card("Speedups", lambda: side_charts.speedups_of_sides(alike),
                    tables.speedup_frame(sides, found), name="sides",
                    numbers=["speedup"])  # fmt: skip
-    show_scaling(sides, *scalings(store, sides))
+    tables.show_scaling(sides, *scalings(store, sides))
     show_losses(store, sides)
     with st.container(border=True):
         st.markdown("**Other numbers**")

@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.views.access import permissions
-from breakeven.views.library import pictures, saved, table
+from breakeven.views.library import saved, table
 from breakeven.views.parts import actions
 from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -199,12 +199,12 @@ def test_a_thousand_neighbours_are_cut_with_a_word(
 
 def test_an_interval_is_drawn_against_one_on_a_logarithmic_axis():
     """60 is the middle of 120; with a reach of log 2, 2 lies 53 to its right, 0.5 to its left."""
-    reach = pictures.reach([0.5, 2.0, None, 1.1])
-    drawn = pictures.interval(1.0, 2.0**0.5, 2.0, "faster", reach)
+    reach = table.reach([0.5, 2.0, None, 1.1])
+    drawn = table.interval(1.0, 2.0**0.5, 2.0, "faster", reach)
     assert drawn is not None and drawn.startswith("data:image/svg+xml,")
     assert "x=%2260.0%22" in drawn and "width=%2253.0%22" in drawn and "cx=%2286.5%22" in drawn
-    assert pictures.interval(None, 1.0, None, "unsure", reach) is None
-    assert pictures.reach([]) == pictures.LEAST_REACH
+    assert table.interval(None, 1.0, None, "unsure", reach) is None
+    assert table.reach([]) == table.LEAST_REACH
 
 
 @pytest.mark.parametrize(

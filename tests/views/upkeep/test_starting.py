@@ -6,7 +6,7 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.components.v2.component_manager import BidiComponentManager
 
-from breakeven.views.upkeep.starting import offer_no_components_of_packages
+from breakeven.serve import offer_no_components_of_packages
 
 LOOKING = "discover_and_register_components"
 """What Streamlit's runtime calls when it starts."""
