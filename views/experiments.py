@@ -17,7 +17,7 @@ from breakeven.views.parts.actions import quick_race, quick_race_button
 from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.downloads import csv_button
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
 from breakeven.views.sides import view as sides
@@ -65,13 +65,7 @@ def lead_to_experiment(frame: pd.DataFrame) -> None:
 
 def ask_view() -> str:
     """How the library is shown; the address keeps the choice."""
-    names = ["Table", *VIEWS, "Side by side", "Suites"]
-    given = bound("view", names[0], names)
-    chosen = st.segmented_control(
-        "View", names, default=names[given.pop("index")], required=True,
-        label_visibility="collapsed", **given,
-    )  # fmt: skip
-    return chosen or names[0]
+    return choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
 
 
 def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:

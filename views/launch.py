@@ -20,7 +20,7 @@ from breakeven.views.library import suite_start as suite_form
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, launch
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
 from breakeven.views.shared.own_code import show_command
@@ -88,14 +88,8 @@ def launch_experiment(store: Store) -> None:
 
 def ask_kind() -> str:
     """Whether one experiment is launched, or a suite of models."""
-    kinds = [EXPERIMENT, SUITE]
-    given = bound("start", EXPERIMENT, kinds)
-    chosen = st.segmented_control(
-        "What to launch", kinds, default=kinds[given.pop("index")], required=True,
-        format_func={EXPERIMENT: "One experiment", SUITE: "A suite of models"}.__getitem__,
-        label_visibility="collapsed", **given,
-    )  # fmt: skip
-    return str(chosen)
+    titles = {EXPERIMENT: "One experiment", SUITE: "A suite of models"}
+    return choice("What to launch", "start", list(titles), format_func=titles.__getitem__)
 
 
 def ask_preset() -> str:

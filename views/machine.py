@@ -15,7 +15,6 @@ from breakeven.views.parts.queue import show_queue
 from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import among_readers, get_store, keeping_up
 from breakeven.views.upkeep import health
-from breakeven.views.upkeep.health import show_history
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 """How often the queue is read while something runs, and with many readers at least so often."""
@@ -31,10 +30,13 @@ def main() -> None:
                  query_params={wall.PARAMETER: "1"},
                  help="All devices, large, for a screen that others watch.")  # fmt: skip
     opened = tabs("tab", list(TABS))
-    for tab, show in zip(opened, TABS.values(), strict=True):
+    for tab, (name, show) in zip(opened, TABS.items(), strict=True):
         if tab.open:
             with tab:
-                show(store)
+                if name in FOR_OPERATORS and not permissions.may_act():
+                    st.markdown(permissions.viewing_only())
+                else:
+                    show(store)
 
 
 def show_running(store: Store) -> None:
@@ -56,24 +58,14 @@ def _show_queue(store: Store) -> None:
     show_queue(active)
 
 
-def only_for_operators(show: Callable[[], None]) -> Callable[[Store], None]:
-    """Others read why they may not see it."""
-
-    def shown(store: Store) -> None:
-        if permissions.may_act():
-            show()
-        else:
-            st.markdown(permissions.viewing_only())
-
-    return shown
-
-
 TABS: dict[str, Callable[[Store], None]] = {
     "Devices": devices.show,
     "Queue": show_running,
-    "Health": only_for_operators(health.show_health),
-    "Log": only_for_operators(health.show_logs),
-    "Audit log": only_for_operators(show_history),
+    "Health": health.show_health,
+    "Log": health.show_logs,
+    "Audit log": health.show_history,
 }
+FOR_OPERATORS = ("Health", "Log", "Audit log")
+"""Others read why they may not see it."""
 
 main()

@@ -75,39 +75,25 @@ def saved(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) ->
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     by_label = {result.label: result for result in results}
     baseline = of_role(results, "baseline")
-    return [
-        _curve(label, role, look, run, by_label.get(label), baseline)
-        for label, role, look, run in by_run(frame)
-    ]
-
-
-def _curve(
-    label: str,
-    role: str,
-    look: Look,
-    run: pd.DataFrame,
-    result: Result | None,
-    baseline: Result | None,
-) -> Curve:
-    pays_off, note = None, ""
-    estimate = None if result is None else estimate_time(result, baseline)
-    found = None if result is None else result.break_even
-    if found is not None and baseline is not None:
-        note = METRICS["break_even_verdict"].format(found.verdict)
-        if found.verdict == "reached" and found.steps is not None:
+    curves = []
+    for label, role, look, run in by_run(frame):
+        result = by_label.get(label)
+        found = result.break_even if result and baseline else None
+        reached = found is not None and found.verdict == "reached" and found.steps is not None
+        note = ""
+        if found is not None:
+            note = f": {METRICS['break_even_verdict'].format(found.verdict)}"
+        if found is not None and reached:
             chance = ", perhaps never" if found.high == math.inf else ""
-            note = f"after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
-            pays_off = found.steps
-    return Curve(
-        label=label,
-        role=role,
-        look=look,
-        steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
-        seconds=run["seconds"].to_numpy(float),
-        estimate=estimate,
-        pays_off=pays_off,
-        note=f": {note}" if note else "",
-    )
+            note = f": after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
+        curves.append(Curve(
+            label=label, role=role, look=look, note=note,
+            steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
+            seconds=run["seconds"].to_numpy(float),
+            estimate=None if result is None else estimate_time(result, baseline),
+            pays_off=found.steps if found is not None and reached else None,
+        ))  # fmt: skip
+    return curves
 
 
 def _draw(

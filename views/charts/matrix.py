@@ -12,6 +12,7 @@ from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import in_rows
 from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL, run_looks
@@ -170,15 +171,19 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
+    """Columns of a ratio and the ends of its interval."""
+    ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+
 def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
     """Models against backends, including backends without a speedup. A cell shows next to its
     speedup if it fails the accuracy check. All outcomes have the same conditions."""
     rows = [
         {
             **dict.fromkeys(ACROSS), "model": one.cell.model, "backend": one.cell.backend,
-            "speedup": one.speedup and one.speedup.median,
-            "speedup_low": one.speedup and one.speedup.low,
-            "speedup_high": one.speedup and one.speedup.high,
+            **with_ends("speedup", one.speedup),
             "speed_verdict": "fails accuracy" if one.status not in (None, PASS)
             else one.speed_verdict,
             "parity": None,

@@ -1,8 +1,8 @@
 """The devices: what runs on each, and which of them became noisy or slow."""
 
 import socket
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -39,18 +39,16 @@ EMPTY = (
 )
 
 
-@dataclass
-class Use:
-    """What goes on at a device."""
-
-    busy: list[str] = field(default_factory=list)
-    waits: list[str] = field(default_factory=list)
+Place = tuple[str, str]
+"""A host and a device there."""
+Uses = defaultdict[Place, list[str]]
+"""Names of experiments by place."""
 
 
 def show(store: Store) -> None:
     frame = catalog(store)
     found, pending = devices(store), tell_pending(frame)
-    rows = table(found, uses(frame))
+    rows = table(found, *uses(frame))
     if found:
         show_verdict(found, pending)
     elif not pending:
@@ -90,12 +88,11 @@ def _line(one: DeviceHistory, icon: Markdown, text: Markdown) -> Markdown:
     return f"- {icon} **{inert(one.name)}**, {inert(one.id)} of {inert(one.host)}: {text}"
 
 
-def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
-    """By host and device: what runs there, as its claim says, and what waits for it here."""
+def uses(frame: pd.DataFrame) -> tuple[Uses, Uses]:
+    """What runs where, as its claim says, and what waits for devices of this machine."""
     active = frame[frame["state"].isin(ACTIVE_EXPERIMENTS)]
     names: dict[str, Any] = dict(zip(active["experiment_id"], active["name"], strict=True))
-    found: dict[tuple[str, str], Use] = {}
-    here, busy = socket.gethostname(), set()
+    running, waiting, busy = Uses(list), Uses(list), set()
     for one in queue_order.at_work(data_dir(), names):
         for run in one.runs:
             try:
@@ -105,8 +102,7 @@ def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
             if claim is not None:
                 busy.add(one.experiment_id)
                 for device in dict.fromkeys(claim.devices):
-                    use = found.setdefault((claim.node or claim.host, device), Use())
-                    use.busy.append(str(names[one.experiment_id]))
+                    running[claim.node or claim.host, device].append(str(names[one.experiment_id]))
                 break
     machine = capabilities()
     ids = [one.id for one in machine.devices] if machine else []
@@ -114,21 +110,20 @@ def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
         if one.experiment_id not in busy:
             wanted = set(one.spec.devices)
             for id in [id for id in ids if id in wanted or (ANY in wanted and id.startswith(ANY))]:
-                use = found.setdefault((here, id), Use())
-                use.waits.append(str(names[one.experiment_id]))
-    return found
+                waiting[socket.gethostname(), id].append(str(names[one.experiment_id]))
+    return running, waiting
 
 
-def table(found: Sequence[DeviceHistory], use: dict[tuple[str, str], Use]) -> pd.DataFrame:
+def table(found: Sequence[DeviceHistory], running: Uses, waiting: Uses) -> pd.DataFrame:
     """A row for each device that is here, that something runs on, or that is known from before."""
     machine, here = capabilities(), socket.gethostname()
     measured = {(one.host, one.id, one.name): one for one in found}
     names = {(host, id): name for host, id, name in measured}
     keys = [(here, one.id, one.name) for one in machine.devices] if machine else []
-    keys += [(host, id, names.get((host, id), id)) for host, id in use
+    keys += [(host, id, names.get((host, id), id)) for host, id in {**running, **waiting}
              if machine is None or host != here]  # fmt: skip
     rows = [
-        _row(*key, measured.get(key), use.get(key[:2], Use()))
+        _row(*key, measured.get(key), running[key[:2]], waiting[key[:2]])
         | {"is_here": key in keys and key[0] == here}
         for key in dict.fromkeys([*keys, *measured])
     ]
@@ -143,14 +138,15 @@ COLUMNS: dict[str, str] = {
 """With the titles that are read."""
 
 
-def _row(host: str, id: str, name: str, device: DeviceHistory | None, use: Use) -> dict[str, Any]:
+def _row(
+    host: str, id: str, name: str, device: DeviceHistory | None, busy: list[str], waits: list[str]
+) -> dict[str, Any]:
     newest = device.newest if device else None
     levels = {quantity: device.level(quantity) if device else None for quantity in QUANTITIES}
     worse = device.worsenings if device else ()
     return {
         "device": printable(name), "id": printable(id), "host": printable(host),
-        "busy": printable(", ".join(use.busy)) or "nothing",
-        "waits": printable(", ".join(use.waits)),
+        "busy": printable(", ".join(busy)) or "nothing", "waits": printable(", ".join(waits)),
         **{one: DASH if value is None else NUMBERS[one].format(value)
            for one, value in levels.items()},
         "worse": ", ".join(str(worsening_words(one)).partition(" since")[0] for one in worse),

@@ -12,6 +12,7 @@ from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, rati
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome
 from breakeven.storage.suite.regressions import Against
 from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
+from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
 from breakeven.views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
@@ -149,7 +150,7 @@ def numbers(rows: Sequence[Group]) -> pd.DataFrame:
 
 
 def _numbers(row: Group) -> dict[str, object]:
-    mean, memory = row.mean, row.memory
+    mean = row.mean
     most = mean.left_out[0] if mean and mean.left_out else None
     return {
         **row.row._asdict(),
@@ -157,9 +158,7 @@ def _numbers(row: Group) -> dict[str, object]:
         "checked": row.num_checked,
         "passed": row.num_passed,
         "pass_rate": row.pass_rate,
-        "geomean_speedup": mean and mean.ratio.median,
-        "geomean_speedup_low": mean and mean.ratio.low,
-        "geomean_speedup_high": mean and mean.ratio.high,
+        **with_ends("geomean_speedup", mean.ratio if mean else None),
         "p_holm": mean and mean.p_holm,
         "speed_verdict": mean and mean.verdict,
         "counted": row.num_counted,
@@ -169,9 +168,7 @@ def _numbers(row: Group) -> dict[str, object]:
         "geomean_speedup_without": most and most.mean,
         "mean_compile_seconds": row.mean_compile_seconds,
         "longest_compile_seconds": max(row.compile_seconds, default=None),
-        "memory_ratio": memory and memory.median,
-        "memory_ratio_low": memory and memory.low,
-        "memory_ratio_high": memory and memory.high,
+        **with_ends("memory_ratio", row.memory),
         "compile_time_saved": row.compile_time_saved,
     }
 
@@ -202,9 +199,7 @@ def cells_frame(found: Sequence[Outcome]) -> pd.DataFrame:
             {
                 **one.cell._asdict(),
                 "status": one.status,
-                "speedup": one.speedup and one.speedup.median,
-                "speedup_low": one.speedup and one.speedup.low,
-                "speedup_high": one.speedup and one.speedup.high,
+                **with_ends("speedup", one.speedup),
                 "speed_verdict": one.speed_verdict,
                 "compile_seconds": one.compile_seconds,
                 "memory_ratio": one.memory_ratio,

@@ -76,6 +76,16 @@ def tabs(name: str, labels: Sequence[Markdown]) -> Sequence[TabContainer]:
     return st.tabs(labels, default=first, **about)
 
 
+def choice(label: Markdown, name: str, options: Sequence[Markdown], **look: Any) -> str:
+    """Which one of several, side by side."""
+    given = bound(name, options[0], options)
+    chosen: str | None = st.segmented_control(
+        label, options, default=options[given.pop("index")], required=True,
+        label_visibility="collapsed", **given, **look,
+    )  # fmt: skip
+    return chosen or options[0]
+
+
 class _Known(NamedTuple):
     """The widget that there is for a name."""
 

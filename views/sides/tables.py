@@ -21,6 +21,7 @@ from breakeven.storage.terminal.difference import (
     results_by_side,
     scaling_notes,
 )
+from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import (
     cell,
@@ -59,20 +60,15 @@ def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
     names = labels(sides)
     looks = run_looks(names)
     over = NUMBERS["over_first"].definition
-    head = "".join(f"<th>{_title(side)}</th>" for side in sides)
-    for side in sides[1:]:
-        title = f"{side.letter} over {sides[0].letter}"
-        head += f"<th>{anchor_html('over_first', title, over)}</th>"
-    body = ""
+    head: list[Html] = ["Backend", *(_title(side) for side in sides)]
+    head += [anchor_html("over_first", f"{side.letter} over {sides[0].letter}", over)
+             for side in sides[1:]]  # fmt: skip
+    rows: list[list[Html]] = []
     for label in names:
-        results = [side.result(label) for side in sides]
-        body += f"<tr><td>{run_mark(label, looks[label])}</td>"
-        body += "".join(f"<td>{_speed(one)}</td>" for one in results)
-        quotients = [by_place.get((label, side.letter)) for side in sides[1:]]
-        body += "".join(f"<td>{_quotient(quotient)}</td>" for quotient in quotients)
-        body += "</tr>"
-    whole = f"<thead><tr><th>Backend</th>{head}</tr></thead><tbody>{body}</tbody>"
-    return scrolled(whole, "Speedups side by side")
+        speeds = [_speed(side.result(label)) for side in sides]
+        quotients = [_quotient(by_place.get((label, side.letter))) for side in sides[1:]]
+        rows.append([run_mark(label, looks[label]), *speeds, *quotients])
+    return _table("Speedups side by side", head, rows)
 
 
 def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.DataFrame:
@@ -82,11 +78,9 @@ def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.Data
     for side in sides:
         for label in labels(sides):
             result, quotient = side.result(label), by_place.get((label, side.letter))
-            speedup = result.speedup if result else None
             rows.append({
                 "experiment": side.experiment_id, "name": side.name, "label": label,
-                "speedup": speedup and speedup.median, "speedup_low": speedup and speedup.low,
-                "speedup_high": speedup and speedup.high,
+                **with_ends("speedup", result.speedup if result else None),
                 "speed_verdict": result and result.speed_verdict,
                 "over_first": quotient and quotient.ratio,
                 "over_first_low": quotient and quotient.low,
@@ -103,18 +97,21 @@ def numbers_html(sides: Sequence[Side]) -> Html:
     shown = [name for name in SHOWN if len(number_rows(sides, name)) > 1]
     runs = ["baseline", *labels(sides)]
     looks = run_looks(runs)
-    head = "".join(
-        f"<th>{anchor_html(name, METRICS[name].title, METRICS[name].definition)}</th>"
-        for name in shown
-    )
-    body = ""
+    head: list[Html] = ["Run", ""]
+    head += [anchor_html(one, METRICS[one].title, METRICS[one].definition) for one in shown]
+    rows: list[list[Html]] = []
     for label in runs:
         for place, side in enumerate(sides):
             title = "" if place else run_mark(label, looks[label])
-            listed = "".join(f"<td>{_number(sides, label, name, place)}</td>" for name in shown)
-            body += f"<tr><td>{title}</td><td>{inert(side.letter)}</td>{listed}</tr>"
-    whole = f"<thead><tr><th>Run</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
-    return scrolled(whole, "Other numbers side by side")
+            numbers = [_number(sides, label, name, place) for name in shown]
+            rows.append([title, inert(side.letter), *numbers])
+    return _table("Other numbers side by side", head, rows)
+
+
+def _table(title: str, head: Sequence[Html], rows: Sequence[Sequence[Html]]) -> Html:
+    heads = "".join(f"<th>{one}</th>" for one in head)
+    body = "".join(f"<tr>{''.join(f'<td>{one}</td>' for one in row)}</tr>" for row in rows)
+    return scrolled(f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>", title)
 
 
 def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
@@ -184,16 +181,14 @@ def scaling_html(found: Sequence[Scaling]) -> Html:
     """A row for each run on several devices."""
     looks = run_looks(list(dict.fromkeys(one.label for one in found)))
     about = NUMBERS["scaling_efficiency"]
-    title = anchor_html("scaling_efficiency", about.title, about.definition)
-    work = anchor_html("scaling_efficiency", "Times one device", about.definition)
-    head = f"<tr><th>Run</th><th></th><th>Devices</th><th>{title}</th><th>{work}</th></tr>"
-    body = ""
+    head = ["Run", "", "Devices", *(anchor_html("scaling_efficiency", title, about.definition)
+                                   for title in (about.title, "Times one device"))]  # fmt: skip
+    rows: list[list[Html]] = []
     for one in found:
         texts = (one.letter, str(one.num_devices), efficiency_text(one),
                  format_ratio(one.throughput))  # fmt: skip
-        listed = "".join(f"<td>{with_interval(one)}</td>" for one in texts)
-        body += f"<tr><td>{run_mark(one.label, looks[one.label])}</td>{listed}</tr>"
-    return scrolled(f"<thead>{head}</thead><tbody>{body}</tbody>", "Scaling over devices")
+        rows.append([run_mark(one.label, looks[one.label]), *map(with_interval, texts)])
+    return _table("Scaling over devices", head, rows)
 
 
 def scaling_frame(found: Sequence[Scaling]) -> pd.DataFrame:

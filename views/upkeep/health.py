@@ -14,6 +14,7 @@ from breakeven.runner.folders import audit
 from breakeven.runner.logs import read_log
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
+from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.parts import downloads
 from breakeven.views.shared import words
@@ -29,7 +30,7 @@ LIMIT_SECONDS = 300.0
 KEY = "system.findings"
 
 
-def show_health() -> None:
+def show_health(store: Store) -> None:
     """What the doctor sees, and where notifications go."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
@@ -56,7 +57,7 @@ def examine() -> list[Finding]:
                     evidence=one["evidence"], remedy=one["remedy"]) for one in found]  # fmt: skip
 
 
-def show_logs() -> None:
+def show_logs(store: Store) -> None:
     """The last lines of dashboard and supervisor, the latest first."""
     with st.container(horizontal=True, vertical_alignment="top"):
         least = st.segmented_control("At least", LEVELS, default="info", key="log.level")
@@ -97,7 +98,7 @@ TITLES: dict[str, Markdown] = {
 }  # fmt: skip
 
 
-def show_history() -> None:
+def show_history(store: Store) -> None:
     """For operators: it names people."""
     entries = audit.entries(data_dir())
     if not entries:

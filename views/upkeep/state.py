@@ -81,7 +81,7 @@ workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
 def look() -> State:
     """Has the store take in what is new, if it is time, and sums up; raises nothing."""
     folder = data_dir()
-    problems = _problems_of_taking_in()
+    problems = problems_of_ingest()
     store = process_wide().stores.get(folder.path)
     open_runs = [] if store is None else store.open_runs
     order = read_order(folder)
@@ -153,7 +153,7 @@ def own_process() -> dict[str, float]:
     return found
 
 
-def _problems_of_taking_in() -> list[str]:
+def problems_of_ingest() -> list[str]:
     """What kept the store from it; nothing, if it goes on for longer than a moment."""
     with known.lock:
         if known.taking_in is None or known.taking_in.done():
