@@ -136,10 +136,6 @@ class Fields:
             self.ask(path)
 
     def given(self, path: str) -> Any:
-        """What the widget of a field holds."""
-        return self._given[path]
-
-    def given_or_start(self, path: str) -> Any:
         """The value of a field's widget, or the preset's value if the form does not show the
         field."""
         return self._given.get(path, self.start_of(path))

@@ -169,7 +169,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
                        "time_limit_seconds")  # fmt: skip
     with what:
         model, data, precision, batch_size, backends, devices = (
-            fields.given_or_start(one)
+            fields.given(one)
             for one in ("model.source", "data.source", "training.precision",
                         "training.batch_size", "backends", "devices")
         )  # fmt: skip

@@ -50,7 +50,12 @@ def show(store: Store, rows: pd.DataFrame) -> None:
             more = ", run again, label, archive or delete" if permissions.may_act() else ""
             st.caption(f"Click a name to open it. Tick rows to compare{more} them.")
             return
-        _show_links(rows)
+        if len(rows) > 1:
+            _show_side_by_side(rows)
+        else:
+            st.page_link("views/experiment.py", label="Open", icon=":material/leaderboard:",
+                         query_params={"experiment": rows["experiment_id"].iloc[0]})  # fmt: skip
+        report_menu.links(*rows["experiment_id"].dropna())
         if permissions.may_act():
             _show_actions(store, rows)
 
@@ -65,17 +70,7 @@ def show_notes(rows: pd.DataFrame) -> None:
         st.caption(f":material/error: Not compared: {inert(permissions.redacted(problem))}")
 
 
-def _show_links(rows: pd.DataFrame) -> None:
-    if len(rows) > 1:
-        _show_links_of_several(rows)
-        return
-    one = {"experiment": rows["experiment_id"].iloc[0]}
-    st.page_link("views/experiment.py", label="Open", icon=":material/leaderboard:",
-                 query_params=one)  # fmt: skip
-    report_menu.links(one["experiment"])
-
-
-def _show_links_of_several(rows: pd.DataFrame) -> None:
+def _show_side_by_side(rows: pd.DataFrame) -> None:
     if len(rows) > MAX_SIDES:
         many = words.plural(len(rows), "experiment")
         st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
@@ -86,7 +81,6 @@ def _show_links_of_several(rows: pd.DataFrame) -> None:
             icon=":material/compare_arrows:", key="side-by-side", on_click=write_address,
             kwargs={"view": "Side by side", "side": list(rows["experiment_id"])},
         )  # fmt: skip
-    report_menu.links(*rows["experiment_id"].dropna())
 
 
 def _show_actions(store: Store, rows: pd.DataFrame) -> None:
@@ -131,12 +125,10 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
     known = sorted({tag for tags in own["tags"] for tag in tags})
     one = own.iloc[0] if len(own) == 1 else None
     with st.form("label", border=False):
-        name = ""
+        name = text = ""
         if one is not None:
             name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
                                  help="Empty: what it was launched as.")  # fmt: skip
-        text = ""
-        if one is not None:
             text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
                                 help="Markdown: emphasis, headings, lists. Links, images and code "
                                 "show as written.")  # fmt: skip

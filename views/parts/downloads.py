@@ -92,23 +92,7 @@ def table_downloads(data: Data, name: str) -> None:
     """All ways out of a table: CSV at once, the others once somebody opens them."""
     csv_button("CSV", data, name)
     with st.container(width="content"):
-        _more_of_table(data, name, origin())
-
-
-@st.fragment
-def _more_of_table(data: Data, name: str, about: Origin) -> None:
-    menu = st.popover("More", type="tertiary", key=f"more-{name}", on_change="rerun")
-    if menu.open:
-        with menu, files_of(about), st.container(horizontal=True):
-            _table_buttons(data, name)
-
-
-def _table_buttons(data: Data, name: str) -> None:
-    """Downloads a table in the formats that `csv_button` has not."""
-    for suffix, format in TABLE_FORMATS.items():
-        if suffix != "csv":
-            download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
-                     format.mime)  # fmt: skip
+        _more(data, name, origin())
 
 
 def named(file_name: str) -> str:
@@ -155,37 +139,42 @@ def _chart_downloads(card: Card, chosen: str) -> None:
     download("PNG", draw, f"{card.name}.png", FORMATS["png"], unavailable=lacking)
     download("HTML", page, f"{card.name}.html", "text/html")
     with st.container(width="content"):
-        _more(card, chosen, about)
+        _more(card.data, card.name, about, partial(_picture, card, chosen, about))
 
 
 @st.fragment
-def _more(card: Card, chosen: str, about: Origin) -> None:
+def _more(
+    data: Data, name: str, about: Origin, draw: Callable[[str, Style], bytes] | None = None
+) -> None:
     """All other ways out; they are made once somebody opens them, without the rest of the page."""
-    menu = st.popover("More", type="tertiary", key=f"more-{card.name}", on_change="rerun")
+    menu = st.popover("More", type="tertiary", key=f"more-{name}", on_change="rerun")
     if not menu.open:
         return
     with menu, files_of(about):
-        style = choose_style(card.name)
-        lacking = None if find_browser() else NO_BROWSER
+        if draw:
+            _picture_buttons(name, draw)
         with st.container(horizontal=True):
-            for format, mime in FORMATS.items():
-                draw = partial(_picture, card, chosen, about, format, style)
-                file = f"{card.name}-{_key(style)}.{format}"
-                download(inert(format.upper()), draw, file, mime, unavailable=lacking)
-        st.caption("The data")
-        with st.container(horizontal=True):
-            _table_buttons(card.data, card.name)
+            for suffix, format in TABLE_FORMATS.items():
+                if suffix != "csv":  # which `csv_button` has
+                    download(inert(format.title), partial(_table_file, data, suffix),
+                             f"{name}.{suffix}", format.mime)  # fmt: skip
+
+
+def _picture_buttons(name: str, draw: Callable[[str, Style], bytes]) -> None:
+    style = choose_style(name)
+    lacking = None if find_browser() else NO_BROWSER
+    look = f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")  # `slide-dark`
+    with st.container(horizontal=True):
+        for format, mime in FORMATS.items():
+            download(inert(format.upper()), partial(draw, format, style), f"{name}-{look}.{format}",
+                     mime, unavailable=lacking)  # fmt: skip
+    st.caption("The data")
 
 
 def _picture(
     card: Card, chosen: str, about: Origin, format: str = "png", style: Style = USUAL
 ) -> bytes:
     return to_image(card.figure(chosen), unescape(card.title), about, format, style)
-
-
-def _key(style: Style) -> str:
-    """`slide-dark`."""
-    return f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")
 
 
 def _table_file(data: Data, suffix: str) -> bytes:
