@@ -18,7 +18,7 @@ from breakeven.views.charts.layers import in_rows
 from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
-ROW_HEIGHT, MARGINS = 56, 110
+CELL_HEIGHT, ABOVE_CELLS = 56, 110
 MAX_ACROSS = 10
 """Columns that a figure has room for; if there are more, backends stand above."""
 GAIN, LOSS, GOOD = KNOWN["inductor"].color, "#c2662d", KNOWN["eager"].color
@@ -55,7 +55,7 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         textfont={"color": NEUTRAL, "size": 12}, hovertemplate="%{customdata}<extra></extra>",
         customdata=[_in_full(found.quantity, cell) for _, _, cell in empty],
     )  # fmt: skip
-    in_rows(figure, "", MARGINS + ROW_HEIGHT * len(rows), down)
+    in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
     # Also where every name is a number, as batch sizes are.
     figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
     return figure.update_yaxes(type="category", showgrid=False, ticksuffix=" ")
