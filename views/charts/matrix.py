@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -175,6 +176,14 @@ def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
     """Columns of a ratio and the ends of its interval."""
     ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+
+def by_conditions(frame: pd.DataFrame) -> dict[str, Callable[[], go.Figure]]:
+    """A figure of speedups for each precision and part."""
+    return {
+        str(title): partial(speedups, part.reset_index(drop=True))
+        for title, part in frame.groupby("conditions", sort=False)
+    }
 
 
 def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:

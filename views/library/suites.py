@@ -140,10 +140,7 @@ def show_speedups(found: Sequence[Outcome], before: Sequence[Outcome]) -> None:
     frame = suite_charts.speedup_frame(found, before)
     if frame.empty:
         return
-    draw = {
-        title: partial(suite_charts.speedups, part.reset_index(drop=True))
-        for title, part in frame.groupby("conditions", sort=False)
-    }
+    draw = suite_charts.by_conditions(frame)
     alike: dict[str, list[Outcome]] = {}
     for one in found:
         alike.setdefault(f"{one.cell.precision}, {one.cell.part}", []).append(one)

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -56,10 +55,7 @@ def of_suite(store: Store, suite_run: str) -> Article:
     found = outcomes(store, suite_run)
     rows, at = groups(found), f"s-{inert(suite_run)}"
     frame = suite_charts.speedup_frame(found, [])
-    draw = {
-        str(title): partial(suite_charts.speedups, part.reset_index(drop=True))
-        for title, part in frame.groupby("conditions", sort=False)
-    }
+    draw = suite_charts.by_conditions(frame)
     cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
     shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
     summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)

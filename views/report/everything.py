@@ -12,12 +12,11 @@ from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange import FORMATS
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
+from breakeven.views.parts.exchange import TITLES
 from breakeven.views.parts.exports import slug
 from breakeven.views.parts.pictures import USUAL, Style, draw, drawing
 from breakeven.views.report.content import Content
 
-ENDINGS = {"hud-json": "json", "cachebench-json": "json"}
-"""Of the formats of PyTorch's benchmarks; the others are CSV."""
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
 """The time of every file, so that the same experiment gives the same archive."""
 
@@ -44,8 +43,10 @@ def _written(store: Store, whole: Content) -> Iterator[File]:
     for format, write in FORMATS.items():
         # A format may have no words for what was measured.
         with suppress(NotExportable):
-            name = f"pytorch/{format}.{ENDINGS.get(format, 'csv')}"
-            yield name, write(store, whole.experiment_id).encode()
+            yield (
+                f"pytorch/{format}.{TITLES[format][1]}",
+                write(store, whole.experiment_id).encode(),
+            )
 
 
 def _drawn(whole: Content, formats: Sequence[str], style: Style) -> Iterator[File]:

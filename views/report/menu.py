@@ -33,13 +33,13 @@ ALL_HELP = (
 def links(*ids: str) -> None:
     """Leads to the report of experiments or suite runs as a page, and to its first screen for a
     projector."""
-    too_many = TOO_MANY if len(ids) > MAX_EXPERIMENTS else None
-    st.link_button("Present", address(*ids[:MAX_EXPERIMENTS], presenting=True), type="tertiary",
-                   icon=":material/slideshow:", help=too_many or PRESENT_HELP,
-                   disabled=too_many is not None)  # fmt: skip
-    st.link_button("Report", address(*ids[:MAX_EXPERIMENTS]), type="tertiary",
-                   icon=":material/article:", disabled=too_many is not None,
-                   help=too_many or REPORT_LINK_HELP)  # fmt: skip
+    too_many, ids = len(ids) > MAX_EXPERIMENTS, ids[:MAX_EXPERIMENTS]
+    st.link_button("Present", address(*ids, presenting=True), type="tertiary", disabled=too_many,
+                   icon=":material/slideshow:",
+                   help=TOO_MANY if too_many else PRESENT_HELP)  # fmt: skip
+    st.link_button("Report", address(*ids), type="tertiary", disabled=too_many,
+                   icon=":material/article:",
+                   help=TOO_MANY if too_many else REPORT_LINK_HELP)  # fmt: skip
 
 
 @st.fragment
