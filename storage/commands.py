@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -15,6 +16,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.settings import read_settings
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
@@ -36,6 +38,7 @@ from breakeven.storage.library.trends import trends
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
@@ -50,6 +53,7 @@ from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladd
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.plan_words import advice, advice_words
+from breakeven.storage.terminal.recipe import recipe
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
@@ -99,7 +103,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
     parts = [report(comparison), _rounds_line(comparison, store.data_dir),
-             _plan_line(planned, store), caches, spent]  # fmt: skip
+             _plan_line(planned, store), _recipe_lines(planned, comparison.spec), caches,
+             spent]  # fmt: skip
     text = "\n\n".join(filter(None, parts))
     print(comparison_json(comparison, pairs, planned) if options.json else text)  # noqa: T201
     if options.fail_if:
@@ -109,7 +114,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
 
 def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
     """For the length that was given, else a whole training's own; None for any other scenario."""
-    if length is None and not comparison.spec.kind.trains_fully:
+    kind = comparison.spec.kind
+    if length is None and not (kind.trains_fully or kind.searches):
         return None
     return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
 
@@ -121,6 +127,14 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     if not is_unsure or not is_here or why_no_rounds(comparison.spec):
         return ""
     return f"to time it further: breakeven add-rounds {comparison.experiment_id}"
+
+
+def _recipe_lines(planned: Plan | None, spec: ExperimentSpec) -> str:
+    """What to change in a training to take what the plan names."""
+    if planned is None or planned.best is None:
+        return ""
+    variant, _ = variant_of(spec, planned.best.label)
+    return f"to take {planned.best.label}:\n" + textwrap.indent(recipe(spec, variant), "    ")
 
 
 def _plan_line(planned: Plan | None, store: Store) -> str:

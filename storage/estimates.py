@@ -206,6 +206,8 @@ def remaining_seconds(
     can take. `guess`: compiling and the end, of which nothing is known, count as many times as long
     as setting up, which is good enough for a bar.
     """
+    if costs.spec.kind.searches:
+        return _search_left(costs, now)
     left = _setup_left(costs, earlier, now)
     overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
     for run in costs.runs:
@@ -218,6 +220,12 @@ def remaining_seconds(
         closing = _first(one.closing_seconds for one in earlier)
         left += _guessed_closing(costs) * guess if closing is None else closing
     return left
+
+
+def _search_left(costs: Costs, now: float) -> float:
+    """At most: of its budget."""
+    starts = [run.started for run in costs.runs if run.started is not None]
+    return max(0.0, costs.spec.tune.max_seconds - (now - min(starts) if starts else 0.0))
 
 
 def _guessed_closing(costs: Costs) -> float:

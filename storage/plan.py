@@ -17,7 +17,10 @@ class UnknownLength(StoreError):
 
 
 def own_steps(comparison: Comparison) -> int:
-    """For how many steps the experiment itself trained, at least 1."""
+    """For how many steps the experiment itself trained, or the training is planned for which a
+    search looks; at least 1."""
+    if comparison.spec.kind.searches or comparison.spec.confirms is not None:
+        return comparison.spec.tune.steps
     done = max((result.measured.num_steps for result in comparison.results), default=0)
     return done or comparison.spec.num_steps or 1
 

@@ -6,6 +6,7 @@ from breakeven.runner.errors import ProbeFailed, RunnerError
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
@@ -18,7 +19,7 @@ from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.library import suite_start as suite_form
 from breakeven.views.parts import progress
-from breakeven.views.parts.actions import check, launch
+from breakeven.views.parts.actions import check, errors_shown, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown, code, inert
@@ -27,6 +28,7 @@ from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
 EXPERIMENT, SUITE = "experiment", "suite"
+MOST_STEPS = 1_000_000_000
 
 
 def main() -> None:
@@ -76,6 +78,7 @@ def launch_experiment(store: Store) -> None:
     show_busy(store)
     with st.container(horizontal=True):
         clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
+        offer_search(spec, machine)
         with st.popover("Command", icon=":material/terminal:", type="tertiary"):
             st.caption("The same without the browser:")
             show_command(spec)
@@ -84,6 +87,28 @@ def launch_experiment(store: Store) -> None:
             launch(spec, machine)
         except RunnerError as error:
             st.error(inert(error), icon=":material/error:")
+
+
+def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """The search for the fastest way to do the same training, where candidates can take turns."""
+    if spec.is_script or spec.num_places > 1 or not spec.kind.trains_fully:
+        return
+    with st.popover("Find the fastest", icon=":material/manage_search:"):
+        st.markdown(
+            "Tries compilers, their settings and forms of the optimizer by turns, drops what "
+            "loses, combines what gains, and confirms the best by a training from the beginning."
+        )
+        steps = st.number_input("Steps that you mean to train", 1, MOST_STEPS, spec.num_steps,
+                                key="search-steps")  # fmt: skip
+        minutes = st.number_input("Minutes for the search at most", 1, 600, 30,
+                                  key="search-minutes")  # fmt: skip
+        may_tf32 = spec.device.startswith("cuda") and spec.training.precision == "float32"
+        allow = may_tf32 and st.toggle("Allow TF32", help="Products of float32 numbers then keep "
+                                       "ten bits of their fractions.")  # fmt: skip
+        if st.button("Search", type="primary", key="search"):
+            with errors_shown():
+                launch(search_spec(spec, steps=steps, max_seconds=60.0 * minutes,
+                                   allow=("precision",) if allow else ()), machine)  # fmt: skip
 
 
 def ask_kind() -> str:

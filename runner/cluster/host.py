@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
@@ -23,7 +24,6 @@ from breakeven.runner.folders.inside import open_inside, walk
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
 from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
 from breakeven.runner.folders.states import Claim
-from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.supervision.exits import ExitRecords
@@ -201,7 +201,11 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
     versions = {"python": sys.version.split()[0]}
-    versions |= {name: version for name in PACKAGES if (version := version_of(name))}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
     return NodeFacts(host=socket.gethostname(), cpus=cpus, versions=versions,
                      shares=shares(devices, cores(cpus), numa_nodes()))  # fmt: skip
 
@@ -222,47 +226,6 @@ class Delivery:
     """Whether nothing works there any more; all is at home once a delivery brings nothing new."""
 
 
-def put_files(data_dir: DataDir, files: Files) -> None:
-    """Makes the run folders that `files_of` has read at home."""
-    for run_id, contents in files.items():
-        for path, data in contents.items():
-            target = data_dir.run_dir(run_id).path / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-
-
-def work_away(
-    data_dir: DataDir, experiment: Experiment, worker: Sequence[str], place: Place
-) -> None:
-    """Runs the experiment to its end; home takes in no control that it did not send."""
-    machine = Machine(cpus=cpu_allowance().cpus)
-    work_at(data_dir, experiment, (sys.executable, *worker), ExitRecords(), place, machine,
-            takes_controls=False)  # fmt: skip
-
-
-def what_is_new(
-    data_dir: DataDir, known: Mapping[str, Known], host: str, place: Place, *, is_over: bool
-) -> Delivery:
-    """What is not at home yet, about `PART_BYTES` of it; `known` by run. `is_over`: whether nothing
-    worked here any more before this was called, as what is written later comes with the next."""
-    parts: list[Part] = []
-    claims: dict[str, Claim] = {}
-    specs: dict[str, str] = {}
-    left = PART_BYTES
-    for run in (run for experiment in experiments(data_dir) for run in experiment.runs):
-        if run.run_id not in known:
-            specs[run.run_id] = run.read_spec().to_json()
-            continue
-        claim = run.read_claim()
-        if claim is not None:
-            claims[run.run_id] = claim
-        if left > 0:
-            parts += missing(run, known[run.run_id], left)
-            left = PART_BYTES - sum(len(part.data) for part in parts)
-    return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
-                    is_over=is_over and not parts)  # fmt: skip
-
-
 @dataclass
 class Host:
     """The work on one experiment, in a thread of this process."""
@@ -278,7 +241,11 @@ class Host:
 
     def __post_init__(self) -> None:
         self._data_dir = DataDir(tempfile.mkdtemp(prefix="breakeven-"))
-        put_files(self._data_dir, self.files)
+        for run_id, files in self.files.items():
+            for path, data in files.items():
+                target = self._data_dir.run_dir(run_id).path / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
         self.files = {}
         self._last_request = time.monotonic()
         self._is_over = False
@@ -289,7 +256,11 @@ class Host:
         """Runs the experiment to its end; affinity is that of this thread and what it starts."""
         try:
             experiment = find_experiment(self._data_dir, self.experiment_id)
-            work_away(self._data_dir, experiment, self.worker, self.place)
+            machine = Machine(cpus=cpu_allowance().cpus)
+            command = (sys.executable, *self.worker)
+            # Home takes in no run that it did not send.
+            work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine,
+                    takes_controls=False)  # fmt: skip
         finally:
             self._is_over = True
 
@@ -301,10 +272,28 @@ class Host:
             time.sleep(LOOK_SECONDS)
 
     def deliver(self, known: Mapping[str, Known]) -> Delivery:
-        """What is not at home yet; `known` by run."""
+        """What is not at home yet, about `PART_BYTES` of it; `known` by run."""
         self._last_request = time.monotonic()
-        return what_is_new(self._data_dir, known, socket.gethostname(), self.place,
-                           is_over=self._is_over)  # fmt: skip
+        is_over = self._is_over  # before reading: what is written after that comes later
+        mine, further = self._found()
+        parts: list[Part] = []
+        claims: dict[str, Claim] = {}
+        left = PART_BYTES
+        for run in mine.runs if mine else ():
+            claim = run.read_claim()
+            if claim is not None:
+                claims[run.run_id] = claim
+            if left > 0:
+                parts += missing(run, known.get(run.run_id, {}), left)
+                left = PART_BYTES - sum(len(part.data) for part in parts)
+        specs = {run.run_id: run.read_spec().to_json() for one in further for run in one.runs}
+        return Delivery(parts=parts, claims=claims, specs=specs, host=socket.gethostname(),
+                        place=self.place, is_over=is_over and not parts)  # fmt: skip
+
+    def _found(self) -> tuple[Experiment | None, list[Experiment]]:
+        every = list(experiments(self._data_dir))
+        mine = next((one for one in every if one.experiment_id == self.experiment_id), None)
+        return mine, [one for one in every if one is not mine]
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Asks runs to stop."""

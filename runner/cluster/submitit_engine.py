@@ -8,6 +8,7 @@ driver touches `asked`, the job touches `alive`; `stop` ends the job, and at its
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,21 +20,24 @@ import submitit
 
 from breakeven.runner.cluster.driver import JobLost, Node
 from breakeven.runner.cluster.host import (
+    PART_BYTES,
     WORKER,
     Delivery,
     HomeFile,
     NodeFacts,
-    put_files,
-    what_is_new,
-    work_away,
+    Part,
+    missing,
 )
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.queue import experiments, find_experiment
+from breakeven.runner.folders.states import Claim
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import resource_request
-from breakeven.runner.machine.placement import Place
+from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.specs.place import parse_cpus
+from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.supervisor import work_at
 from breakeven.runner.texts import printable
 
 LOOK_SECONDS = 1.0
@@ -68,7 +72,8 @@ def work(
                     for place, name in enumerate(resource_request(experiment).devices))  # fmt: skip
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
-    work_away(job.data_dir, experiment, worker, place)
+    command = (sys.executable, *worker)
+    work_at(job.data_dir, experiment, command, ExitRecords(), place, Machine(cpus=cpus))
     job.over.touch()
 
 
@@ -143,7 +148,11 @@ class SubmititEngine:
     ) -> "SubmititJob":
         job = JobFolder(self._folder / key)
         shutil.rmtree(job.path, ignore_errors=True)
-        put_files(job.data_dir, files)
+        for run_id, contents in files.items():
+            for path, data in contents.items():
+                target = job.data_dir.run_dir(run_id).path / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
         job.request_file.touch()
         gpus = sum(name.startswith("cuda") for name in place.devices)
         resources = {"gpus_per_node": gpus} if gpus else {}
@@ -192,10 +201,26 @@ class SubmititJob:
             self._check_alive()
             if not self._job.alive.exists():
                 return None  # It still waits in Slurm's queue.
+        parts: list[Part] = []
+        claims: dict[str, Claim] = {}
+        specs: dict[str, str] = {}
+        left = PART_BYTES
+        for experiment in experiments(self._job.data_dir):
+            for run in experiment.runs:
+                if run.run_id not in known:
+                    specs[run.run_id] = run.read_spec().to_json()
+                    continue
+                claim = run.read_claim()
+                if claim is not None:
+                    claims[run.run_id] = claim
+                if left > 0:
+                    parts += missing(run, known[run.run_id], left)
+                    left = PART_BYTES - sum(len(part.data) for part in parts)
+        host = self._job.alive.read_text()
         # What Slurm gave is kept to by the job itself: for home it stands for nothing else.
         place = Place(devices=(), cpus=frozenset())
-        return what_is_new(self._job.data_dir, known, self._job.alive.read_text(), place,
-                           is_over=is_over)  # fmt: skip
+        return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
+                        is_over=is_over and not parts)  # fmt: skip
 
     def _check_alive(self) -> None:
         """By changes of the file alone: clocks of other machines say nothing."""

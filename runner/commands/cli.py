@@ -18,6 +18,7 @@ from breakeven.runner.commands.library import add_library_commands
 from breakeven.runner.commands.options import former_options
 from breakeven.runner.commands.queue import add_queue_options, manage_queue
 from breakeven.runner.commands.start import add_start_commands
+from breakeven.runner.commands.tune import add_tune_command
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     add_start_commands(add)
+    add_tune_command(add)
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
     for name, text in STORED.items():

@@ -49,6 +49,8 @@ class RunProgress:
     @property
     def num_steps(self) -> int | None:
         """Planned steps of the run; None until a script has reported how many."""
+        if self.spec.kind.searches:  # which ends a run when it knows enough
+            return None
         return self.spec.num_steps or self._reported_steps
 
     @property

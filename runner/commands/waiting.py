@@ -35,21 +35,25 @@ BAR_WIDTH = 20
 MAX_ERROR_CHARACTERS = 100
 
 
-def watch(experiment: Experiment) -> None:
-    """Shows the runs of an experiment until all have ended."""
-    labels = [variant.label for variant in experiment.variants]
-    runs = [RunProgress(run, experiment.spec) for run in experiment.runs]
-    width = max(map(len, labels))
-    padded = [label.ljust(width) for label in labels]
+def watch(data_dir: DataDir, experiment: Experiment) -> None:
+    """Shows the runs of an experiment until all have ended, also those that a search adds."""
+    runs = {run: RunProgress(run, experiment.spec) for run in experiment.runs}
     is_terminal = sys.stdout.isatty()
     drawn = 0
     shown: list[str] = []
     last_print = 0.0
     while True:
-        for run in runs:
-            run.update()
-        lines = [_line(label, run) for label, run in zip(padded, runs, strict=True)]
-        over = all(run.state.is_final for run in runs)
+        if experiment.spec.kind.searches:
+            experiment = find_experiment(data_dir, experiment.experiment_id)
+            runs |= {run: RunProgress(run, experiment.spec)
+                     for run in experiment.runs if run not in runs}  # fmt: skip
+        for progress in runs.values():
+            progress.update()
+        labels = {run: variant.label for run, variant
+                  in zip(experiment.runs, experiment.variants, strict=True)}  # fmt: skip
+        width = max(map(len, labels.values()))
+        lines = [_line(label.ljust(width), runs[run]) for run, label in labels.items()]
+        over = all(progress.state.is_final for progress in runs.values())
         if is_terminal:
             drawn = _redraw(lines, drawn)
         elif over or time.monotonic() - last_print > PLAIN_REFRESH_SECONDS:
@@ -132,9 +136,9 @@ def _watch(data_dir: DataDir, experiment: Experiment) -> None:
     """Until all have ended, also the controls that it takes once the others have."""
     while True:
         with _interrupt_cancels(experiment):
-            watch(experiment)
+            watch(data_dir, experiment)
         grown = find_experiment(data_dir, experiment.experiment_id)
-        if len(grown.runs) == len(experiment.runs):
+        if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return
         _print(f"One control more, {grown.variants[-1].label}: the losses of a backend lie too far "
                "from those of equal trainings to call them the same.")  # fmt: skip
@@ -142,6 +146,8 @@ def _watch(data_dir: DataDir, experiment: Experiment) -> None:
 
 
 def _length(spec: ExperimentSpec) -> str:
+    if spec.kind.searches:
+        return "as many steps a run as it takes to decide"
     if not spec.num_steps:
         return "as many steps a run as the script makes"
     most = "at most " if spec.kind.ends_by_width or spec.is_script else ""

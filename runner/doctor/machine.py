@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
-from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.texts import printable
@@ -46,11 +46,13 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
     lines = map(str.strip, requirements.read_text().splitlines())
     pinned = [(match[1], match[2]) for line in lines if (match := PINNED.match(line))]
     for name, wanted in pinned:
-        found = version_of(name)
-        # A build of torch for a device says so behind a plus sign.
-        if found is None:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
             missing.append(name)
-        elif found.split("+")[0] != wanted.split("+")[0]:
+            continue
+        # A build of torch for a device says so behind a plus sign.
+        if found.split("+")[0] != wanted.split("+")[0]:
             other.append(f"{name} {found} instead of {wanted}")
     if not missing and not other:
         return ok("Packages", f"{len(pinned)} of {len(pinned)} as {requirements.name} has them")

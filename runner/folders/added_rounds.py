@@ -75,6 +75,8 @@ def refuse_rounds(experiment: Experiment) -> None:
 
 def why_no_rounds(spec: ExperimentSpec) -> str | None:
     """Why such an experiment can have no rounds added; None where it can."""
+    if spec.kind.searches:
+        return "a search ends its candidates by itself"
     if not spec.kind.compares_runs or not spec.takes_turns:
         return "its runs do not take turns, so that it has no rounds"
     if spec.is_script:

@@ -19,10 +19,6 @@ RUN_VARIABLE = "BREAKEVEN_RUN_FOLDER"
 """Environment variable that all processes of a run inherit, however far they removed themselves
 from the one that the supervisor started."""
 TABLE = Path("/proc")
-STATE, STARTED = 0, 19
-"""Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
-ENDED = ("Z", "X")
-"""States of processes that do not run."""
 MAX_LOOKS = 50
 LOOK_SECONDS = 0.01
 """What a killed process takes to be gone."""
@@ -48,11 +44,17 @@ class ProcessIdentity(Spec):
 
 def _start_mark(pid: int) -> str | None:
     """When a process started, or None if no such process runs (a zombie does not run)."""
-    if fields := stat_fields(pid):
-        boot = (TABLE / "sys/kernel/random/boot_id").read_text().strip()
-        return None if fields[STATE] in ENDED else f"{boot}/{fields[STARTED]}"
-    if (TABLE / "self/stat").exists():
-        return None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        # The command name, in parentheses, may itself hold spaces: count fields after it.
+        after_name = stat.rpartition(")")[2].split()
+        if after_name[0] in "ZX":
+            return None
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{after_name[19]}"
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return None
     answer = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
@@ -119,7 +121,9 @@ def kill_abandoned(identity: ProcessIdentity, argument: str, patience_seconds: f
 def command_line(pid: int) -> str:
     """The words that a process was started with; empty if it is gone or somebody else's secret."""
     if (TABLE / "self/cmdline").exists():
-        return os.fsdecode(b" ".join(arguments(pid)))
+        with suppress(OSError):
+            return os.fsdecode((TABLE / str(pid) / "cmdline").read_bytes()).replace("\0", " ")
+        return ""
     command = ["ps", "-o", "args=", "-ww", "-p", str(pid)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -135,7 +139,7 @@ class Member:
 def members(below: Path) -> Iterator[Member]:
     """Every process of a run whose folder is `below` that folder, or is it."""
     mark = f"{RUN_VARIABLE}=".encode()
-    for pid in pids():
+    for pid in _pids():
         with suppress(OSError):
             environment = (TABLE / str(pid) / "environ").read_bytes()
             for entry in environment.split(b"\0"):
@@ -168,35 +172,20 @@ def holders(file: Path) -> list[int]:
         wanted = os.stat(file)
     except OSError:
         return []
-    return [pid for pid in pids() if _has_open(pid, wanted)]
+    return [pid for pid in _pids() if _has_open(pid, wanted)]
 
 
 def state_of(pid: int) -> str:
     """One letter, as proc(5) has it: R, S, D, T (stopped), Z (dead, not fetched); empty if gone."""
-    return (stat_fields(pid) or [""])[STATE]
-
-
-def stat_fields(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty for a process that is gone."""
     try:
-        text = (TABLE / str(pid) / "stat").read_text()
-    except OSError:
-        return []
-    # The command name, in parentheses, may itself hold spaces: count fields after it.
-    return text.rpartition(")")[2].split()
-
-
-def arguments(pid: int) -> list[bytes]:
-    """What a process was started with; nothing for one that is gone or may not be seen."""
-    try:
-        return (TABLE / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-    except OSError:
-        return []
+        return (TABLE / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def is_running(pid: int) -> bool:
     """Whether it is there and no zombie."""
-    return state_of(pid) not in ("", *ENDED)
+    return state_of(pid) not in ("", "Z", "X")
 
 
 def _has_open(pid: int, wanted: os.stat_result) -> bool:
@@ -209,8 +198,7 @@ def _has_open(pid: int, wanted: os.stat_result) -> bool:
     return False
 
 
-def pids() -> list[int]:
-    """Of all processes of this machine."""
+def _pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir(TABLE) if name.isdigit()]
     except OSError:

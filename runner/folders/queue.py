@@ -103,10 +103,8 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     return experiment_id
 
 
-def add_control(data_dir: DataDir, experiment: Experiment) -> Experiment:
-    """The experiment with the next of its further controls, which is queued; raises `NotWritable`.
-    There must be one that it does not have yet."""
-    variant = experiment.spec.possible_variants[len(experiment.runs)]
+def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Experiment:
+    """The experiment with another of its possible runs, which is queued; raises `NotWritable`."""
     one = RunSpec(experiment_id=experiment.experiment_id, experiment=experiment.spec,
                   variant=variant)  # fmt: skip
     run = data_dir.run_dir(one.run_id)
@@ -161,7 +159,8 @@ def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | N
     names = [] if spec is None else [f"{experiment_id}.{one.label}" for one in spec.variants]
     if spec is None or any(name not in by_name for name in names):
         return None
-    further = (f"{experiment_id}.{one.label}" for one in spec.further_controls)
+    further = (f"{experiment_id}.{one.label}" for one in spec.possible_variants
+               if one not in spec.variants)  # fmt: skip
     names += [name for name in further if name in by_name]
     runs = tuple(by_name[name] for name in names)
     return Experiment(experiment_id=experiment_id, spec=spec, runs=runs)

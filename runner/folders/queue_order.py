@@ -84,8 +84,8 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
         ids.insert(0 if by is None else max(0, place + by), ids.pop(place))
         return replace(order, order=tuple(ids))
 
-    _change(data_dir, "move in the queue", moved, experiment_id,
-            places="first" if by is None else by)  # fmt: skip
+    _change(data_dir, moved, experiment_id)
+    audit.record(data_dir, "move in the queue", experiment_id, places="first" if by is None else by)
 
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
@@ -94,7 +94,8 @@ def hold(data_dir: DataDir, experiment_id: str) -> None:
     def held(order: QueueOrder, ids: list[str]) -> QueueOrder:
         return replace(order, held=tuple(dict.fromkeys((*order.held, experiment_id))))
 
-    _change(data_dir, "hold", held, experiment_id)
+    _change(data_dir, held, experiment_id)
+    audit.record(data_dir, "hold", experiment_id)
 
 
 def release(data_dir: DataDir, experiment_id: str) -> None:
@@ -103,13 +104,14 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
     def released(order: QueueOrder, ids: list[str]) -> QueueOrder:
         return replace(order, held=tuple(one for one in order.held if one != experiment_id))
 
-    _change(data_dir, "release", released, experiment_id)
+    _change(data_dir, released, experiment_id)
+    audit.record(data_dir, "release", experiment_id)
 
 
 def pause(data_dir: DataDir, *, paused: bool = True) -> None:
     """Has nothing new begin, or the queue go on; raises `NotWritable`."""
-    action = "pause the queue" if paused else "let the queue go on"
-    _change(data_dir, action, lambda order, ids: replace(order, paused=paused))
+    _change(data_dir, lambda order, ids: replace(order, paused=paused))
+    audit.record(data_dir, "pause the queue" if paused else "let the queue go on")
 
 
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
@@ -120,15 +122,13 @@ def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
 
 def _change(
     data_dir: DataDir,
-    action: str,
     change: Callable[[QueueOrder, list[str]], QueueOrder],
-    experiment_id: str = "",
-    **details: object,
+    experiment_id: str | None = None,
 ) -> None:
     """`change` gets the order and the ids of all that wait; of others nothing is kept."""
     with locked(data_dir), writing(data_dir.path):
         ids = [one.experiment_id for one in waiting(data_dir)]
-        if experiment_id and experiment_id not in ids:
+        if experiment_id is not None and experiment_id not in ids:
             raise RunnerError(
                 f"experiment {experiment_id!r} does not wait in the queue; "
                 "`breakeven queue` lists what does"
@@ -137,4 +137,3 @@ def _change(
         held = tuple(one for one in after.held if one in ids)
         order = tuple(one for one in after.order if one in ids)
         write_atomically(data_dir.queue_file, replace(after, held=held, order=order).to_json())
-    audit.record(data_dir, action, experiment_id, **details)

@@ -134,7 +134,7 @@ class Capabilities:
 
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
-        backends = [variant.backend for variant in spec.variants if variant.backend is not None]
+        backends = [one.backend for one in spec.possible_variants if one.backend is not None]
         for backend in backends:
             self._check_backend(backend)
         if spec.training.optimizer != NO_OPTIMIZER:
@@ -195,18 +195,11 @@ def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     return found if 0 <= time.time() - found.time < MAX_AGE_SECONDS else None
 
 
-def version_of(package: str) -> str | None:
-    """Of an installed package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def is_of_this_machine(found: Capabilities) -> bool:
     """Whether nothing that an answer depends on was seen to change since."""
-    torch_version = version_of("torch")
-    if torch_version is None:
+    try:
+        torch_version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
         return False
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable

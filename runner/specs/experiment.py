@@ -25,6 +25,7 @@ from breakeven.runner.specs.scenarios import (
     Scenario,
     ScenarioName,
     SpeedSpec,
+    TuneSpec,
 )
 from breakeven.runner.specs.training import (
     CheckpointSpec,
@@ -47,11 +48,13 @@ from breakeven.runner.specs.workload import DataSpec, ModelSpec, ScriptSpec, kno
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
     "ModelSpec", "RunSpec", "Schedule", "ScriptSpec", "SpeedSpec", "StoppingSpec", "TrainingSpec",
+    "TuneSpec",
 ]  # fmt: skip
 
 Schedule = Literal["turns", "sequential"]
 CompileTogether = Literal["alone", "together"]
 YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
+USUAL_BACKENDS = ("inductor",)
 CONTROLS = Bounds(0, 20, "each is a whole training more")
 OTHERS_WAIT = "all other runs wait while a turn lasts"
 
@@ -75,12 +78,13 @@ class ExperimentSpec(PlaceSpec):
     speed: SpeedSpec = field(default_factory=SpeedSpec)
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
+    tune: TuneSpec = field(default_factory=TuneSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
     callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
     """`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the beginnings
     and ends of training, epochs, steps and evaluations, and may record numbers, which are charted.
     See `runner/worker/callbacks.py`."""
-    backends: tuple[str, ...] = ("inductor",)
+    backends: tuple[str, ...] = USUAL_BACKENDS
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
     settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
     """What torch is set to for every run. `plain`: its own defaults, except that compiled code
@@ -121,13 +125,15 @@ class ExperimentSpec(PlaceSpec):
     """Id of the suite run that the experiment is a cell of."""
     fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
+    confirms: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the search whose best candidates this one trains from the beginning."""
     replay_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment of which this one measures a backend again (`runner/specs/replays.py`).
     """
 
     def check_rules(self) -> None:
         compiled = parse_backends(self.backends)
-        rules.check_names(self.name, self.backends, compiled)
+        rules.check_names(self.name, self.kind, self.backends, compiled)
         self.check_place()
         rules.check_precision(self.device, self.training)
         rules.check_optimizer(self.kind, self.training)
@@ -140,7 +146,10 @@ class ExperimentSpec(PlaceSpec):
         check_ddp_modes(self, compiled)
         if len(self.devices) > 1 or self.nodes > 1:
             check_parallel(self, compiled)
-        if self.kind.cycles_batches:
+        if self.kind.searches:
+            rules.check_search(self)
+            rules.check_speed_batches(self.speed.batches, self.num_full_steps)
+        elif self.kind.cycles_batches:
             rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
             rules.check_speed_batches(self.speed.batches, self.num_full_steps)
         else:
@@ -192,7 +201,8 @@ class ExperimentSpec(PlaceSpec):
         if self.kind.compares_tensors:
             return False
         if self.model.dropout == "auto":
-            return not any(variant.draws_own_random_numbers for variant in self.variants)
+            everyone = (*self.variants, *self.candidates)
+            return not any(variant.draws_own_random_numbers for variant in everyone)
         return self.model.dropout == "keep"
 
     @property
@@ -289,10 +299,17 @@ class ExperimentSpec(PlaceSpec):
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
         return tuple(self._under_settings(control(number)) for number in numbers)
 
+    @cached_property
+    def candidates(self) -> tuple[Variant, ...]:
+        """The backends of which a search tries some."""
+        if not self.kind.searches:
+            return ()
+        return tuple(map(self._under_settings, parse_backends(self.backends)))
+
     @property
     def possible_variants(self) -> tuple[Variant, ...]:
         """Every run that the experiment may come to have."""
-        return (*self.variants, *self.further_controls)
+        return (*self.variants, *self.further_controls, *self.candidates)
 
     def _under_settings(self, variant: Variant) -> Variant:
         return under(
@@ -311,7 +328,8 @@ class ExperimentSpec(PlaceSpec):
         found: dict[str, tuple[str, ...]] = {}
         for label, variant in self._expanded:
             found[label] = (*found.get(label, ()), variant.label)
-        return found | {variant.label: (variant.label,) for variant in self.further_controls}
+        later = (*self.further_controls, *self.candidates)
+        return found | {variant.label: (variant.label,) for variant in later}
 
     def process_of(self, variant: Variant) -> int:
         """Which process of what is compared a run is, counted from 1: runs of one number were
@@ -334,7 +352,8 @@ class ExperimentSpec(PlaceSpec):
         compared = [Variant(label="baseline", role="baseline")]
         if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))
-        return list(map(self._under_settings, [*compared, *parse_backends(self.backends)]))
+        backends = [] if self.kind.searches else parse_backends(self.backends)
+        return list(map(self._under_settings, [*compared, *backends]))
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
@@ -351,8 +370,11 @@ class ExperimentSpec(PlaceSpec):
     @property
     def on_its_own(self) -> Self:
         """The same work as something of its own: no cell of a suite run, no repetition of another
-        experiment."""
-        return replace(self, suite_run=None, fallback_of=None, replay_of=None)
+        experiment; of a search, its training under the usual backend."""
+        alone = replace(self, suite_run=None, fallback_of=None, replay_of=None, confirms=None)
+        if not self.kind.searches:
+            return alone
+        return replace(alone, scenario="train", backends=USUAL_BACKENDS)
 
     @property
     def takes_turns(self) -> bool:

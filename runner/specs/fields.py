@@ -293,6 +293,11 @@ def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
     return found
 
 
+def bounds_of(kind: Any) -> dict[str, Bounds]:
+    """The range of each field of a specification that has one, by name."""
+    return {name: bounds for name, (_, bounds, _) in _notes(kind).items() if bounds}
+
+
 @cache
 def _texts(kind: Any) -> dict[str, str]:
     """The texts beneath the fields of a specification in its source, on one line each; those of

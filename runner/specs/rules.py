@@ -34,14 +34,21 @@ from breakeven.runner.specs.workload import (
 )
 
 MAX_BACKENDS = 64
+MAX_CANDIDATES = 200
 
 
-def check_names(name: str, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
+def check_names(
+    name: str, scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]
+) -> None:
     require(bool(name.strip()), "name", name, "must not be empty")
     require(len(name) <= 120, "name", name, "must be at most 120 characters")
     rule = "must not name a backend twice"
     labels = {variant.label for variant in compiled}
     require(len(labels) == len(compiled), "backends", backends, rule)
+    if scenario.searches:
+        rule = f"must be at most {MAX_CANDIDATES}: a search tries a few of them"
+        require(len(compiled) <= MAX_CANDIDATES, "backends", backends, rule)
+        return
     rule = f"must be at most {MAX_BACKENDS}: each is a process, and all live at the same time"
     require(len(compiled) <= MAX_BACKENDS, "backends", backends, rule)
 
@@ -113,6 +120,28 @@ def check_speed_batches(batches: int, there: int) -> None:
     require(batches <= there, "speed.batches", batches, rule)
 
 
+class Searched(Protocol):
+    """What of an experiment decides whether its candidates can take turns."""
+
+    @property
+    def num_places(self) -> int: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def controls(self) -> int: ...
+    @property
+    def parallel(self) -> str: ...
+
+
+def check_search(spec: Searched) -> None:
+    rule = "must be 'turns' for a search: candidates take turns with the best so far"
+    require(spec.schedule == "turns", "schedule", spec.schedule, rule)
+    rule = "must be at least 1 for a search: the control shows which losses are correct"
+    require(spec.controls > 0, "controls", spec.controls, rule)
+    rule = "must not be 'spread' for a search: each candidate is compared with the best so far"
+    require(spec.num_places == 1, "parallel", spec.parallel, rule)
+
+
 def check_evaluation(
     evaluation: EvaluationSpec, training: TrainingSpec, stopping: StoppingSpec, data: DataSpec
 ) -> None:
@@ -144,6 +173,8 @@ def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence
         rule = "cannot be chosen for a script: it says itself what it has compiled. Leave scope out"
         fits = variant.scope in ("iteration", "blocks")
         require(fits, "backends", text, rule)
+        rule = "cannot be chosen for a script, which makes its optimizer. Leave optimizer out"
+        require(variant.optimizer is None, "backends", text, rule)
 
 
 class Tasked(Protocol):

@@ -78,6 +78,8 @@ class CacheSpec(Spec, path="cache."):
 MIN_ROUNDS = 6
 """Fewer rounds have no 95 % interval of a median: all of them lie above it with 2 / 2^n."""
 MAX_ROUNDS = 100_000
+MAX_SEARCH_BLOCKS = 5_000
+"""Turns of a baseline that outlives all candidates."""
 MAX_REPEATS = 20
 WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself tells nothing"
 ROUNDS = Bounds(MIN_ROUNDS, MAX_ROUNDS, "so many rounds tell differences too small to matter")
@@ -151,7 +153,27 @@ class AddedRounds(Spec, path="rounds."):
         return self.max_seconds / self.processes
 
 
-ScenarioName = Literal["train", "speed", "accuracy", "cache"]
+Allowed = Literal["precision"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneSpec(Spec, path="tune."):
+    """A search for the fastest way to train: candidates take turns with the best so far."""
+
+    steps: Annotated[int, Bounds(1, 1_000_000_000, "nobody trains longer"), Prompt(hidden=True)] = (
+        10_000
+    )
+    """For how many steps the training is meant to go on: compiling has to pay off by then."""
+    max_seconds: Annotated[float, WEEK, Prompt(hidden=True)] = 1800.0
+    """Time after which no candidate is tried any more."""
+    at_once: Annotated[int, Bounds(1, 32, "each holds a model"), Prompt(hidden=True)] = 4
+    """How many candidates take turns with the baseline and the best so far."""
+    allow: Annotated[tuple[Allowed, ...], Prompt(hidden=True)] = ()
+    """What candidates may change beyond speed: `precision` allows TF32 and attention that adds up
+    in half precision."""
+
+
+ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune"]
 Compared = Literal["runs", "tensors", "caches"]
 
 
@@ -193,6 +215,9 @@ class Scenario:
     """Whether steps go over a few batches again and again, and not over epochs of the data."""
     ends_by_width: bool = False
     """Whether measuring ends by itself once every speedup is known exactly enough."""
+    searches: bool = False
+    """Whether backends are candidates, of which the supervisor starts some and ends those that
+    lose."""
 
     @property
     def compares_runs(self) -> bool:
@@ -227,6 +252,15 @@ _ALL = (
         num_steps=lambda spec: spec.speed.num_blocks * spec.block_steps,
         cycles_batches=True,
         ends_by_width=True,
+    ),
+    Scenario(
+        name="tune",
+        text="a search for the fastest way to train; candidates that lose end early.",
+        compares="runs",
+        parts=lambda spec: ("training",),
+        num_steps=lambda spec: MAX_SEARCH_BLOCKS * spec.block_steps,
+        cycles_batches=True,
+        searches=True,
     ),
     Scenario(
         name="accuracy",

@@ -8,6 +8,8 @@ A backend is written as its name, or with settings behind a colon:
     inductor:epilogue_fusion=false          any other name is an Inductor configuration
     inductor:mode=max-autotune+triton.cudagraphs=false
                                             takes precedence over a mode, which is a set of them
+    inductor:optimizer=fused
+    none:optimizer=fused                    settings without a compiler
 """
 
 import re
@@ -25,6 +27,9 @@ Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
 MathAttention = Literal["full", "reduced"]
 Settings = Literal["plain", "harness"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+OptimizerForm = Literal["for_loop", "foreach", "fused"]
+NO_COMPILER = "none"
+"""In the place of a backend's name, for settings without a compiler: `none:optimizer=fused`."""
 QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
 """Backends that capture graphs and generate no code: seconds, where others take a minute."""
 DdpMode = Literal["ddp_optimizer", "python_reducer", "no_optimization"]
@@ -41,8 +46,8 @@ DIGEST_DIGITS = 6
 LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
 """Fields that tell runs of the same settings apart."""
-VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention",
-                    "optimize_ddp")  # fmt: skip
+VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
+                    "optimizer", "tf32")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,11 @@ class Variant(Spec):
     splits graphs where DDP's buckets end, so that gradients travel while others are computed.
     `python_reducer`: compiles the reducing of gradients, too, with compiled autograd.
     `no_optimization`: neither."""
+    optimizer: OptimizerForm | None = None
+    """How the optimizer goes over the parameters: one after the other (`for_loop`), many in each
+    kernel (`foreach`), or with all of its work in one kernel (`fused`). None as torch chooses."""
+    tf32: bool = False
+    """Whether float32 products use TF32, whatever the precision of the training."""
     cache: CacheState = "cold"
     """Whether compile caches are empty at first, or those that the cold run of the same repeat
     left."""
@@ -88,8 +98,16 @@ class Variant(Spec):
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
         require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
         rule = "must be named for a backend, and only for a backend"
-        require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
-                rule)  # fmt: skip
+        require(self.backend is None or self.role == "backend", "backend", self.backend, rule)
+        rule = (
+            "changes nothing: the baseline has no compiler either. Give it a setting, such as "
+            f"{NO_COMPILER}:optimizer=fused, or name a backend"
+        )
+        is_changed = self.optimizer is not None or self.tf32 or self.math_attention == "reduced"
+        is_baseline = self.role == "backend" and self.backend is None and not is_changed
+        require(not is_baseline, "backends", self.label, rule)
+        rule = "has no compiler, and so no scope"
+        require(bool(self.backend) or self.scope == "iteration", "backends", self.label, rule)
         settings = self.mode is not None or bool(self.options)
         rule = "is for inductor only, which alone has modes and options"
         require(not settings or self.backend == "inductor", "backends", self.label, rule)
@@ -201,7 +219,8 @@ def parse_backend(text: str) -> Variant:
     rule += "under optimize_ddp=python_reducer alone"
     require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
-        return Variant(label=_label(name, {**known, **settings}), role="backend", backend=name,
+        backend = None if name == NO_COMPILER else name
+        return Variant(label=_label(name, {**known, **settings}), role="backend", backend=backend,
                        options=settings, **known)  # fmt: skip
     except InvalidSpec as error:
         if error.field == "backends":
@@ -226,7 +245,9 @@ def _label(name: str, settings: dict[str, Any]) -> str:
     cannot stand in a label is left out, and a digest of the whole tells labels apart."""
     words = [name.lstrip("_.-")]
     for key, value in settings.items():
-        speaks = value in get_args(Scope) + get_args(Mode) + get_args(DdpMode)
+        speaks = value in (
+            get_args(Scope) + get_args(Mode) + get_args(DdpMode) + get_args(OptimizerForm)
+        )
         words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
     label = "-".join(words)
     if RESERVED_LABELS.fullmatch(label):

@@ -26,15 +26,17 @@ from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.queue import Experiment, add_control, check_membership, submit
+from breakeven.runner.folders.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
+from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.run_process import RunProcess
+from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
@@ -98,6 +100,9 @@ class Scheduler:
         """How many processes may load, or compile together."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
+        self._search: Search | None = None
+        self._turn_since = 0.0
+        """When the last turn was given, by the monotonic clock."""
         self._takes_controls = takes_controls and number is None
         self._why_hopeless: str | None = None
         """Why there is no baseline to compare with or nothing to train; None while there may be."""
@@ -120,7 +125,12 @@ class Scheduler:
             while runs := self._next_group(tried):
                 tried.update(runs)
                 if self._why_over is None:
-                    self._run_group(runs)
+                    work = (
+                        self._run_search
+                        if self._experiment.spec.kind.searches
+                        else (self._run_group)
+                    )
+                    work(runs)
                     tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:
@@ -191,6 +201,38 @@ class Scheduler:
             for position, process in enumerate(order):
                 self._pass_turn(process, Turn(round=round_number, position=position, last=last))
 
+    def _run_search(self, runs: Sequence[RunDir]) -> None:
+        """As a group to which candidates are added, and of which those that lose end."""
+        round_number = _first_round(self._variants)
+        self._search = Search(self._experiment.spec, self._variants)
+        self._pending = sorted(runs, key=self._compile_effort)
+        while self._processes or self._pending:
+            if self._pending:
+                self._pass_first_turns(round_number, None)
+                round_number += 1
+            decision = self._search.decide([process.run for process in self._processes])
+            order = self._orders.sample(self._processes, len(self._processes))
+            for position, process in enumerate(order):
+                last = decision.dropped.get(self._variants[process.run].label, decision.over)
+                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
+            round_number += 1
+            if decision.over is None:
+                self._pending += map(self._join, decision.joining)
+        try:
+            if not any(run.cancel_requested for run in runs):
+                self._search.confirm(self._data_dir, self._experiment)
+        except RunnerError as error:
+            say(f"{self._experiment.experiment_id}: its answer cannot be confirmed: {error}")
+        self._search = None
+
+    def _join(self, candidate: Variant) -> RunDir:
+        self._experiment = add_run(self._data_dir, self._experiment, candidate)
+        run = self._experiment.runs[-1]
+        self._variants[run] = candidate
+        if self._search is not None:
+            self._search.add(run, candidate)
+        return run
+
     def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:
         """What compiling takes is a result, so those that compile wait until all have loaded."""
         runs = self._pending
@@ -217,6 +259,7 @@ class Scheduler:
     def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
         self._wait_for_turns_below(1)
         if process in self._processes:
+            self._turn_since = time.monotonic()
             process.give_turn(turn)
             self._wait_until(lambda: not process.holds_turn)
 
@@ -272,8 +315,17 @@ class Scheduler:
                     self._selector.unregister(key.fileobj)
             for process in self._processes:
                 process.look_after()
+                self._look_at_compiling(process)
             self._sign()
             self._start_and_collect()
+
+    def _look_at_compiling(self, process: RunProcess) -> None:
+        """Stops a candidate that compiles for longer than it could ever gain."""
+        if self._search is None or not process.holds_turn:
+            return
+        why = self._search.why_too_long(process.run, time.monotonic() - self._turn_since)
+        if why is not None:
+            process.stop(RunState.CANCELLED, why)
 
     def _start_and_collect(self) -> None:
         self._start_pending()
@@ -294,7 +346,7 @@ class Scheduler:
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
             is_short = state is RunState.OUT_OF_MEMORY and not process.run.adds_rounds
-            if is_short and (self._processes or self._pending):
+            if is_short and self._search is None and (self._processes or self._pending):
                 self._fall_back()
             if process.has_not_loaded and not self._has_any_loaded:
                 self._why_hopeless = f"what all runs share cannot be loaded: {why}"
@@ -314,14 +366,15 @@ class Scheduler:
         """Queues another control where the runs, of which the last has just finished, say too
         little: it begins when nothing else of the experiment is at work."""
         spec, label = self._experiment.spec, self._experiment.experiment_id
-        if not self._takes_controls or len(self._experiment.runs) == len(spec.possible_variants):
+        further = spec.further_controls[len(self._experiment.runs) - len(spec.variants) :]
+        if not self._takes_controls or not further:
             return
         finished = [(variant.role, run) for run, variant in self._variants.items()
                     if run == last or run.state is RunState.FINISHED]  # fmt: skip
         try:
             why = why_another_control(finished, spec.training.precision)
             if why is not None:
-                self._experiment = add_control(self._data_dir, self._experiment)
+                self._experiment = add_run(self._data_dir, self._experiment, further[0])
                 self._variants[self._experiment.runs[-1]] = self._experiment.variants[-1]
                 say(f"{label}: {why}")
         except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:

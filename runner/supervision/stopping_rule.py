@@ -23,12 +23,16 @@ from breakeven.runner.specs.fields import Spec, require
 from breakeven.runner.specs.scenarios import MIN_ROUNDS, AddedRounds
 from breakeven.runner.specs.variants import Role, Variant
 
-Cause = Literal["exact", "rounds", "seconds", "nothing_left"]
+Cause = Literal["exact", "rounds", "seconds", "nothing_left", "loses", "equal", "wrong", "searched"]
 CAUSES: dict[Cause, str] = {
     "exact": "every interval is narrower than {target}",
     "rounds": "the budget of {budget:.0f} rounds is spent",
     "seconds": "the budget of {budget:.4g} s is spent",
     "nothing_left": "nothing is left to compare: the baseline, or all other runs, ended before",
+    "loses": "for {budget:,.0f} steps it surely takes longer than {to}",
+    "equal": "{budget:.0f} rounds show no gain over {to}",
+    "wrong": "its losses leave the band of equal trainings",
+    "searched": "no candidate is left that differs from the best in one setting",
 }
 
 
@@ -40,13 +44,16 @@ class Ending(Spec, path="ending."):
     target_width: float
     """How wide intervals may be, as a share of their lower ends."""
     budget: float | None = None
-    """The rounds, or seconds of steps, that are spent."""
+    """The rounds, or seconds of steps, that are spent; of a candidate that loses, the steps of the
+    planned training."""
+    to: str | None = None
+    """Label of the run to which a candidate is compared."""
     too_wide: dict[str, float | None] | None = None
     """Labels and widths of the speedups whose intervals are wider, None for one without an
     interval; None altogether without a requested width."""
 
     def check_rules(self) -> None:
-        is_spent = self.cause in ("rounds", "seconds")
+        is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
         rule = "must be given for what is spent, and only then"
         require((self.budget is not None) == is_spent, "ending.budget", self.budget, rule)
 
@@ -54,7 +61,7 @@ class Ending(Spec, path="ending."):
     def why(self) -> str:
         """What holds whatever became of the intervals since."""
         target = percent(self.target_width)
-        text = CAUSES[self.cause].format(budget=self.budget, target=target)
+        text = CAUSES[self.cause].format(budget=self.budget, target=target, to=self.to)
         if self.cause != "exact" and self.too_wide == {}:
             text += f", and {CAUSES['exact'].format(target=target)}"
         return text
@@ -156,6 +163,25 @@ class StoppingRule:
         return width is not None and width < self._speed.target_width
 
 
+class JournalTails:
+    """Reads what runs write into their journals, each event once."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[RunDir, int] = {}
+        self._orders: dict[RunDir, Order] = {}
+
+    def read(self, run: RunDir) -> Sequence[Mapping[str, Any]]:
+        """What the run wrote since the last time. A journal with lines that no run wrote stops
+        nothing; these lines are left out."""
+        with suppress(RunnerError):
+            order = self._orders.setdefault(run, Order())
+            events, self._offsets[run] = read_events(
+                run.events_file, self._offsets.get(run, 0), order
+            )
+            return events
+        return ()
+
+
 class JournalWatch:
     """Feeds a stopping rule with the blocks that the runs of one repeat write down."""
 
@@ -169,35 +195,25 @@ class JournalWatch:
         for how long runs that have finished add rounds; what their journals hold already does not
         count."""
         self._labels = {run: variant.label for run, variant in runs.items()}
-        self._offsets = dict.fromkeys(runs, 0)
-        self._orders = {run: Order() for run in runs}
+        self._tails = JournalTails()
         roles = {variant.label: variant.role for variant in runs.values()}
         if added is not None:
             speed = replace(spec.speed, target_width=added.target_width)
             # Fewer rounds of a process have no interval, and the first is not steady.
             self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS)
             for run in runs:
-                self._new_events(run)
+                self._tails.read(run)
             return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round shall be the last one; None if measuring goes on."""
-        for run in self._offsets:
-            for event in self._new_events(run):
+        for run in self._labels:
+            for event in self._tails.read(run):
                 with suppress(KeyError, TypeError, ValueError):
                     self._take(self._labels[run], event)
         return self._rule.ending([self._labels[run] for run in living])
-
-    def _new_events(self, run: RunDir) -> Sequence[Mapping[str, Any]]:
-        """What the run wrote since the last time. What a journal says that no run wrote stops
-        nothing; its rows are left out."""
-        with suppress(RunnerError):
-            order, offset = self._orders[run], self._offsets[run]
-            events, self._offsets[run] = read_events(run.events_file, offset, order)
-            return events
-        return ()
 
     def _take(self, label: str, event: Mapping[str, Any]) -> None:
         if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):

@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import sys
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
@@ -65,7 +65,7 @@ def _environment(context: RunContext) -> dict[str, Any]:
         # Torch itself says what it was built for (+cpu, +cu130); its package may not.
         "versions": {
             "torch": torch.__version__,
-            **{name: version for name in PACKAGES if (version := version_of(name))},
+            **{name: version for name in PACKAGES if (version := _version(name))},
         },
         "cpu_model": cpu_name(),
         "num_cpus": os.cpu_count(),
@@ -84,6 +84,13 @@ def _environment(context: RunContext) -> dict[str, Any]:
         },
         "withheld_variables": [*filter(None, os.environ.get(WITHHELD_VARIABLE, "").split(","))],
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def count_flops_per_sample(

@@ -39,8 +39,8 @@ def run_session(
     transformers.utils.logging.disable_progress_bar()
     log.enter("preparing")
     device = device or open_device(spec.device)
-    is_tf32 = experiment.training.precision == "tf32" or experiment.settings == "harness"
-    device.allow_tf32(is_tf32)
+    by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
+    device.allow_tf32(by_experiment or spec.variant.tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     set_ddp_mode(spec.variant)
     context = RunContext(spec, run, device, log, group)

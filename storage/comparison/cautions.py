@@ -85,14 +85,36 @@ def notes(
     stops = () if len(set(_lengths(processes).values())) > 1 else tuple(_stops(processes))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
+    elif spec.kind.searches:
+        stops = tuple(_about_search(processes))
     return (
         *_notes(processes, of_all=True),
         *_uncounted(runs),
         *_unasked(spec, runs),
         *_about_added_rounds(runs),
+        *_about_confirmation(spec),
         *stops,
         *device_notes(spec, runs),
     )
+
+
+def _about_search(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """Why each candidate ended, and the search itself."""
+    reasons = {run.label: run.stop.reason if run.stop else run.reason for run in runs
+               if run.state.is_final}  # fmt: skip
+    ended = {run.label: {"reason": printable(reasons[run.label] or "", LONGEST_NOTE)}
+             for run in runs if run.role == "backend" and reasons.get(run.label)}  # fmt: skip
+    whole = next((reasons[run.label] for run in runs
+                  if run.role == "baseline" and reasons.get(run.label)), None)  # fmt: skip
+    if ended:
+        yield Caution(kind="candidates ended", runs=ended)
+    if whole is not None:
+        yield Caution(kind="search ended", figures={"reason": whole, "num_tried": len(ended)})
+
+
+def _about_confirmation(spec: ExperimentSpec) -> Iterator[Caution]:
+    if spec.confirms is not None:
+        yield Caution(kind="confirms", figures={"experiment_id": spec.confirms})
 
 
 def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -186,7 +208,8 @@ def _done(run: Evidence) -> dict[str, int]:
 
 def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Runs that stopped by rules of their own after different numbers of steps."""
-    lengths = {} if spec.kind.ends_by_width else _lengths(runs)
+    ends_by_itself = spec.kind.ends_by_width or spec.kind.searches
+    lengths = {} if ends_by_itself else _lengths(runs)
     chose = any(run.stop for run in runs) or spec.is_script
     if len(set(lengths.values())) > 1 and chose:
         yield from _stops(runs)
@@ -212,6 +235,7 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
     backends = [run for run in runs if run.role == "backend" and len(run.steps)]
     gave_up = [run for run in backends if run.compiled_frames["failure"].notna().any()]
     explained = {run.label for run in gave_up}
+    explained |= {one.label for one in spec.possible_variants if one.backend is None}
     idle: dict[str, dict[str, Any]] = {
         run.label: {} for run in backends if run.runs_uncompiled and run.label not in explained
     }

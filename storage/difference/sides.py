@@ -128,7 +128,7 @@ def _model(side: Side) -> tuple[object, ...]:
 
 
 Kind = Literal["setting", "environment", "data"]
-LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of")
+LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of", "confirms")
 """Settings that say who an experiment is, not what it does."""
 LONGEST = 200
 """Characters of a value that are shown."""

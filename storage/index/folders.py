@@ -133,6 +133,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "suite_run": whole.suite_run,
         "fallback_of": whole.fallback_of,
         "replay_of": whole.replay_of,
+        "confirms": whole.confirms,
         # As `RunSpec.to_json` writes it, for all runs of the experiment from one text.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {agreed.text(spec.experiment_id)}, '
@@ -190,7 +191,7 @@ def count_left_out(run_dir: RunDir) -> int:
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Takes the events that the journal gained, unless the look is full; returns the new offset."""
     found = stat_journal(run_dir.events_file)
-    size, inode = (found.st_size, found.st_ino) if found else (0, None)
+    size, inode = (found.size, found.inode) if found else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)

@@ -33,6 +33,7 @@ CREATE TABLE runs (
     suite_run VARCHAR,
     fallback_of VARCHAR,
     replay_of VARCHAR,
+    confirms VARCHAR,
     spec VARCHAR NOT NULL               -- the RunSpec as JSON
 );
 

@@ -262,8 +262,8 @@ class Watch:
             ended is not None
             and journal is not None
             and ended.st_mtime_ns == before.exit_stamp
-            and journal.st_size == before.journal_offset
-            and journal.st_ino == before.journal_inode
+            and journal.size == before.journal_offset
+            and journal.inode == before.journal_inode
             and (None if labels is None else labels.st_mtime_ns) == self._labels.get(before.run_id)
         )
 

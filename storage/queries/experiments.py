@@ -15,7 +15,7 @@ MICROSECONDS = "datetime64[us, UTC]"
 CLOCKS_DIFFER = pd.Timedelta(days=1)
 """By so much at most a time of another machine may lie ahead."""
 FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "batch", "backends",
-         "schedule", "suite_run", "fallback_of", "replay_of")  # fmt: skip
+         "schedule", "suite_run", "fallback_of", "replay_of", "confirms")  # fmt: skip
 """Columns of `runs` that tell the same of each run of an experiment."""
 
 

@@ -83,10 +83,10 @@ class _Tail:
     def read_on(self, run_dir: RunDir) -> None:
         try:
             found = stat_journal(run_dir.events_file)
-            if found is None or found.st_size == self.position:
+            if found is None or found.size == self.position:
                 return
-            is_other = self.inode is not None and found.st_ino != self.inode
-            if is_other or not 0 < found.st_size - self.position <= MAX_BYTES:
+            is_other = self.inode is not None and found.inode != self.inode
+            if is_other or not 0 < found.size - self.position <= MAX_BYTES:
                 self.needs_tick = True
                 return
             lines, self.position = read_complete_lines(run_dir.events_file, self.position)

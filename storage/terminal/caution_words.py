@@ -300,6 +300,14 @@ MESSAGES: dict[Kind, Message] = {
         "{repeats:d} repeats>: {reason:recorded}.",
         prepare=_measuring_ended,
     ),
+    "candidates ended": Message("Candidates that ended: {runs}.", each="{run} ({reason:recorded})"),
+    "search ended": Message(
+        "The search tried {num_tried:d} candidates and ended: {reason:recorded}."
+    ),
+    "confirms": Message(
+        "This training confirms what the search {experiment_id} found, in fresh processes and from "
+        "the beginning."
+    ),
     "wide intervals": Message(
         "Intervals are wider than the requested [{target_width:noise_floor}](speedup): {runs}; "
         "<{has_repeats:?}processes of the same run differ, and only more repeats tell by how "

@@ -26,6 +26,7 @@ SIMULATED = {
     "turns.py": {"os", "threading", "queue"},  # the run's end is not played
     "run_process.py": {"os", "signal", "time"},
     "exits.py": {"threading"},
+    "search.py": {"time"},
     "heartbeat.py": {"os", "time"},
 }
 SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",

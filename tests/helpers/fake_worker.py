@@ -4,11 +4,12 @@ What it does is told by its backend: `crash` dies at its third step, `quit` leav
 were well, `hang` never ends its first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs
 out of memory in its first block unless it is alone, `child` starts a child process that outlives
 any politeness, `slow` and `slower` take a tenth of a second a step, `late` takes half a second to
-set up, `noisy` says of every second block that it took twice as long; of `apart` and `farther` the
-losses are too high. In their first attempt `unready` never sets up, and `stuck` never ends its
-second block. `unloadable` cannot load its data; with the model `no-such/model` no run can but the
-baseline, which loads for ever. Every other one trains quickly to the end, or to a turn that is the
-last. All of them leave a file in their compile cache, and say what they found there.
+set up, `noisy` says of every second block that it took twice as long, `swift` that its blocks took
+half as long, and the form `fused` of the optimizer that they took four fifths; of `apart` and
+`farther` the losses are too high. In their first attempt `unready` never sets up, and `stuck` never
+ends its second block. `unloadable` cannot load its data; with the model `no-such/model` no run can
+but the baseline, which loads for ever. Every other one trains quickly to the end, or to a turn that
+is the last. All of them leave a file in their compile cache, and say what they found there.
 """
 
 import os
@@ -73,7 +74,9 @@ def main() -> int:
             loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
             log.append("step", step=step, epoch=0, round=turn.round, loss=loss,
                        seconds=0.001, compiled=False)  # fmt: skip
-        took = 2 if nature == "noisy" and turn.round % 2 else 1
+        took = 2.0 if nature == "noisy" and turn.round % 2 else 1.0
+        took *= 0.5 if nature == "swift" else 1.0
+        took *= 0.8 if spec.variant.optimizer == "fused" else 1.0
         log.append("block", round=turn.round, position=turn.position, first_step=block[0],
                    num_steps=len(block), seconds=0.001 * len(block) * took, compiled=False,
                    began=began)  # fmt: skip

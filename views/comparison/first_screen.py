@@ -14,8 +14,10 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.plan import Plan, UnknownLength, own_steps, plan, steps_of
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.plan_words import advice
+from breakeven.storage.terminal.recipe import recipe
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard, more_rounds
 from breakeven.views.comparison.cards import verdict_cards
@@ -35,6 +37,7 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
         planned = plan(comparison, ask_steps(comparison))
         prices = read_settings(store.data_dir.path).prices
         st.markdown(plan_text(planned, prices), width="stretch")
+        _show_recipe(comparison, planned)
     found = verdict_cards(store, comparison, comparison.results, planned.num_steps)
     if not found:
         st.html(cards_html(comparison, planned))
@@ -48,6 +51,16 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     with cards:
         st.html(cards_html(comparison, planned))
         more_rounds.button(store, experiment, comparison)
+
+
+def _show_recipe(comparison: Comparison, planned: Plan) -> None:
+    """How to train with the choice of the plan."""
+    if planned.best is None:
+        return
+    variant, _ = variant_of(comparison.spec, planned.best.label)
+    with st.popover("Use it", icon=":material/content_paste:"):
+        st.caption(f"Lines for a training of your own, to take {inert(planned.best.label)}:")
+        st.code(recipe(comparison.spec, variant), language="python")
 
 
 def ask_steps(comparison: Comparison) -> int:

@@ -151,8 +151,11 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
 
 def ask_scenario(fields: Fields) -> None:
     """The scenario, and then the fields that belong to it alone."""
+    known = [one for one in SCENARIOS.values() if not one.searches]  # which has its own button
     scenario = fields.ask(
-        "scenario", " ".join(f"`{one.name}`: {one.text}" for one in SCENARIOS.values())
+        "scenario",
+        " ".join(f"`{one.name}`: {one.text}" for one in known),
+        offer=Offer(choices=[one.name for one in known]),
     )
     if scenario in HINTS:
         st.caption(HINTS[scenario])

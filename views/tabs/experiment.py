@@ -28,6 +28,7 @@ from breakeven.views.comparison import (
     predictions,
     ranks,
     running,
+    searching,
     verdicts,
     why,
 )
@@ -55,6 +56,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
     st.markdown(f"### {answers.headline(comparison)}")
+    searching.show(store, comparison)
     first_screen.show(store, experiment, comparison)
     show_doubts(comparison)
     measured_again.show(store, comparison)

@@ -233,7 +233,11 @@ class RandomNumbersCheck:
             return loss + probes.term(), terms
 
         optimizers = make_optimizers(
-            training, self._model, device.torch_device, capturable=device.captures_graphs
+            training,
+            self._model,
+            device.torch_device,
+            capturable=device.captures_graphs,
+            form=variant.optimizer if form == "compiled" else None,
         )
         rate = LearningRate(training, self._spec.experiment.num_steps, optimizers)
         maker = StepMaker(

@@ -196,7 +196,9 @@ def _train(
     """Loss, logits and gradients of the last step, and the weights and buffers after it."""
     training, device = experiment.training, samples.labels.device
     precision = MixedPrecision(training, device)
-    optimizers = make_optimizers(training, model.train(), device, capturable=capturable)
+    optimizers = make_optimizers(
+        training, model.train(), device, capturable=capturable, form=variant.optimizer
+    )
     gradients = _Gradients(precision.scaler)
     hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
     objective = _LogitsObjective(training, workload)

@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import Meeting, Meetings
 from breakeven.runner.folders.moved import spec_in_use
@@ -56,10 +57,17 @@ def main() -> int:
 
 def _watch(run: RunDir, meetings: Meetings, meeting: Meeting) -> None:
     """Ends this process and its ranks when the run is over, or has begun again without it."""
-    while not run.is_recorded and meetings.read(run.run_id) == meeting:
+    while not _is_over(run) and meetings.read(run.run_id) == meeting:
         time.sleep(LOOK_SECONDS)
     time.sleep(CLOSING_SECONDS)
     os._exit(WorkerExit.CANCELLED)
+
+
+def _is_over(run: RunDir) -> bool:
+    try:
+        return run.is_recorded
+    except RunnerError:
+        return True
 
 
 if __name__ == "__main__":

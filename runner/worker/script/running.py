@@ -128,7 +128,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     earlier = read_earlier(run)
     log.enter("preparing")
     device = open_device(name_of_visible(spec.device))
-    if experiment.settings == "harness":
+    if experiment.settings == "harness" or spec.variant.tf32:
         device.allow_tf32(True)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     context = RunContext(spec, run, device, log)

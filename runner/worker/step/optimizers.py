@@ -14,6 +14,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import Options
+from breakeven.runner.specs.variants import OptimizerForm
 
 Named = list[tuple[str, nn.Parameter]]
 SMALLEST_RATE = 1e-30
@@ -22,19 +23,29 @@ every weight without a gradient. In float32 a step of this size changes nothing.
 
 
 def make_optimizers(
-    training: TrainingSpec, model: nn.Module, device: torch.device, *, capturable: bool = False
+    training: TrainingSpec,
+    model: nn.Module,
+    device: torch.device,
+    *,
+    capturable: bool = False,
+    form: OptimizerForm | None = None,
 ) -> list[torch.optim.Optimizer]:
     """The training's optimizer, then those of its parameter groups.
 
     The first is left out if the groups take all parameters. With `capturable`, those that can keep
-    their step count on the device, so that CUDA graphs can hold the step. Raises `WorkloadError`
-    for an optimizer or options that torch does not have, and for a group without parameters.
+    their step count on the device, so that CUDA graphs can hold the step. `form`: of all of them;
+    None as torch chooses. Raises `WorkloadError` for an optimizer, options or a form that torch
+    does not have, and for a group without parameters.
     """
 
     def make(name: str, options: Options, rate: float, mine: Named) -> torch.optim.Optimizer:
         kind, arguments = _class_of(name), dict(options)
         if capturable and takes(name, "capturable"):
             arguments.setdefault("capturable", True)
+        if form is not None:
+            if not takes(name, "fused" if form == "for_loop" else form):
+                raise WorkloadError(f"torch.optim.{name} has no form {form!r}")
+            arguments |= {"fused": form == "fused", "foreach": form == "foreach"}
         lr = rate if training.has_constant_rate else torch.tensor(rate, device=device)
         try:
             return kind([parameter for _, parameter in mine], lr=lr, **arguments)

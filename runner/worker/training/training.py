@@ -74,7 +74,9 @@ class Trainer:
         self._parallel = parallel = ParallelModel(model, experiment, device, group)
         # The step count of weights of which each rank has a part is no part itself.
         capturable = device.captures_graphs and not parallel.is_sharded
-        optimizers = make_optimizers(training, model, device.torch_device, capturable=capturable)
+        optimizers = make_optimizers(
+            training, model, device.torch_device, capturable=capturable, form=variant.optimizer
+        )
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
         self._inference = Inference(

@@ -88,7 +88,7 @@ def test_the_terminal_says_why_training_stopped_early(
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label).claim().start().blocks([0.1] * 2, LOSSES[:20])
         run.stop("loss is not finite").end()
-    watch(find_experiment(data_dir, EXPERIMENT_ID))
+    watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID))
     assert capsys.readouterr().out.count("stopped after step 20: loss is not finite") == 3
 
 

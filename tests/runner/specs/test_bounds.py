@@ -17,8 +17,8 @@ from breakeven.runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec, _notes
-from breakeven.runner.specs.scenarios import AddedRounds
+from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec, bounds_of
+from breakeven.runner.specs.scenarios import AddedRounds, TuneSpec
 from breakeven.runner.specs.variants import Variant
 
 
@@ -41,7 +41,7 @@ NUMERIC = [
 def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
     asked = {path for path, field in FIELDS.items() if field.kind in (int, float)}
     others = {kind._path + name for kind, name in NUMERIC  # type: ignore[attr-defined]
-              if kind in (Variant, AddedRounds)}  # fmt: skip
+              if kind in (Variant, AddedRounds, TuneSpec)}  # fmt: skip
     found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     assert found == asked | others and len(NUMERIC) == len(found) > 30
     assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}
@@ -49,8 +49,7 @@ def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), NUMERIC)
 def test_every_number_has_a_range_with_a_reason_around_its_default(kind: type, name: str) -> None:
-    _, bounds, _ = _notes(kind)[name]
-    assert bounds is not None
+    bounds = bounds_of(kind)[name]
     assert -math.inf < bounds.least < bounds.most < math.inf and len(bounds.why) > 10
     bounds.check(name, next(one.default for one in fields(kind) if one.name == name))
 

@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 import torch
 
-from breakeven.runner.folders import process as process_table
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.cpus import (
@@ -211,7 +210,7 @@ def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
         assert ExperimentProcesses("e-1").includes(child)
         assert ExperimentProcesses("e-1").includes(os.getpid())
         # That both descend from this process makes them its family; ask about the run alone.
-        arguments = processes.arguments(worker.pid)
+        arguments = processes._arguments(worker.pid)
         assert ExperimentProcesses("e-1")._is_mine(arguments)
         assert not ExperimentProcesses("e-2")._is_mine(arguments)
         assert not ExperimentProcesses("e-1").includes(os.getppid())
@@ -488,14 +487,14 @@ def test_a_run_that_ends_adds_nothing_to_the_time_of_the_supervisor_that_sees_it
 
 
 def _running() -> set[int]:
-    return set(filter(processes._is_running, processes.pids()))
+    return set(filter(processes._is_running, processes._pids()))
 
 
 def _all_with(argument: str) -> set[int]:
     return {
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
-        if argument.encode() in processes.arguments(int(entry.name))
+        if argument.encode() in processes._arguments(int(entry.name))
     }
 
 
@@ -503,8 +502,7 @@ def test_the_kernels_own_threads_are_nobody_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two lines of /proc, shortened, with the flags that Linux gave to a kworker and to `cat`."""
-    for module in (processes, process_table):
-        monkeypatch.setattr(module, "TABLE", tmp_path)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
     lines = {
         41: "41 (kworker/u8:1-ext4-rsv) R 2 0 0 0 -1 69238880 0 0 0 0 0 7 0 0 20 0 1 0 25 0 0",
         42: "42 (cat) R 40 40 38 0 -1 4194304 127 0 0 0 0 0 0 0 20 0 1 0 25 0 0",

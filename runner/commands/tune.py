@@ -1,0 +1,100 @@
+"""`tune`: finds the fastest way to train, for as long as somebody means to train."""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.commands.length import Length, add_plan
+from breakeven.runner.commands.options import add_spec_options, checked, read_spec
+from breakeven.runner.commands.waiting import follow, run_through, with_storage
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.machine.capabilities import probe, read_capabilities
+from breakeven.runner.specs.candidates import search_spec
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.values import split_at_commas
+from breakeven.runner.texts import duration
+
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
+
+
+def add_tune_command(add: Add) -> None:
+    """Adds the command."""
+    command = add("tune", _tune, "find the fastest way to train a model for a planned length: "
+                  "try compilers and settings, drop what loses, confirm the best")  # fmt: skip
+    add_plan(command)
+    text = "time for the search, such as 90s, 30m or 2h; the training that confirms the answer "
+    text += "takes up to half of it per run again (default: 30m)"
+    command.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
+    text = "what a candidate may change beyond speed: `precision` allows TF32"
+    command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
+    add_spec_options(command)
+
+
+def read_budget(text: str) -> float:
+    """Seconds; raises `ValueError`."""
+    found = _BUDGET.fullmatch(text.strip().lower())
+    if not found:
+        raise ValueError(f"{text!r} is no time: write a number with s, m or h, such as 30m")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
+    work = read_spec(options)
+    spec = search_spec(
+        work,
+        steps=_steps(work, options.plan),
+        max_seconds=options.budget,
+        allow=tuple(options.allow),
+        named=options.backends is not None,
+    )
+    spec = spec if options.name is None else replace(spec, name=options.name)
+    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    tune = spec.tune
+    _print(f"Up to {len(spec.backends)} ways to train for {tune.steps:,} steps; the search takes "
+           f"at most {duration(tune.max_seconds)}.")  # fmt: skip
+    experiment = run_through(data_dir, spec)
+    with_storage(data_dir, "show", [experiment.experiment_id])
+    training = confirmation_of(data_dir, experiment.experiment_id)
+    if training is None:
+        _print("No candidate was surely faster at this length: leave the training as it is.")
+        return 0
+    _print("The best are trained from the beginning, in fresh processes, to confirm the answer.")
+    follow(data_dir, training)
+    return with_storage(data_dir, "show", [training.experiment_id, f"--plan={tune.steps} steps"])
+
+
+def confirmation_of(data_dir: DataDir, experiment_id: str) -> Experiment | None:
+    """The training that confirms the answer of a search; None if there is none."""
+    return next((one for one in experiments(data_dir) if one.spec.confirms == experiment_id), None)
+
+
+def _steps(spec: ExperimentSpec, length: Length | None) -> int:
+    """How many steps a planned training has; that of the specification without a length."""
+    if length is None:
+        return SCENARIOS["train"].num_steps(spec)
+    samples = spec.training.batch_size * spec.batches_per_step
+    sizes = {
+        "steps": 1.0,
+        "epochs": float(spec.steps_per_epoch),
+        "samples": 1 / samples,
+        "tokens": 1 / (samples * spec.data.sequence_length),
+    }
+    if length.unit not in sizes:
+        rule = "depends on the speed, which is searched: say it in steps, epochs, samples or tokens"
+        raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
+    return max(1, ceil(length.amount * sizes[length.unit]))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

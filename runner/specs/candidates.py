@@ -1,0 +1,177 @@
+"""Which ways to train a search may try: the table of settings, and all of their combinations.
+
+A row names a setting, the values that may be faster than torch's own, and where it applies. A
+candidate is a compiler with one value for each setting, written as `backends` takes it. A search
+does not try them all: it starts from the baseline and tries what differs from the best so far in
+one setting (`runner/supervision/race.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.specs.training import NO_OPTIMIZER
+from breakeven.runner.specs.variants import NO_COMPILER, Variant
+from breakeven.runner.specs.workload import usual_name
+
+FORMS = {
+    "Adadelta": ("foreach",), "Adagrad": ("foreach", "fused"), "Adam": ("foreach", "fused"),
+    "Adamax": ("foreach",), "AdamW": ("foreach", "fused"), "ASGD": ("foreach",),
+    "NAdam": ("foreach",), "RAdam": ("foreach",), "RMSprop": ("foreach",), "Rprop": ("foreach",),
+    "SGD": ("foreach", "fused"),
+}  # fmt: skip
+"""Forms of optimizers other than one parameter after the other, as torch 2.13 has them."""
+SETTINGS_OF_RUNS = ("label", "role", "repeat", "perturbation_seed", "place", "cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A setting that may make a training faster."""
+
+    name: str
+    """As `backends` names it."""
+    values: tuple[str, ...]
+    """Other than torch's own."""
+    compilers: tuple[str, ...]
+    """With which it can be combined."""
+    why: str
+    """What it does, in a sentence."""
+    applies: Callable[[ExperimentSpec], bool] = lambda spec: True
+    """Whether it changes anything for such an experiment."""
+
+    def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
+        """Its values for an experiment and a compiler; the empty text is torch's own."""
+        fits = compiler in self.compilers and self.applies(spec)
+        values = forms_of(spec) if self.name == "optimizer" else self.values
+        return ("", *values) if fits else ("",)
+
+
+def _on_cuda(spec: ExperimentSpec) -> bool:
+    return spec.device.startswith("cuda")
+
+
+def _on_cpu(spec: ExperimentSpec) -> bool:
+    return spec.device == "cpu"
+
+
+def _has_own_step(spec: ExperimentSpec) -> bool:
+    return not spec.is_script
+
+
+def _allows_tf32(spec: ExperimentSpec) -> bool:
+    may = "precision" in spec.tune.allow and _on_cuda(spec)
+    return may and (spec.is_script or spec.training.precision == "float32")
+
+
+def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
+    """Forms of the experiment's optimizer that torch does not choose by itself there."""
+    name = spec.training.optimizer
+    if spec.is_script or name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
+        "foreach", "fused", "capturable", "differentiable",
+    }:  # fmt: skip
+        return ()
+    known = FORMS.get(name, ())
+    return tuple(form for form in known if form != "foreach" or not _on_cuda(spec))
+
+
+EVERYONE = (NO_COMPILER, "inductor", "cudagraphs")
+MOVES = (
+    Move(
+        name="mode", values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        compilers=("inductor",), applies=_on_cuda,
+        why="CUDA graphs replay a step without the host; autotuning times several kernels for each "
+        "product and keeps the fastest",
+    ),
+    Move(
+        name="mode", values=("max-autotune-no-cudagraphs",), compilers=("inductor",),
+        applies=_on_cpu,
+        why="autotuning times several kernels for each product and keeps the fastest",
+    ),
+    Move(
+        name="scope", values=("forward", "blocks"), compilers=("inductor",), applies=_has_own_step,
+        why="compiles less: the model without its optimizer, or one of its repeated blocks for all",
+    ),
+    Move(
+        name="cpp_wrapper", values=("true",), compilers=("inductor",),
+        why="calls the kernels from C++, where Python takes most of a short step",
+    ),
+    Move(
+        name="coordinate_descent_tuning", values=("true",), compilers=("inductor",),
+        applies=_on_cuda, why="tunes the sizes of each kernel's blocks",
+    ),
+    Move(
+        name="optimizer", values=("foreach", "fused"), compilers=EVERYONE,
+        why="updates many parameters in each kernel",
+    ),
+    Move(
+        name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
+        why="multiplies float32 numbers on tensor cores, with ten bits of their fractions",
+    ),
+)  # fmt: skip
+
+
+def search_spec(
+    spec: ExperimentSpec,
+    *,
+    steps: int,
+    max_seconds: float | None = None,
+    allow: tuple[str, ...] = (),
+    named: bool = False,
+) -> ExperimentSpec:
+    """The search for the fastest way to do the work of a specification for so many steps.
+
+    `max_seconds`: time for the search, as long as usual where it is None. `named`: whether the
+    backends of the specification are the candidates; otherwise all are that apply. Raises
+    `InvalidSpec`.
+    """
+    seconds = TuneSpec().max_seconds if max_seconds is None else max_seconds
+    tune = TuneSpec.from_dict(
+        {"steps": steps, "max_seconds": seconds, "allow": allow}, path="tune."
+    )
+    named_after = usual_name(
+        spec.model.source, spec.data.source, precision=spec.training.precision,
+        batch_size=spec.training.batch_size, backends=[f"fastest {steps:,} steps"],
+        device=spec.place,
+    )  # fmt: skip
+    search = replace(spec, name=named_after, scenario="tune", tune=tune)
+    return search if named else replace(search, backends=candidates(search))
+
+
+def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
+    """Every combination for an experiment, as `backends` takes them, without the baseline."""
+    return tuple(_combinations(spec))
+
+
+def _combinations(spec: ExperimentSpec) -> Iterator[str]:
+    compilers = [one for one in EVERYONE if one != "cudagraphs" or _on_cuda(spec)]
+    for compiler in compilers:
+        moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
+        for values in product(*(move.choices(spec, compiler) for move in moves)):
+            settings = [f"{move.name}={value}"
+                        for move, value in zip(moves, values, strict=True) if value]  # fmt: skip
+            if settings or compiler != NO_COMPILER:
+                yield ":".join(filter(None, [compiler, "+".join(settings)]))
+
+
+def settings_of(variant: Variant) -> dict[str, object]:
+    """What a run does differently, by name: the compiler, its settings and options."""
+    settings = {name: value for name, value in asdict(variant).items()
+                if name not in SETTINGS_OF_RUNS}  # fmt: skip
+    options: dict[str, object] = settings.pop("options")
+    return settings | options
+
+
+def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
+    """How the experiment's `backends` name one of its candidates."""
+    labels = [one.label for one in spec.candidates]
+    return spec.backends[labels.index(candidate.label)]
+
+
+def difference(one: Variant, other: Variant) -> dict[str, object]:
+    """The settings of `one` that `other` does not have or has otherwise, and None for those that
+    only `other` has."""
+    mine, theirs = settings_of(one), settings_of(other)
+    return {name: mine.get(name) for name in {**theirs, **mine}
+            if mine.get(name) != theirs.get(name)}  # fmt: skip

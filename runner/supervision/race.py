@@ -1,0 +1,281 @@
+"""A search for the fastest way to train: which candidates are tried, which end, and which is best.
+
+The race begins with the baseline. Candidates that differ from the best so far in one setting take
+turns with it. One ends as soon as it surely loses at the planned length, compiling included, or
+its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds show no difference. One that
+surely wins becomes the best so far, and its neighbours are tried next: so the settings that gain
+are combined, and their combination is measured.
+
+"Surely" holds whenever one looks. Each round compares the times of a block: a candidate whose
+median ratio to the best is at most r lies above r in half of the rounds or fewer, and a bet on the
+next side multiplies its stake, in the mean, by 1 or less. So the stake reaches 1/a with probability
+a at most, in any number of rounds (Ville 1939; bets mixed evenly over all odds: Robbins 1970).
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
+from typing import Any, NamedTuple
+
+from breakeven.runner.loss_band import broken_from, half_widths
+from breakeven.runner.specs.candidates import MOVES, difference
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.stopping_rule import Ending
+
+ERROR_RATE = 0.05
+"""Probability with which the best candidate is dropped, at most."""
+MAX_ROUNDS = 60
+"""Rounds without a difference after which a candidate is no gain."""
+MIN_GAIN = 0.01
+"""Of a step. Two processes of one program differ by about as much, so that less is no reason to
+prefer a candidate to the best so far."""
+MIN_ROUNDS = 3
+"""Rounds after which losses and times of a candidate are looked at."""
+
+
+@dataclass
+class Racer:
+    """What the journal of a run says."""
+
+    variant: Variant
+    blocks: dict[int, float] = field(default_factory=dict)
+    """Seconds of the blocks that count, by round."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Steps of these blocks."""
+    compiling: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds and steps of the blocks in which something compiled."""
+    losses: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median of its blocks; None before the first one that counts."""
+        times = [seconds / self.steps[number] for number, seconds in self.blocks.items()]
+        return median(times) if times else None
+
+    @property
+    def compile_seconds(self) -> float:
+        """What blocks in which something compiled took longer than their steps do now."""
+        step = self.step_seconds or 0.0
+        return sum(max(0.0, seconds - steps * step) for seconds, steps in self.compiling)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Takes note of an event; raises what reading wrong values raises."""
+        if event["kind"] == "step" and event.get("loss") is not None:
+            self.losses[int(event["step"])] = float(event["loss"])
+        elif event["kind"] == "block":
+            seconds, steps = float(event["seconds"]), int(event["num_steps"])
+            if not (0 < seconds < math.inf and steps > 0):
+                return
+            if event["compiled"]:
+                self.compiling.append((seconds, steps))
+            elif not event.get("warm_up"):
+                self.blocks[int(event["round"])] = seconds
+                self.steps[int(event["round"])] = steps
+
+
+class Loss(NamedTuple):
+    """What did not gain."""
+
+    compiler: str | None
+    change: Mapping[str, object]
+    """Settings in which the loser differs from the best at that time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What follows from a round."""
+
+    dropped: Mapping[str, Ending] = field(default_factory=dict)
+    """Candidates that end with their next turn, by label."""
+    joining: tuple[Variant, ...] = ()
+    """Candidates that begin."""
+    over: Ending | None = None
+    """Why the search ends; None if it goes on."""
+
+
+class Race:
+    """Decides, round by round, from what the journals of all runs say."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec, self._plan = spec, spec.tune
+        self._racers: dict[str, Racer] = {}
+        self._lost: dict[str, Loss] = {}
+        self._best = "baseline"
+        self._bound = max(2, len(spec.candidates)) / ERROR_RATE
+
+    def add(self, variant: Variant) -> None:
+        """A run takes part."""
+        self._racers[variant.label] = Racer(variant)
+
+    def take(self, label: str, event: Mapping[str, Any]) -> None:
+        """Takes note of an event of a run."""
+        self._racers[label].take(event)
+
+    @property
+    def best(self) -> str:
+        """Label of the fastest run at the planned length, of those that surely beat another."""
+        return self._best
+
+    @property
+    def baseline_step_seconds(self) -> float | None:
+        """None before its first block that counts."""
+        return self._racers["baseline"].step_seconds
+
+    @property
+    def seconds(self) -> float:
+        """That all blocks have taken, compiling included."""
+        racers = self._racers.values()
+        timed = sum(sum(one.blocks.values()) for one in racers)
+        return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
+
+    def decide(self, living: Collection[str], elapsed: float) -> Decision:
+        """`living`: labels of the runs that go on. `elapsed`: seconds since the search began."""
+        if "baseline" not in living:
+            return Decision(over=self._ending("nothing_left"))
+        self._forget_dead(living)
+        dropped: dict[str, Ending] = {}
+        for racer in self._racing(living):
+            ending = self._why_dropped(racer)
+            if ending is not None:
+                dropped[racer.label] = ending
+                self._note_loss(racer)
+            elif self._beats(racer, self._racers[self._best]):
+                dropped |= self._succeed(racer)
+        if elapsed >= self._plan.max_seconds:
+            return Decision(over=self._ending("seconds", self._plan.max_seconds))
+        racing, waiting = self._racing(living), self._untried()
+        if not racing and not waiting:
+            return Decision(dropped=dropped, over=self._ending("searched"))
+        joining = waiting[: max(0, self._plan.at_once - len(racing))]
+        return Decision(dropped=dropped, joining=tuple(joining))
+
+    def is_compiling(self, label: str) -> bool:
+        """Whether it is a candidate without a block that counts."""
+        racer = self._racers[label]
+        return racer.variant.role == "backend" and not racer.blocks
+
+    def most_compile_seconds(self) -> float | None:
+        """How long a candidate may compile: after that even steps that take no time would lose;
+        None before the best so far is timed."""
+        best = self._racers[self._best]
+        return self._total(best)
+
+    def finalists(self, most: int = 3) -> tuple[Variant, ...]:
+        """The best candidates that surely beat the baseline, the fastest at the planned length
+        first: those of which one may turn out to train wrongly."""
+        baseline = self._racers["baseline"]
+        found = [one for one in self._racers.values() if one.variant.role == "backend"
+                 and not self._is_broken(one) and self._beats(one, baseline)]  # fmt: skip
+        ranked = sorted(found, key=lambda one: self._total(one) or math.inf)
+        return tuple(one.variant for one in ranked[:most])
+
+    def _racing(self, living: Collection[str]) -> list[Racer]:
+        """The candidates of which it is open whether they gain."""
+        decided = {self._best, *self._lost}
+        return [one for label, one in self._racers.items() if one.variant.role == "backend"
+                and label in living and label not in decided]  # fmt: skip
+
+    def _forget_dead(self, living: Collection[str]) -> None:
+        """A candidate that failed has lost; a best so far that did gives its place back."""
+        if self._best not in living:
+            self._best = "baseline"
+        for label, racer in self._racers.items():
+            if racer.variant.role == "backend" and label not in living and label not in self._lost:
+                self._note_loss(racer)
+
+    def _note_loss(self, racer: Racer) -> None:
+        change = difference(racer.variant, self._racers[self._best].variant)
+        self._lost[racer.label] = Loss(racer.variant.backend, change)
+
+    def _succeed(self, racer: Racer) -> dict[str, Ending]:
+        """A candidate becomes the best so far; the former one, which has lost, ends."""
+        before, self._best = self._best, racer.label
+        if before == "baseline":  # all speedups are by the baseline, which stays
+            return {}
+        self._note_loss(self._racers[before])
+        return {before: self._ending("loses", self._plan.steps, racer.label)}
+
+    def _why_dropped(self, racer: Racer) -> Ending | None:
+        best = self._racers[self._best]
+        if self._is_broken(racer):
+            return self._ending("wrong")
+        if self._beats(best, racer, gain=0.0):
+            return self._ending("loses", self._plan.steps, best.label)
+        if len(_shared(racer, best)) >= MAX_ROUNDS:
+            return self._ending("equal", MAX_ROUNDS, best.label)
+        return None
+
+    def _beats(self, one: Racer, other: Racer, gain: float = MIN_GAIN) -> bool:
+        """Whether a run surely takes less time at the planned length than another, by at least this
+        share of the other's steps."""
+        rounds = _shared(one, other)
+        step = other.step_seconds
+        if len(rounds) < MIN_ROUNDS or step is None:
+            return False
+        steps = self._plan.steps * step
+        # It does if a step takes less than this share of the other's.
+        share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+        if share <= 0:
+            return False
+        ratios = [one.blocks[n] / one.steps[n] / (other.blocks[n] / other.steps[n]) for n in rounds]
+        below = sum(ratio < share for ratio in ratios)
+        return stake(below, len(ratios)) >= self._bound
+
+    def _is_broken(self, racer: Racer) -> bool:
+        """Whether its losses leave the band of baseline and controls by more than rounding does."""
+        equals = [one.losses for one in self._racers.values() if one.variant.role != "backend"]
+        if len(equals) < 2:
+            return False
+        if not all(map(math.isfinite, racer.losses.values())):
+            return all(math.isfinite(loss) for losses in equals for loss in losses.values())
+        band = half_widths(equals[0], equals[1:], self._spec.training.precision)
+        limit = broken_from(self._spec.training.precision, len(equals) - 1)
+        return any(abs(racer.losses[step] - equals[0][step]) > limit * half
+                   for step, half in band.items() if step in racer.losses)  # fmt: skip
+
+    def _total(self, racer: Racer) -> float | None:
+        """Seconds at the planned length."""
+        step = racer.step_seconds
+        return None if step is None else racer.compile_seconds + self._plan.steps * step
+
+    def _untried(self) -> list[Variant]:
+        """Candidates that differ from the best so far in one setting, in the order of the table of
+        moves: compilers first. A setting that lost under the same compiler is not tried again."""
+        best = self._racers[self._best].variant
+        lost = self._lost.values()
+        found = []
+        for variant in self._spec.candidates:
+            change = difference(variant, best)
+            is_new = variant.label not in self._racers
+            if is_new and len(change) == 1 and Loss(variant.backend, change) not in lost:
+                found.append(variant)
+        return sorted(found, key=lambda one: _rank(difference(one, best)))
+
+    def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
+        return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)
+
+
+def _shared(one: Racer, other: Racer) -> list[int]:
+    """Rounds in which both have a block that counts."""
+    return sorted(one.blocks.keys() & other.blocks.keys())
+
+
+def _rank(change: Mapping[str, object]) -> int:
+    names = ["backend", *(move.name for move in MOVES)]
+    return min((names.index(name) for name in change if name in names), default=len(names))
+
+
+@cache
+def stake(wins: int, rounds: int) -> float:
+    """What bets on winning, begun with 1 and mixed evenly over all odds above even, have come to:
+    twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1, an incomplete beta
+    function, which is a sum of binomial coefficients."""
+    tail = sum(math.comb(rounds + 1, k) for k in range(wins + 1))
+    return tail / ((rounds + 1) * math.comb(rounds, wins))

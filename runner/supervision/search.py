@@ -1,0 +1,93 @@
+"""A search at work: its race, fed by the runs' journals, and the training that confirms it."""
+
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.candidates import text_of
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.race import Decision, Race
+from breakeven.runner.supervision.stopping_rule import JournalTails
+
+CONFIRMING_SHARE = 0.5
+"""Of the time of the search, that each run of the training that confirms it may take at most."""
+LONGEST_NAME = 100
+"""Characters of the search's name in that of the training."""
+MIN_STEPS = 100
+"""Of that training: fewer steps tell little about what it learns."""
+
+
+class Search:
+    """What the scheduler of a search asks after each round."""
+
+    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant]) -> None:
+        """`runs`: also those that have ended already, of a search that is resumed."""
+        self._spec = spec
+        self._race = Race(spec)
+        self._tails = JournalTails()
+        self._labels: dict[RunDir, str] = {}
+        self._began = time.monotonic()
+        for run, variant in runs.items():
+            self.add(run, variant)
+        self._read()
+        self._began -= self._race.seconds
+
+    def add(self, run: RunDir, variant: Variant) -> None:
+        """A run takes part."""
+        self._labels[run] = variant.label
+        self._race.add(variant)
+
+    def decide(self, living: Collection[RunDir]) -> Decision:
+        """What follows from the rounds so far."""
+        self._read()
+        return self._race.decide({self._labels[run] for run in living}, self._elapsed)
+
+    def why_too_long(self, run: RunDir, seconds: float) -> str | None:
+        """Why a run that has had the turn for so long cannot win any more; None while it can."""
+        most = self._race.most_compile_seconds()
+        if most is None or not self._race.is_compiling(self._labels[run]):
+            return None
+        if seconds > most:
+            return (f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
+                    f"steps takes under {self._race.best}")  # fmt: skip
+        if self._elapsed > self._spec.tune.max_seconds:
+            return f"the budget of {self._spec.tune.max_seconds:.4g} s was spent"
+        return None
+
+    def confirm(self, data_dir: DataDir, experiment: Experiment) -> str | None:
+        """Queues the training of the best candidates from the beginning, in fresh processes and
+        with all checks; its id, or None if no candidate surely beat the baseline."""
+        self._read()
+        finalists = self._race.finalists()
+        step = self._race.baseline_step_seconds
+        if not finalists or step is None:
+            return None
+        spec = experiment.spec
+        affordable = int(CONFIRMING_SHARE * spec.tune.max_seconds / step / (len(finalists) + 2))
+        most = spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
+        steps = max(min(most, affordable), min(most, MIN_STEPS))
+        return submit(data_dir, replace(
+            spec,
+            name=f"{spec.name[:LONGEST_NAME]}, confirmed",
+            scenario="train",
+            backends=tuple(text_of(one, spec) for one in finalists),
+            training=replace(spec.training, max_steps=steps),
+            confirms=experiment.experiment_id,
+        ))  # fmt: skip
+
+    @property
+    def _elapsed(self) -> float:
+        """Seconds since the search began, with the blocks that an earlier supervisor timed."""
+        return time.monotonic() - self._began
+
+    def _read(self) -> None:
+        for run, label in self._labels.items():
+            for event in self._tails.read(run):
+                # What no run wrote decides nothing.
+                with suppress(KeyError, TypeError, ValueError):
+                    self._race.take(label, event)

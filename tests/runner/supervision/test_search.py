@@ -1,0 +1,149 @@
+"""A search under a supervisor: candidates join, lose, fail, and the best are confirmed."""
+
+from dataclasses import replace
+
+import pytest
+
+import breakeven.runner.supervision.run_process
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ExperimentSpec,
+    SpeedSpec,
+    TrainingSpec,
+    TuneSpec,
+)
+from breakeven.runner.supervision.search import Search
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.plan import own_steps, plan
+from breakeven.storage.terminal.report import report
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+
+
+def search(*backends: str, steps: int = 10_000, seconds: float = 60.0) -> ExperimentSpec:
+    return ExperimentSpec(
+        name="trial",
+        scenario="tune",
+        backends=backends,
+        data=DataSpec(num_train_samples=40),
+        training=TrainingSpec(batch_size=1),
+        block_steps=2,
+        more_controls=0,
+        speed=SpeedSpec(batches=2, warm_up_blocks=1),
+        tune=TuneSpec(steps=steps, max_seconds=seconds),
+    )
+
+
+def ran(data_dir: DataDir, spec: ExperimentSpec) -> tuple[dict[str, RunDir], Experiment | None]:
+    """The search's runs by label, and the training that confirms it."""
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    runs = find_experiment(data_dir, experiment_id).runs
+    confirmations = [one for one in experiments(data_dir) if one.spec.confirms == experiment_id]
+    assert len(confirmations) <= 1
+    return by_label(runs), confirmations[0] if confirmations else None
+
+
+def by_label(runs: tuple[RunDir, ...]) -> dict[str, RunDir]:
+    return {run.run_id.partition(".")[2]: run for run in runs}
+
+
+def test_what_gains_is_combined_and_the_combination_confirmed_by_a_whole_training(
+    data_dir: DataDir,
+) -> None:
+    spec = search("none:optimizer=fused", "swift", "swift:optimizer=fused", "eager")
+    runs, confirmation = ran(data_dir, spec)
+    assert set(runs) == {"baseline", "control", "none-fused", "swift", "swift-fused", "eager"}
+    assert {run.state for run in runs.values()} == {RunState.FINISHED}
+    assert confirmation is not None
+    assert confirmation.spec.scenario == "train"
+    assert confirmation.spec.backends[0] == "swift:optimizer=fused"
+    assert {run.state for run in confirmation.runs} == {RunState.FINISHED}
+
+
+def test_equal_candidates_need_no_confirmation(data_dir: DataDir) -> None:
+    runs, confirmation = ran(data_dir, search("eager"))
+    assert set(runs) == {"baseline", "control", "eager"}
+    assert confirmation is None
+
+
+def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
+    runs, confirmation = ran(data_dir, search("crash", "greedy", "swift"))
+    states = {label: run.state for label, run in runs.items()}
+    assert states["crash"] is RunState.FAILED
+    assert states["greedy"] is RunState.OUT_OF_MEMORY
+    assert states["baseline"] is states["swift"] is RunState.FINISHED
+    assert confirmation is not None and confirmation.spec.backends == ("swift",)
+
+
+def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
+    data_dir: DataDir,
+) -> None:
+    # 500 steps of 1 ms each: what compiles for half a second has lost.
+    runs, _ = ran(data_dir, search("hang", "swift", steps=500))
+    ended = runs["hang"].read_exit()
+    assert ended is not None and ended.state is RunState.CANCELLED
+    assert ended.reason is not None
+    assert ended.reason.startswith("compiling took longer than the whole training of 500 steps")
+    assert runs["swift"].state is RunState.FINISHED
+
+
+def test_wrong_losses_end_a_candidate(data_dir: DataDir) -> None:
+    runs, confirmation = ran(data_dir, search("farther"))
+    events = runs["farther"].events_file.read_text()
+    assert "its losses leave the band of equal trainings" in events
+    assert confirmation is None
+
+
+def test_the_budget_ends_a_search_with_the_best_so_far(data_dir: DataDir) -> None:
+    runs, _ = ran(data_dir, search("slow", "swift", seconds=2.0))
+    assert runs["baseline"].state is RunState.FINISHED
+    assert "the budget of 2 s is spent" in runs["baseline"].events_file.read_text()
+
+
+def test_a_search_goes_on_from_what_its_journals_say(data_dir: DataDir) -> None:
+    spec = search("swift", "swift:optimizer=fused", "eager")
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    found = find_experiment(data_dir, experiment_id)
+    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)))
+    decision = again.decide([found.runs[0]])
+    assert decision.joining == ()
+    assert decision.over is not None and decision.over.cause == "searched"
+
+
+def test_comparison_and_report_of_a_search_name_why_candidates_ended(data_dir: DataDir) -> None:
+    runs, confirmation = ran(data_dir, search("swift", "eager", steps=12_345))
+    experiment_id = runs["baseline"].run_id.partition(".")[0]
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, experiment_id)
+        text = report(comparison)
+        assert own_steps(comparison) == 12_345
+        assert confirmation is not None
+        confirmed = compare(store, confirmation.experiment_id)
+        assert own_steps(confirmed) == 12_345
+        assert plan(confirmed, own_steps(confirmed)).num_steps == 12_345
+    assert "search for the fastest 12,345 steps" in text
+    assert "for 12,345 steps it surely takes longer than swift" in text
+    assert "no candidate is left" in text
+
+
+def test_a_search_needs_a_control_and_turns() -> None:
+    with pytest.raises(Exception, match="controls"):
+        replace(search("swift"), controls=0)
+    with pytest.raises(Exception, match="schedule"):
+        replace(search("swift"), schedule="sequential")
