@@ -1,4 +1,4 @@
-"""Which blocks of two runs are held against each other."""
+"""Which blocks of two runs are held against each other, and which rounds a speedup rests on."""
 
 import numpy as np
 import pandas as pd
@@ -7,10 +7,11 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.rounds import KEYS, load_compared, pair
+from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round_speedups
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.speed_journals import record_speed, speed_spec
 
 Blocks = list[tuple[int, int, int, float]]
 
@@ -91,3 +92,41 @@ def test_rounds_that_were_added_count_as_those_of_further_processes(data_dir: Da
     notes = [one.figures for one in comparison.notes if one.kind == "rounds added"]
     assert notes == [{"num_added": 12, "num_rounds": 18}]
     assert row_of(comparison, "inductor").value("final_loss") == pytest.approx(1.0, abs=0.3)
+
+
+def rounds_of(store: Store) -> dict[str, list[int]]:
+    """Of each run those that its speedup rests on, counted from 1."""
+    frame = round_speedups(store, EXPERIMENT_ID)
+    return {label: list(of_run["round"]) for label, of_run in frame.groupby("label")}
+
+
+def test_the_first_round_of_a_training_is_in_no_speedup(data_dir: DataDir) -> None:
+    losses = falling_losses(40)
+    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.1)):
+        # Nothing compiles, so that being the first is all that speaks against the first round.
+        Recording(data_dir.runs, label).claim().start().blocks(
+            [10 * seconds, seconds, seconds, seconds], losses
+        ).evaluation(0.8).end()
+    with Store.in_memory(data_dir) as store:
+        assert rounds_of(store) == {"control": [2, 3, 4], "inductor": [2, 3, 4]}
+        results = {one.label: one for one in compare(store, EXPERIMENT_ID).results}
+        assert results["inductor"].speedup.median == 2.0
+
+
+def test_the_first_round_after_a_resumption_is_in_no_speedup(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=80)
+    losses = falling_losses(80)
+    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.1)):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([seconds] * 3, losses).checkpoint().resume(30)
+        run.blocks([10 * seconds, *[seconds] * 4], losses[30:]).evaluation(0.8).end()
+    with Store.in_memory(data_dir) as store:
+        assert rounds_of(store)["inductor"] == [2, 3, 5, 6, 7, 8]
+
+
+def test_warm_up_and_with_it_the_first_round_is_in_no_speedup(data_dir: DataDir) -> None:
+    spec = speed_spec()
+    for label in ("baseline", "control", "eager"):
+        record_speed(data_dir, label, spec, 0.2, num_rounds=6)
+    with Store.in_memory(data_dir) as store:
+        assert rounds_of(store)["eager"] == [2, 3, 4, 5, 6, 7]
