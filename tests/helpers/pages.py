@@ -27,6 +27,7 @@ from breakeven.views.parts import actions
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import process_wide
 from breakeven.views.tabs.experiment import TABS
+from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.machine import MACHINE, keep
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,12 @@ def text(app: AppTest) -> str:
 def without_links(said: str) -> str:
     without = re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
     return re.sub(r'<a target="_blank" href="definitions#\w+">([^<]*)</a>', r"\1", without)
+
+
+def opened_run(label: str = "inductor", **query: Any) -> AppTest:
+    """The page of a run of the recorded experiment, or a part of that page."""
+    run = f"{EXPERIMENT_ID}.{label}"
+    return opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=run, **query)
 
 
 def tables(app: AppTest) -> list[pd.DataFrame]:

@@ -12,11 +12,10 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.statistics.parity import Parity, unknown
-from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.parity_words import parity_text
 from breakeven.views.charts import bars, break_even
 from breakeven.views.charts import compiling as cache_charts
@@ -516,10 +515,6 @@ def test_the_control_is_told_from_the_baseline_by_its_dashes():
     assert trace(figure, "control").line.dash == KNOWN["control"].dash
 
 
-def test_csv_leaves_undefined_values_empty():
-    assert to_csv(pd.DataFrame({"label": ["a"], "speedup": [None]})) == b"label,speedup\na,\n"
-
-
 ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))
 
 
@@ -538,13 +533,6 @@ def test_html_export_needs_no_network_and_says_what_it_shows():
 def test_png_export_draws_a_picture():
     picture = to_image(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
     assert picture.startswith(b"\x89PNG")
-
-
-def test_a_speedup_with_too_few_rounds_shows_no_interval():
-    ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
-    assert ratio_text(ratio) == "1.50x"
-    known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
-    assert ratio_text(known) == "1.50x (1.40 to 1.60)"
 
 
 def test_a_run_stands_behind_a_piece_of_its_line():

@@ -25,7 +25,7 @@ from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
-from tests.helpers.pages import every_tab, opened
+from tests.helpers.pages import every_tab, opened, opened_run
 from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
@@ -247,15 +247,7 @@ def test_rows_that_were_imported_lead_to_definitions_too(folder: DataDir):
 
 @pytest.mark.parametrize("tab", TABS)
 def test_every_number_of_a_run_leads_to_its_definition(everything: DataDir, tab: str):
-    check(
-        opened(
-            "experiment",
-            tab="Runs",
-            experiment=EXPERIMENT_ID,
-            run=f"{EXPERIMENT_ID}.inductor",
-            part=tab,
-        )
-    )
+    check(opened_run(part=tab))
 
 
 def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
@@ -318,15 +310,7 @@ def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):
 
 def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):
     on_device(folder, throttle_reasons=["power cap"], processes=[OTHER])
-    check(
-        opened(
-            "experiment",
-            tab="Runs",
-            experiment=EXPERIMENT_ID,
-            run=f"{EXPERIMENT_ID}.inductor",
-            part="Device",
-        )
-    )
+    check(opened_run(part="Device"))
     check(opened(experiment=EXPERIMENT_ID, tab="Runs"))
 
 

@@ -12,15 +12,15 @@ from breakeven.views.charts.trend import device_series
 from breakeven.views.parts.progress import before_launch
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.helpers.pages import cards, charts, opened, table, text, without_links
-from tests.helpers.pages_journals import INDUCTOR, LOSSES, recording
+from tests.helpers.pages import cards, charts, opened, opened_run, table, text, without_links
+from tests.helpers.pages_journals import LOSSES, recording
 
 
 def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
     folder: DataDir,
 ) -> None:
     record(folder, throttle_reasons=["power cap"], processes=[OTHER])
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
+    app = opened_run(part="Device")
     said = text(app)
     assert "The device held its clocks back: in 3 of 3 steady blocks (power cap)." in said
     assert "8 CPU threads: half of 16." in said
@@ -32,16 +32,14 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
 
 def test_a_calm_device_is_shown_without_a_warning(folder: DataDir) -> None:
     record(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
+    app = opened_run(part="Device")
     assert not app.warning
     assert "held back" not in charts(app)
 
 
 def test_without_samples_the_tab_says_so(folder: DataDir) -> None:
     recording(folder, "inductor").block([0.1] * 10, LOSSES[:10])
-    assert "Nothing is recorded yet" in text(
-        opened("experiment", tab="Runs", run=INDUCTOR, part="Device")
-    )
+    assert "Nothing is recorded yet" in text(opened_run(part="Device"))
 
 
 def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(
@@ -117,5 +115,5 @@ def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(
     drawn = charts(opened(experiment=EXPERIMENT_ID, tab="Runs"))
     assert '"name":"inductor"' in drawn and '"name":"inductor-' not in drawn, "one of them"
     for label in ("inductor-1", "inductor-2"):
-        app = opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.{label}", part="Device")
+        app = opened_run(label, part="Device")
         assert any(said in warning.value for warning in app.warning)

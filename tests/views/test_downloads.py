@@ -22,7 +22,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.pages import ROOT, every_tab, opened, text
+from tests.helpers.pages import ROOT, every_tab, opened, opened_run, text
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""
@@ -62,7 +62,7 @@ def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
 
     monkeypatch.setattr(downloads, "to_csv", counting)
     every_tab(experiment=EXPERIMENT_ID)
-    opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    opened_run()
     assert written == [], "a page that is only looked at writes no file"
     rows = {name: rows_of(files, name)
             for name in ("loss", "break-even", "step-times", "accuracy", "run-loss", "run-steps")
@@ -118,13 +118,7 @@ def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_emp
             run.blocks([0.2] * 8, falling_losses(80)).evaluation(0.8).end()
     every_tab(experiment=EXPERIMENT_ID)
     for tab in ("Steps", "Scores"):
-        opened(
-            "experiment",
-            tab="Runs",
-            experiment=EXPERIMENT_ID,
-            run=f"{EXPERIMENT_ID}.inductor",
-            part=tab,
-        )
+        opened_run(part=tab)
     diverged = {"comparison": "final_loss", "loss": "loss", "run-loss": "loss",
                 "score-loss": "value", "evaluations": "eval_loss",
                 "eval_loss": "value"}  # fmt: skip
@@ -163,13 +157,7 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
     every_tab(experiment=EXPERIMENT_ID)
     opened(experiment=cache)
     for tab in ("Scores", "Compiling", "Checkpoints", "Device"):
-        opened(
-            "experiment",
-            tab="Runs",
-            experiment=EXPERIMENT_ID,
-            run=f"{EXPERIMENT_ID}.inductor",
-            part=tab,
-        )
+        opened_run(part=tab)
     opened(
         "experiment",
         tab="Runs",
@@ -193,13 +181,7 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
 def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80))
     assert "<td>80.0 %</td>" in text(opened(tab="Runs"))
-    app = opened(
-        "experiment",
-        tab="Runs",
-        experiment=EXPERIMENT_ID,
-        run=f"{EXPERIMENT_ID}.inductor",
-        part="Scores",
-    )
+    app = opened_run(part="Scores")
     (evaluations,) = app.dataframe
     shown = pa.ipc.open_stream(evaluations.proto.arrow_data.styler.display_values).read_pandas()
     assert "80.0 %" in shown.to_numpy().ravel().tolist()

@@ -9,7 +9,7 @@ from breakeven.views.access import permissions
 from breakeven.views.access.permissions import NotAllowed
 from breakeven.views.comparison import measured_again
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
-from tests.helpers.pages import opened, text
+from tests.helpers.pages import opened, opened_run, text
 
 SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
 AGAIN = "20261122-093015-123456-7f3b"
@@ -37,7 +37,7 @@ def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recor
 
 
 def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded: DataDir):
-    app = opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor")
+    app = opened_run()
     app.button(key=f"measure-again-{EXPERIMENT_ID}-inductor").click().run()
     assert not app.error, text(app)
     (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
@@ -61,7 +61,7 @@ def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: 
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     for page in (
         opened(experiment=EXPERIMENT_ID, tab="Runs"),
-        opened("experiment", tab="Runs", run=f"{EXPERIMENT_ID}.inductor"),
+        opened_run(),
     ):
         assert not [one for one in page.button if str(one.key).startswith("measure-again")]
     with pytest.raises(NotAllowed):

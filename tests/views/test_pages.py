@@ -34,7 +34,7 @@ from tests.helpers.journals import (
     record_experiment,
 )
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
-from tests.helpers.pages import ROOT, cards, opened, text, without_links
+from tests.helpers.pages import ROOT, cards, opened, opened_run, text, without_links
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: Da
         recording.block([0.2] * 10, [1.0] * 10, peak_memory_bytes=2**29,
                         reserved_memory_bytes=3 * 2**30)  # fmt: skip
     recording.end()
-    shown = text(opened(tab="Runs", run=f"{EXPERIMENT_ID}.baseline"))
+    shown = text(opened_run("baseline"))
     assert "Step time 200 ms · Memory needed 3.00 GiB · Allocated memory 512.0 MiB" in shown
 
 
@@ -347,12 +347,6 @@ def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
     (experiment,) = experiments(folder)
     assert experiment.spec.training.batch_size == 16
     assert experiment.spec.num_steps == 60
-
-
-def test_a_data_file_that_is_not_there_is_named_before_anything_starts(folder: DataDir):
-    app = opened("launch", preset="Your own data", **{"own.data": "my-data.csv"})
-    assert "`data.source = 'my-data.csv'`: no such file" in text(app)
-    assert not [button for button in app.button if button.key == "launch"]
 
 
 def test_a_missing_compiler_is_said_with_the_remedy(folder: DataDir):

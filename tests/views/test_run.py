@@ -14,7 +14,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.views.access import permissions
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.helpers.pages import cards, charts, opened, table, text
+from tests.helpers.pages import cards, charts, opened, opened_run, table, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES, evaluate, predict, recording
 
 
@@ -28,7 +28,7 @@ def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: Data
     run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
     run.checkpoint(value=0.5).resume(20).blocks([0.1] * 2, LOSSES[20:]).end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR)
+    app = opened_run()
     assert "resumed at step 20" in text(app)
     assert charts(app).count('"text":"resumed"') == 2, "in step times and losses"
     assert '"x0":19.5' in charts(app)
@@ -38,7 +38,7 @@ def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: Data
 def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):
     recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20]).stop("accuracy is enough").end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR)
+    app = opened_run()
     assert "Stopped early after 20 steps: accuracy is enough" in text(app)
     live = text(opened("experiment", experiment=EXPERIMENT_ID))
     assert "**inductor** stopped early after 20 steps: accuracy is enough" in live
@@ -53,7 +53,7 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
     run.checkpoint(value=0.25).blocks([0.1] * 2, LOSSES[20:])
     run.checkpoint(value=0.75, removed=[20]).end()
     others(folder, spec)
-    shown = table(opened("experiment", tab="Runs", run=INDUCTOR, part="Checkpoints"), "Kept")
+    shown = table(opened_run(part="Checkpoints"), "Kept")
     assert list(shown["Step"]) == [40, 20]
     assert list(shown["Kept"]) == ["yes", "no"]
     assert list(shown["Accuracy"]) == [0.75, 0.25]
@@ -71,7 +71,7 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
 def test_what_was_not_asked_for_says_how_to_ask(folder: DataDir, tab: str, said: str):
     recording(folder, "inductor").blocks([0.1] * 4, LOSSES).end()
     others(folder)
-    assert said in text(opened("experiment", tab="Runs", run=INDUCTOR, part=tab))
+    assert said in text(opened_run(part=tab))
 
 
 def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):
@@ -82,7 +82,7 @@ def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):
         run.log.append("value", step=step, name="weight norm", value=5.0 + step)
     run.end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR)
+    app = opened_run()
     assert {"Terms of the loss", "weight norm"} <= set(cards(app))
     assert '"name":"MSELoss"' in charts(app)
 
@@ -93,7 +93,7 @@ def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir):
         run.log.append("value", step=1, name=f"v{number}", value=1.0)
     run.end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR)
+    app = opened_run()
     assert {title for title in cards(app) if title.startswith("v")} == {f"v{n}" for n in range(6)}
     app.multiselect(key="values").set_value(["v8"]).run()
     assert [title for title in cards(app) if title.startswith("v")] == ["v8"]
@@ -113,7 +113,7 @@ def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
                        recompile_reason=reason)  # fmt: skip
     run.end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling")
+    app = opened_run(part="Compiling")
     breaks = table(app, "Location")
     assert list(breaks["Location"]) == ["mine.py:7", "mine.py:9"]
     assert (list(breaks["Times"]), list(breaks["Step"])) == ([3, 1], [0, 0])
@@ -122,7 +122,7 @@ def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
     assert list(again["Step"]) == [30] and list(again["File"]) == ["mine.py:3"]
     assert "Graph breaks 4 · Distinct graph breaks 2" in text(app)
     assert "Guards 8" in text(app)
-    steps = charts(opened("experiment", tab="Runs", run=INDUCTOR))
+    steps = charts(opened_run())
     assert steps.count('"name":"recompiled"') == 2, "in step times and losses"
     assert "mine.py:7, mine.py:9" in steps
 
@@ -135,7 +135,7 @@ def test_gradients_are_charted_by_parameter(folder: DataDir):
             {"name": "layer.weight", "norm": 10.0, **tensor}])  # fmt: skip
     run.end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Gradients")
+    app = opened_run(part="Gradients")
     assert "Gradients by parameter" in cards(app)
     assert "layer.weight" in charts(app)
 
@@ -149,7 +149,7 @@ def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_o
             evaluate(run, 40, split, compiled, loss=0.5, accuracy=0.75, f1=0.5)
     run.end()
     others(folder)
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Scores")
+    app = opened_run(part="Scores")
     assert {"Evaluation loss", "Accuracy", "F1"} <= set(cards(app))
     shown = table(app, "F1")
     assert list(shown["Epoch"]) == [1] * 4
@@ -177,7 +177,7 @@ def predicted(folder: DataDir) -> DataDir:
 def test_a_run_shows_its_confusions_by_name_and_where_its_compiled_model_differs(
     predicted: DataDir,
 ):
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Scores")
+    app = opened_run(part="Scores")
     assert "Confusion, validation" in cards(app)
     assert '"y":["bad","good"]' in charts(app)
     assert "Answered differently by the compiled model, validation: 1 of 4 samples" in cards(app)
@@ -204,7 +204,7 @@ def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: 
         file = run.run.artifacts / "predictions-validation.parquet"
         pd.read_parquet(file).astype({"label": float, "prediction": float}).to_parquet(file)
         run.end()
-    scores = opened("experiment", tab="Runs", run=INDUCTOR, part="Scores")
+    scores = opened_run(part="Scores")
     assert "no classes to be confused" in text(scores)
     assert "Answered differently" not in text(scores)
     assert "there is no answer to disagree on" in text(opened(tab="Learning"))
@@ -214,9 +214,7 @@ def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):
     file = predicted.run_dir(INDUCTOR).path / "artifacts/predictions-validation.parquet"
     file.write_text("torn")
     assert "is no file of predictions" in text(opened(tab="Learning"))
-    assert "is no file of predictions" in text(
-        opened("experiment", tab="Runs", run=INDUCTOR, part="Scores")
-    )
+    assert "is no file of predictions" in text(opened_run(part="Scores"))
 
 
 def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: DataDir):
@@ -230,7 +228,7 @@ def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: 
         run.log.append("source", source="/a/hooks.py:Mine", file=file, sha256="ab12")
     run.end()
     others(folder, spec)
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Settings")
+    app = opened_run(part="Settings")
     assert "add `--allow-code` with the folder of its files" in text(app)
     assert list(table(app, "Sha256")["Sha256"]) == ["ab12", "ab12"]
     assert "class Mine" in text(app)
@@ -248,12 +246,12 @@ def test_where_the_data_folder_lies_is_told_to_those_alone_who_act(
         monkeypatch.setattr(permissions, "may_act", lambda: may_act)  # noqa: B023
         run.output_file.unlink(missing_ok=True)
         run.output_file.write_text("well")
-        told = text(opened("experiment", tab="Runs", run=INDUCTOR, part="Log"))
+        told = text(opened_run(part="Log"))
         assert (f"{where}/runs/{INDUCTOR}/output.log" in told) == may_act
         assert (f"the data folder/runs/{INDUCTOR}/output.log" in told) != may_act
         run.output_file.unlink()
         run.output_file.symlink_to("/etc/hostname")  # What cannot be read is named, too.
-        app = opened("experiment", tab="Runs", run=INDUCTOR, part="Log")
+        app = opened_run(part="Log")
         (problem,) = [one.value for one in app.text]
         assert (where in problem) == may_act and INDUCTOR in problem
 

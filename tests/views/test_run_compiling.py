@@ -9,7 +9,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.views.shared.inert import JOINER
 from breakeven.views.tabs.compiling import frames
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.helpers.pages import cards, charts, opened, text
+from tests.helpers.pages import cards, charts, opened, opened_run, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES
 
 SPEC = replace(experiment_spec(), backends=("inductor", "eager"), keep_code=True)
@@ -62,7 +62,7 @@ def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
                    reason="DDPOptimizer intentional graph-break",
                    stopped_at="torch/_dynamo/backends/distributed.py:0")  # fmt: skip
     run.end()
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling")
+    app = opened_run(part="Compiling")
     frames = [one.value.to_csv() for one in app.dataframe]
     (of_ranks,) = [frame for frame in frames if "DDPOptimizer" in frame]
     assert "Breaks that several devices cause" in "".join(cards(app))
@@ -79,13 +79,11 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
                        ("trace", "artifacts/trace/dedicated.log")):  # fmt: skip
         run.log.append("kept_file", what=what, compile_id="0/0", file=file, bytes=23)
     run.end()
-    app = opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling")
+    app = opened_run(part="Compiling")
     assert "class GraphModule: pass" in text(app)
     assert "is not recorded: the run is older" in text(app)
     assert "structured trace" in text(app)
-    outside = opened(
-        "experiment", tab="Runs", run=INDUCTOR, part="Compiling", kept="../../../../etc/passwd"
-    )
+    outside = opened_run(part="Compiling", kept="../../../../etc/passwd")
     assert "root:" not in text(outside)
     assert outside.error, "it says that there is no such file in the folder"
 
@@ -93,7 +91,7 @@ def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
 def test_a_run_that_kept_nothing_says_how_to_ask(folder: DataDir):
     run = Recording(folder.runs, "inductor").claim().start()
     run.blocks([0.1] * 4, LOSSES).end()
-    assert "--keep-code" in text(opened("experiment", tab="Runs", run=INDUCTOR, part="Compiling"))
+    assert "--keep-code" in text(opened_run(part="Compiling"))
 
 
 def test_a_frame_of_which_torch_names_no_file_has_none() -> None:

@@ -15,7 +15,7 @@ from breakeven.views.charts import palette
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.comparison import leaderboard
 from tests.helpers.journals import EXPERIMENT_ID, Recording
-from tests.helpers.pages import every_tab, opened, set_field, text
+from tests.helpers.pages import every_tab, opened, opened_run, set_field, text
 from tests.helpers.speed_journals import ENOUGH, record_repeats, record_speed, speed_spec
 
 
@@ -86,7 +86,7 @@ def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):
     live = text(opened(experiment=EXPERIMENT_ID))
     assert "loss 1" not in live
     assert f"**baseline, control, eager** stopped early after 42 steps: {ENOUGH}" in live
-    run = opened("experiment", tab="Runs", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.eager")
+    run = opened_run("eager")
     assert "**Training loss**" not in text(run) and "**Time of every step**" in text(run)
     assert f"after 42 steps: {ENOUGH}" in text(run)
 

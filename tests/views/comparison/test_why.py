@@ -12,7 +12,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts.profile import breakdown, waterfall
 from breakeven.views.form.again import changed
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.helpers.pages import opened, text
+from tests.helpers.pages import opened, opened_run, text
 
 GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
 SLOW = {"name": "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "op": "aten::bmm", "phase": "forward"}
@@ -59,13 +59,7 @@ def test_a_page_without_profiles_says_so_and_stays_whole(folder: DataDir) -> Non
 @pytest.mark.heavy
 def test_the_tab_of_a_run_has_every_kernel(folder: DataDir) -> None:
     record(folder)
-    app = opened(
-        "experiment",
-        tab="Runs",
-        experiment=EXPERIMENT_ID,
-        run=f"{EXPERIMENT_ID}.inductor",
-        part="Profile",
-    )
+    app = opened_run(part="Profile")
     (frame,) = [one.value for one in app.dataframe if "Name" in one.value.columns]
     assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
     assert "matrix products in float32, no tensor cores" in set(frame["Class"])

@@ -89,12 +89,6 @@ def test_what_is_typed_and_chosen_stands_in_the_address(listed: DataDir):
     assert "q" not in app.query_params
 
 
-def test_nothing_there_explains_itself_and_leads_on(folder: DataDir):
-    app = page()
-    assert "No experiment yet" in text(app)
-    assert app.button(key="quick_race")
-
-
 def test_archive_and_delete_can_be_undone(listed: DataDir):
     app = click(ticked(EXPERIMENT_ID), "archive")
     assert names(app) == ["Second"]
