@@ -1,5 +1,7 @@
 """The CI gate on recorded journals: what it refuses, with which words and which exit status."""
 
+from typing import Any
+
 import pytest
 
 from breakeven.runner.commands.conditions import parse_conditions
@@ -53,16 +55,49 @@ def test_a_good_backend_passes_every_condition(
     assert failures(capsys) == []
 
 
-def test_a_slower_backend_is_refused_with_its_speedup(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("inductor", "condition", "status", "said"),
+    [
+        ({"step_seconds": 0.2}, "slower", 5, "slower: speedup 0.50x ("),
+        ({"step_seconds": 0.2}, "parity,accuracy", 0, None),  # only what is asked for is judged
+        # 0.8 of 200 samples, pulled: 161 / 202 = 0.797, standard error sqrt(0.797 x 0.203 / 200) =
+        # 0.02844. One further draw beside two: x sqrt(1.5). A quarter of 1 % is a chance of 0.0025,
+        # two-sided 3.0233 of them: 0.1053. Learned are 0.8 less the share of always guessing.
+        ({"accuracy": 0.69}, "accuracy", 5,
+         "accuracy: final accuracy 0.69, worse than equal trainings' 0.8 by 0.11; limit 0.1053"),
+        ({"accuracy": 0.74}, "accuracy", 0, None),
+        ({"accuracy": 0.99}, "accuracy", 0, None),
+        ({"accuracy": None}, "accuracy", 5,
+         "accuracy: it has no accuracy to compare with the baseline's"),
+        ({"state": RunState.TIMEOUT}, "slower", 1,
+         "unfinished: its state is timeout after 80 of 80 steps: all steps done"),
+    ],
+    ids=["slower", "slower and not asked for", "accuracy below what sampling explains",
+         "accuracy within sampling", "accuracy that is better", "accuracy never measured",
+         "unfinished"],
+)  # fmt: skip
+def test_a_condition_refuses_a_backend_with_the_numbers_that_it_rests_on(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], inductor: dict[str, Any],
+    condition: str, status: int, said: str | None,
+) -> None:  # fmt: skip
     for label in ("baseline", "control"):
         record(data_dir, label)
-    record(data_dir, "inductor", step_seconds=0.2)
-    assert gate(data_dir, "slower") == 5
+    record(data_dir, "inductor", **inductor)
+    assert gate(data_dir, condition) == status
+    told = failures(capsys)
+    assert [one.startswith(f"FAIL inductor: {said}") for one in told] == [True] * bool(said)
+
+
+def test_a_task_without_accuracy_is_judged_by_its_held_out_loss(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label, loss in (("baseline", 0.5), ("control", 0.5), ("inductor", 2.0)):
+        record(data_dir, label, accuracy=None, loss=loss)
+    assert gate(data_dir, "accuracy") == 5
     (line,) = failures(capsys)
-    assert line.startswith("FAIL inductor: slower: speedup 0.50x (")
-    assert gate(data_dir, "parity", "accuracy") == 0, "only what is asked for is judged"
+    assert line.startswith(
+        "FAIL inductor: accuracy: final evaluation loss 2, worse than equal trainings' 0.5 by 1.5"
+    )
 
 
 def test_a_compile_latency_above_the_limit_is_refused_with_both_numbers(
@@ -97,70 +132,6 @@ def test_a_parity_that_could_not_be_shown_is_refused(
     assert gate(data_dir, "parity") == 5
     (line,) = failures(capsys)
     assert line.startswith("FAIL inductor: parity: it could not be shown (unknown): ")
-
-
-def test_an_accuracy_below_what_sampling_explains_is_refused(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control")
-    record(data_dir, "inductor", accuracy=0.69)
-    # 0.8 of 200 samples, pulled: 161 / 202 = 0.797, standard error sqrt(0.797 x 0.203 / 200) =
-    # 0.02844. One further draw beside two: x sqrt(1.5). A quarter of 1 % is a chance of 0.0025,
-    # two-sided 3.0233 of them: 0.1053. Learned are 0.8 less the share of always guessing.
-    assert gate(data_dir, "accuracy") == 5
-    assert failures(capsys) == [
-        "FAIL inductor: accuracy: final accuracy 0.69, worse than equal trainings' 0.8 by 0.11; "
-        "limit 0.1053"
-    ]
-
-
-def test_an_accuracy_within_sampling_or_better_passes(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control")
-    record(data_dir, "inductor", accuracy=0.74)
-    assert gate(data_dir, "accuracy") == 0
-
-
-def test_a_better_accuracy_passes(data_dir: DataDir) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control")
-    record(data_dir, "inductor", accuracy=0.99)
-    assert gate(data_dir, "accuracy") == 0
-
-
-def test_a_task_without_accuracy_is_judged_by_its_held_out_loss(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for label, loss in (("baseline", 0.5), ("control", 0.5), ("inductor", 2.0)):
-        record(data_dir, label, accuracy=None, loss=loss)
-    assert gate(data_dir, "accuracy") == 5
-    (line,) = failures(capsys)
-    assert line.startswith(
-        "FAIL inductor: accuracy: final evaluation loss 2, worse than equal trainings' 0.5 by 1.5"
-    )
-
-
-def test_an_accuracy_that_was_never_measured_is_refused(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label)
-    record(data_dir, "inductor", accuracy=None)
-    assert gate(data_dir, "accuracy") == 5
-    assert "it has no accuracy to compare with the baseline's" in failures(capsys)[0]
-
-
-def test_a_run_that_did_not_finish_fails_with_status_1(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(data_dir, "baseline")
-    record(data_dir, "control")
-    record(data_dir, "inductor", state=RunState.TIMEOUT)
-    assert gate(data_dir, "slower") == 1
-    assert failures(capsys) == [
-        "FAIL inductor: unfinished: its state is timeout after 80 of 80 steps: all steps done"
-    ]
 
 
 def test_several_conditions_give_a_line_each_and_outrank_an_unfinished_run(

@@ -386,27 +386,24 @@ def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
     assert written == ["\N{EN DASH}", "\N{EN DASH}", "30"]
 
 
-def test_a_backend_that_saves_nothing_never_breaks_even(data_dir: DataDir) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
+    [(0.2, "slower"), (0.099, "same")],
+)
+def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(
+    data_dir: DataDir, seconds: float, verdict: str
+) -> None:
     for label in ("baseline", "control"):
         record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
-    record(data_dir, "inductor").blocks([0.2] * 8, LOSSES, compile_seconds=3.0).end()
-    comparison = compared(data_dir)
-    assert comparison.result_of("inductor").speed_verdict == "slower"
-    row = comparison.table().iloc[2]
-    assert row["break_even_steps"] == math.inf
-    assert METRICS["break_even_steps"].format(row["break_even_steps"]) == "never"
-
-
-def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: DataDir) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
-    record(data_dir, "inductor").blocks([0.099] * 8, LOSSES, compile_seconds=3.0).end()
+    record(data_dir, "inductor").blocks([seconds] * 8, LOSSES, compile_seconds=3.0).end()
     comparison = compared(data_dir)
     inductor = comparison.result_of("inductor")
-    # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
-    assert (inductor.speed_verdict, inductor.break_even_verdict) == ("same", "never")
-    assert inductor.value("break_even_steps") == math.inf
-    assert re.search(r"same +3\.00 s +never", report(comparison))
+    assert (inductor.speed_verdict, inductor.break_even_verdict) == (verdict, "never")
+    steps = comparison.table().iloc[2]["break_even_steps"]
+    assert inductor.value("break_even_steps") == steps == math.inf
+    assert METRICS["break_even_steps"].format(steps) == "never"
+    assert re.search(rf"{verdict} +3\.00 s +never", report(comparison))
 
 
 def test_compiling_that_was_timed_once_is_said_beside_its_break_even(data_dir: DataDir) -> None:
@@ -471,18 +468,27 @@ def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: Dat
     assert "break-even of inductor: 30 steps (30 to 30, 6.00 s, 0.4 epochs)" in lines
 
 
-def test_exit_status_1_when_a_run_did_not_finish(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record_experiment(data_dir.runs, SPEC)
-    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
-        Exit.now(RunState.TIMEOUT, "too slow", None)
-    )
-    assert run_main(data_dir) == 1
-    assert (
-        "control was stopped by its time limit after the last of its 80 steps: too slow."
-        in capsys.readouterr().out
-    )
+@pytest.mark.parametrize(
+    ("spec", "offset", "has_timed_out", "status"),
+    [
+        (SPEC, 0.0, True, 1),
+        (SPEC, 1.0, True, 3),  # which outranks the control's time limit
+        (experiment_spec(80, controls=0), 0.0, False, 4),
+        (experiment_spec(80, backends=()), 0.0, False, 4),
+    ],
+    ids=["a run did not finish", "parity is broken", "no control", "no backend"],
+)
+def test_the_exit_status_tells_what_a_comparison_comes_to(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], spec: ExperimentSpec, offset: float,
+    has_timed_out: bool, status: int,
+) -> None:  # fmt: skip
+    record_experiment(data_dir.runs, spec, backend_offset=offset)
+    if has_timed_out:
+        late = Exit.now(RunState.TIMEOUT, "too slow", None)
+        data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(late)
+    assert run_main(data_dir) == status
+    said = "control was stopped by its time limit after the last of its 80 steps: too slow."
+    assert (said in capsys.readouterr().out) is has_timed_out
 
 
 def test_exit_status_2_for_an_unknown_experiment_or_folder(
@@ -493,22 +499,6 @@ def test_exit_status_2_for_an_unknown_experiment_or_folder(
     record_experiment(data_dir.runs, SPEC)
     assert run_main(data_dir, "nothing") == 2
     assert "no experiment 'nothing'" in capsys.readouterr().err
-
-
-def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, SPEC, backend_offset=1.0)
-    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
-        Exit.now(RunState.TIMEOUT, "too slow", None)
-    )
-    assert run_main(data_dir) == 3  # which outranks the control's time limit
-
-
-@pytest.mark.parametrize(
-    "spec", [experiment_spec(80, controls=0), experiment_spec(80, backends=())]
-)
-def test_exit_status_4_when_parity_proves_nothing(data_dir: DataDir, spec: ExperimentSpec) -> None:
-    record_experiment(data_dir.runs, spec)
-    assert run_main(data_dir) == 4
 
 
 def record_frames(data_dir: DataDir, *frames: dict[str, Any]) -> tuple[str, ...]:

@@ -172,14 +172,78 @@ def test_a_device_may_tell_only_some_of_why_it_throttles(
     assert list(found) == [throttled_by] * 22
 
 
-def test_throttling_of_the_first_block_alone_is_not_mentioned(tmp_path: Path) -> None:
-    """It is not steady, so no number rests on it."""
-    throttled = CALM_GPU | {"throttle_reasons": ["power cap"]}
-    samples = {
-        "baseline": always(**CALM_GPU),
-        "inductor": lambda block: throttled if block == 0 else CALM_GPU,
-    }
-    assert not found(compared(record(tmp_path, CUDA, samples)), "The device held")
+PYTHON = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
+MAKE = {"pid": 12, "name": "make", "memory_bytes": None}
+TAKEN = CALM_CPU | {"busy_cpu_seconds": 2.0, "processes": [MAKE]}
+UNLOOKED = CALM_GPU | {"processes": None, "throttled_periods": None}
+LOOKED = CALM_GPU | {"processes": [PYTHON], "throttled_periods": 1}
+SAID: dict[str, tuple[dict[str, Any], Sample, Sample, str]] = {
+    # Of 10 steady blocks 4 have half of the CPU time taken: 4 x 1.0 of 20 seconds are 20 %.
+    "processes on the CPU count over all steady blocks together": (
+        CPU, lambda block: TAKEN if block == 5 else CALM_CPU | {"busy_cpu_seconds": 1.0},
+        lambda block: TAKEN if block in (0, 3, 5, 7, 9) else CALM_CPU | {"busy_cpu_seconds": 1.0},
+        "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs; "
+        "seen: make (pid 12). End them",
+    ),
+    # Every other block had no time for that.
+    "samples that looked for processes": (
+        CUDA, always(**CALM_GPU), lambda block: LOOKED if block == 4 else UNLOOKED,
+        "Other processes were on the device: inductor in 1 of 1 samples; seen",
+    ),
+    "samples that looked for quotas": (
+        CUDA, always(**CALM_GPU), lambda block: LOOKED if block == 4 else UNLOOKED,
+        "The CPU quota of the container held runs back: inductor in 1 of 1 steady blocks.",
+    ),
+    "another clock": (
+        CUDA, always(**CALM_GPU), always(**CALM_GPU | {"sm_clock_mhz": 1881}),
+        "The device's clock differed from the baseline's: inductor 1,881 MHz against 1,980 MHz "
+        "(-5.0 %)",
+    ),
+    "stolen time": (
+        CPU, always(**CALM_CPU), always(**CALM_CPU | {"stolen_cpu_seconds": 0.1}),
+        "The host of this virtual machine gave CPU time to others while steady blocks ran: "
+        "inductor 5.0 % of the CPU time.",
+    ),
+    "a quota": (
+        CPU, always(**CALM_CPU), always(**CALM_CPU | {"throttled_periods": 3}),
+        "The CPU quota of the container held runs back: inductor in 10 of 10 steady blocks.",
+    ),
+    "another frequency": (
+        CPU, always(**CALM_CPU), always(**CALM_CPU | {"cpu_frequency_mhz": 2400.0}),
+        "The CPU's frequency differed from the baseline's: inductor 2,400 MHz against "
+        "3,000 MHz (-20.0 %).",
+    ),
+    "more threads than CPUs": (
+        CPU | {"cpu_threads": 4}, always(**CALM_CPU), always(**CALM_CPU),
+        "There were more threads than CPUs that the run may use: baseline 4 threads on 2 CPUs",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("environment", "baseline", "inductor", "said"), SAID.values(), ids=SAID)
+def test_what_befell_the_device_is_told_in_figures(
+    tmp_path: Path, environment: dict[str, Any], baseline: Sample, inductor: Sample, said: str
+) -> None:
+    samples = {"baseline": baseline, "inductor": inductor}
+    assert found(compared(record(tmp_path, environment, samples)), said)
+
+
+@pytest.mark.parametrize(
+    "inductor",
+    [
+        # It is not steady, so no number rests on it.
+        lambda block: CALM_GPU | ({"throttle_reasons": ["power cap"]} if block == 0 else {}),
+        always(**CALM_GPU | {"sm_clock_mhz": 1950}),
+        always(**CALM_CPU | CALM_GPU | {"busy_cpu_seconds": 2.0}),
+    ],
+    ids=["the first block alone is throttled", "a clock that hardly differs", "a busy server"],
+)
+def test_what_no_number_of_a_gpu_rests_on_is_not_mentioned(
+    tmp_path: Path, inductor: Sample
+) -> None:
+    samples = {"baseline": always(**CALM_GPU), "inductor": inductor}
+    told = warnings_of(compared(record(tmp_path, CUDA, samples)))
+    assert len(told) == 1 and "no control" in told[0]
 
 
 def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> None:
@@ -199,23 +263,6 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     )
 
 
-def test_only_samples_that_looked_for_processes_and_quotas_count(tmp_path: Path) -> None:
-    """Every other block had no time for that."""
-    other = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
-    clocks_alone = CALM_GPU | {"processes": None, "throttled_periods": None}
-    looked = CALM_GPU | {"processes": [other], "throttled_periods": 1}
-    samples = {
-        "baseline": always(**CALM_GPU),
-        "inductor": lambda block: looked if block == 4 else clocks_alone,
-    }
-    comparison = compared(record(tmp_path, CUDA, samples))
-    assert found(comparison, "Other processes were on the device: inductor in 1 of 1 samples; seen")
-    assert found(
-        comparison,
-        "The CPU quota of the container held runs back: inductor in 1 of 1 steady blocks.",
-    )
-
-
 def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | {"processes": None}))
     data_dir = record(tmp_path, CUDA, samples)
@@ -225,74 +272,6 @@ def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     assert note.startswith("Whether other processes were on the device is not known")
     with Store.in_memory(data_dir) as store:
         assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
-
-
-def test_clocks_that_differ_from_the_baselines_are_told(tmp_path: Path) -> None:
-    for clock, said in ((1881, ["1,881 MHz against 1,980 MHz (-5.0 %)"]), (1950, [])):
-        lower = CALM_GPU | {"sm_clock_mhz": clock}
-        samples = {"baseline": always(**CALM_GPU), "inductor": always(**lower)}
-        comparison = compared(record(tmp_path / str(clock), CUDA, samples))
-        told = found(comparison, "The device's clock differed from the baseline's: inductor ")
-        assert len(told) == len(said)
-        assert all(text in warning for text, warning in zip(said, told, strict=True))
-
-
-def test_other_processes_on_the_cpu_count_over_all_steady_blocks_together(tmp_path: Path) -> None:
-    """Of 10 steady blocks 4 have half of the CPU time taken: 4 x 1.0 of 20 seconds are 20 %."""
-    busy = {"pid": 12, "name": "make", "memory_bytes": None}
-    taken = CALM_CPU | {"busy_cpu_seconds": 2.0, "processes": [busy]}
-    calm = CALM_CPU | {"busy_cpu_seconds": 1.0}
-    samples = {
-        "baseline": lambda block: taken if block == 5 else calm,
-        "inductor": lambda block: taken if block in (0, 3, 5, 7, 9) else calm,
-    }
-    comparison = compared(record(tmp_path, CPU, samples))
-    assert found(
-        comparison,
-        "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs; "
-        "seen: make (pid 12). End them",
-    )
-
-
-def test_a_busy_server_around_a_gpu_is_not_mentioned(tmp_path: Path) -> None:
-    taken = CALM_GPU | CALM_CPU | {"busy_cpu_seconds": 2.0}
-    samples = dict.fromkeys(("baseline", "inductor"), always(**taken))
-    assert not found(compared(record(tmp_path, CUDA, samples)), "Other processes")
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        (
-            {"stolen_cpu_seconds": 0.1},
-            "The host of this virtual machine gave CPU time to others while steady blocks ran: "
-            "inductor 5.0 % of the CPU time.",
-        ),
-        (
-            {"throttled_periods": 3},
-            "The CPU quota of the container held runs back: inductor in 10 of 10 steady blocks.",
-        ),
-        (
-            {"cpu_frequency_mhz": 2400.0},
-            "The CPU's frequency differed from the baseline's: inductor 2,400 MHz against "
-            "3,000 MHz (-20.0 %).",
-        ),
-    ],
-)
-def test_what_else_slows_a_cpu_down_is_told(
-    tmp_path: Path, fields: dict[str, Any], said: str
-) -> None:
-    samples = {"baseline": always(**CALM_CPU), "inductor": always(**CALM_CPU | fields)}
-    assert found(compared(record(tmp_path, CPU, samples)), said)
-
-
-def test_more_threads_than_cpus_are_told(tmp_path: Path) -> None:
-    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
-    comparison = compared(record(tmp_path, CPU | {"cpu_threads": 4}, samples))
-    assert found(
-        comparison,
-        "There were more threads than CPUs that the run may use: baseline 4 threads on 2 CPUs",
-    )
 
 
 def test_a_device_that_warms_up_is_noted_and_a_warning_where_runs_do_not_take_turns(

@@ -80,79 +80,49 @@ def test_other_random_numbers_alone_break_nothing(data_dir: DataDir) -> None:
     )
 
 
-def test_the_same_losses_of_a_backend_that_draws_the_same_numbers_are_broken(
-    data_dir: DataDir,
-) -> None:
-    parity = parity_of(data_dir, same=True)
-    assert parity.verdict == "broken" and parity.first_step_outside == 0
-
-
-def test_a_backend_that_is_wrong_without_dropout_is_broken(data_dir: DataDir) -> None:
-    wrong = [loss + 0.1 * (step >= 5) for step, loss in enumerate(REHEARSED)]
-    parity = parity_of(data_dir, rehearsed=wrong)
-    assert parity.verdict == "broken" and parity.first_step_outside is None
-    assert "without dropout the loss leaves the band at step 5" in str(parity_words(parity))
-
-
-def test_a_dropout_that_drops_twice_as_many_is_broken_and_named(data_dir: DataDir) -> None:
-    parity = parity_of(data_dir, shares=(0.1, 0.2))
-    assert parity.verdict == "broken"
-    assert str(parity_words(parity)).endswith(
-        ", but dropout 2 of 2 (p = 0.1) drops 20.0 % instead of 10.0 %"
-    )
-
-
-def test_steps_in_another_direction_are_broken(data_dir: DataDir) -> None:
-    parity = parity_of(data_dir, shift=100.0)
-    assert parity.verdict == "broken"
-    assert "change the weights in another direction" in str(parity_words(parity))
-
-
-def test_a_training_that_learned_nothing_may_owe_that_to_its_random_numbers(
-    data_dir: DataDir,
-) -> None:
+WRONG = [loss + 0.1 * (step >= 5) for step, loss in enumerate(REHEARSED)]
+# The control is off by 2e-5 at step 0, so the band is 2e-4 wide on either side.
+HARDLY = [*REHEARSED[:5], REHEARSED[5] + 3e-4, *REHEARSED[6:]]
+JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
+    "the same losses of a backend that draws the same numbers": ({"same": True}, "broken", 0, ""),
+    "a backend that is wrong without dropout": (
+        {"rehearsed": WRONG}, "broken", None, "without dropout the loss leaves the band at step 5"),
+    "a dropout that drops twice as many is named": (
+        {"shares": (0.1, 0.2)}, "broken", None,
+        ", but dropout 2 of 2 (p = 0.1) drops 20.0 % instead of 10.0 %"),
+    "steps in another direction": (
+        {"shift": 100.0}, "broken", None, "change the weights in another direction"),
     # The baseline's loss falls from 2 to 1.
-    parity = parity_of(data_dir, offset=1.5)
-    assert parity.verdict == "unknown"
-    assert "while it is not known how far other random numbers alone" in str(parity_words(parity))
-    assert parity_of(data_dir, offset=-1.5).verdict == "unknown", "it learned more"
-
-
-def test_a_loss_worse_than_nothing_by_as_much_as_was_learned_is_broken(data_dir: DataDir) -> None:
+    "a training that learned nothing may owe that to its numbers": (
+        {"offset": 1.5}, "unknown", None,
+        "while it is not known how far other random numbers alone"),
+    "so may one that learned more": ({"offset": -1.5}, "unknown", None, ""),
     # Evenly from 2 to 1: the first five have a mean of 2 - 2/79, the last eight of 1 + 3.5/79.
-    parity = parity_of(data_dir, offset=15.0)
-    assert parity.verdict == "broken"
-    words = str(parity_words(parity))
-    assert words.startswith("it draws other random numbers than are drawn without a compiler; ")
-    assert words.endswith("which is higher by more than 2 times all that was learned (1.861)"), (
-        words
-    )
-
-
-def test_a_loss_that_is_off_by_a_third_of_what_was_learned_is_not_called_the_same(
-    data_dir: DataDir,
-) -> None:
-    parity = parity_of(data_dir, offset=0.33)
-    assert parity.verdict == "unknown"
-    assert str(parity_words(parity)).endswith("repeat it without dropout (model.dropout = off)")
-
-
-def test_losses_that_agree_at_first_are_judged_by_the_band(data_dir: DataDir) -> None:
+    "a loss worse than nothing by as much as was learned": (
+        {"offset": 15.0}, "broken", 0,
+        "which is higher by more than 2 times all that was learned (1.861)"),
+    "a loss off by a third of what was learned is not called the same": (
+        {"offset": 0.33}, "unknown", None, "repeat it without dropout (model.dropout = off)"),
     # 1e-3 is a tenth of a percent of what other numbers make of a loss, 0.4, and outside the band.
-    parity = parity_of(data_dir, offset=1e-3)
-    assert parity.verdict == "broken" and parity.first_step_outside == 0
+    "losses that agree at first are judged by the band": ({"offset": 1e-3}, "broken", 0, ""),
+    "a rehearsal hardly outside its band": (
+        {"rehearsed": HARDLY}, "unknown", None,
+        "without dropout the loss leaves the band at step 5 and is up to 1.5 x the band off"),
+    "a dropout that is wrong beside such a rehearsal": (
+        {"rehearsed": HARDLY, "shares": (0.1, 0.2)}, "broken", None, ""),
+    "random numbers in inference, whatever training says": (
+        {"offset": 0.0, "same": True, "inference_draws": True}, "broken", None,
+        "answered differently each time"),
+}  # fmt: skip
 
 
-def test_a_rehearsal_hardly_outside_its_band_leaves_it_unknown(data_dir: DataDir) -> None:
-    # The control is off by 2e-5 at step 0, so the band is 2e-4 wide on either side.
-    hardly = [*REHEARSED[:5], REHEARSED[5] + 3e-4, *REHEARSED[6:]]
-    parity = parity_of(data_dir, rehearsed=hardly)
-    assert parity.verdict == "unknown" == parity_text(parity)
-    assert "without dropout the loss leaves the band at step 5 and is up to 1.5 x the band" in str(
-        parity_words(parity)
-    )
-    # A dropout that is wrong breaks it all the same.
-    assert parity_of(data_dir, rehearsed=hardly, shares=(0.1, 0.2)).verdict == "broken"
+@pytest.mark.parametrize(("recorded", "verdict", "first", "said"), JUDGED.values(), ids=JUDGED)
+def test_what_other_random_numbers_explain_and_what_they_do_not(
+    data_dir: DataDir, recorded: dict[str, Any], verdict: str, first: int | None, said: str
+) -> None:
+    parity = parity_of(data_dir, **recorded)
+    assert (parity.verdict, parity.first_step_outside) == (verdict, first)
+    assert said in str(parity_words(parity))
 
 
 def test_the_same_numbers_in_rehearsal_excuse_no_wrong_arithmetic(data_dir: DataDir) -> None:
@@ -160,12 +130,6 @@ def test_the_same_numbers_in_rehearsal_excuse_no_wrong_arithmetic(data_dir: Data
     parity = parity_of(data_dir, rehearsed=wrong, shares=(0.1, 0.1))
     assert parity.verdict == "broken" and parity.first_step_outside == 0
     assert "without dropout" not in str(parity_words(parity))
-
-
-def test_random_numbers_in_inference_are_broken_whatever_training_says(data_dir: DataDir) -> None:
-    parity = parity_of(data_dir, offset=0.0, same=True, inference_draws=True)
-    assert parity.verdict == "broken"
-    assert "answered differently each time" in str(parity_words(parity))
 
 
 def test_without_a_rehearsal_parity_is_unknown(data_dir: DataDir) -> None:
@@ -192,39 +156,26 @@ def unasked(
     return found
 
 
-def test_on_a_gpu_losses_that_other_random_numbers_explain_are_left_open_until_that_is_asked(
-    data_dir: DataDir,
-) -> None:
-    parity = unasked(data_dir, "cuda", 0.2)
-    assert parity.verdict == "unknown" == parity_text(parity)
-    assert "this run has no such test" in str(parity_words(parity))
-
-
-def test_on_the_cpu_compilers_draw_the_same_numbers_and_explain_nothing_by_them(
-    data_dir: DataDir,
-) -> None:
-    assert unasked(data_dir, "cpu", 0.2).verdict == "broken"
-
-
-def test_on_a_gpu_what_no_random_numbers_explain_is_broken_at_once(data_dir: DataDir) -> None:
+OFF = experiment_spec(80, model=ModelSpec(dropout="off"))
+SPEED = experiment_spec(80, model=ModelSpec(dropout="keep"), scenario="speed")
+UNASKED = {
+    "what other numbers explain is left open on a GPU": (
+        ("cuda", 0.2), "unknown", "this run has no such test"),
+    "on the CPU compilers draw the same numbers, which explain nothing": (
+        ("cpu", 0.2), "broken", ""),
     # The baseline's loss falls from 2 to 1.
-    assert unasked(data_dir, "cuda", 1.5).verdict == "unknown", "it learned nothing"
-    parity = unasked(data_dir, "cuda", 2.5)
-    assert parity.verdict == "broken"
-    assert "higher by more than 2 times all that was learned" in str(parity_words(parity))
+    "a backend that learned nothing on a GPU": (("cuda", 1.5), "unknown", ""),
+    "what no numbers explain on a GPU": (
+        ("cuda", 2.5), "broken", "higher by more than 2 times all that was learned"),
+    "a loss that is not finite on a GPU": (("cuda", math.nan), "broken", ""),
+    "without dropout no numbers are to blame": (("cuda", 0.2, OFF), "broken", ""),
+    "a scenario that never asks, on the CPU too": (("cpu", 0.2, SPEED), "unknown", ""),
+}  # fmt: skip
 
 
-def test_on_a_gpu_a_loss_that_is_not_finite_is_broken_at_once(data_dir: DataDir) -> None:
-    assert unasked(data_dir, "cuda", math.nan).verdict == "broken"
-
-
-def test_on_a_gpu_no_random_numbers_are_to_blame_without_dropout(data_dir: DataDir) -> None:
-    without = experiment_spec(80, model=ModelSpec(dropout="off"))
-    assert unasked(data_dir, "cuda", 0.2, without).verdict == "broken"
-
-
-def test_where_random_numbers_are_not_asked_for_they_leave_losses_open_on_the_cpu_too(
-    data_dir: DataDir,
+@pytest.mark.parametrize(("recorded", "verdict", "said"), UNASKED.values(), ids=UNASKED)
+def test_where_nobody_asked_for_random_numbers_they_leave_open_what_they_may_explain(
+    data_dir: DataDir, recorded: Any, verdict: str, said: str
 ) -> None:
-    spec = experiment_spec(80, model=ModelSpec(dropout="keep"), scenario="speed")
-    assert unasked(data_dir, "cpu", 0.2, spec).verdict == "unknown"
+    parity = unasked(data_dir, *recorded)
+    assert parity.verdict == verdict and said in str(parity_words(parity))

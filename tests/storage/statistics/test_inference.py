@@ -92,41 +92,31 @@ def test_coarser_precision_is_allowed_more(
         assert parity.verdict == verdict
 
 
-@pytest.mark.parametrize(("loss", "compiled_loss"), [(1.0, math.nan), (math.inf, 1.0)])
-def test_a_loss_that_one_of_the_two_alone_has_not_breaks_parity(
-    data_dir: DataDir, loss: float, compiled_loss: float
-) -> None:
-    record_pair(data_dir, loss, compiled_loss)
+@pytest.mark.parametrize(
+    ("losses", "accuracies", "gap", "verdict"),
+    [
+        ((1.0, math.nan), (0.8, 0.8), math.inf, "broken"),
+        ((math.inf, 1.0), (0.8, 0.8), math.inf, "broken"),
+        ((math.nan, math.inf), (0.8, 0.8), None, "holds"),
+        # 2e-6 / (0.01 x 2) = 1e-4, though one loss is thrice the other.
+        ((1e-6, 3e-6), (0.8, 0.8), pytest.approx(1e-4), "holds"),
+        # Mean share 0.75: 2 x sqrt(2 x 0.75 x 0.25 / 200) = 0.0866 is less than 0.1.
+        ((1.0, 1.0), (0.8, 0.7), 0.0, "broken"),
+        # Mean share 0.76: 0.0854 is more than 0.08.
+        ((1.0, 1.0), (0.8, 0.72), 0.0, "holds"),
+    ],
+    ids=["compiled alone not finite", "uncompiled alone not finite", "both not finite",
+         "near zero", "right loss and wrong answers", "answers that chance explains"],
+)  # fmt: skip
+def test_losses_and_answers_of_the_compiled_model_are_those_of_its_weights(
+    data_dir: DataDir, losses: tuple[float, float], accuracies: tuple[float, float],
+    gap: float | None, verdict: str,
+) -> None:  # fmt: skip
+    record_pair(data_dir, *losses, accuracies=accuracies)
     found = inductor(data_dir)
-    assert found.inference_gap == math.inf
-    assert found.parity.verdict == "broken"
-
-
-def test_two_losses_that_are_both_not_finite_say_nothing(data_dir: DataDir) -> None:
-    record_pair(data_dir, math.nan, math.inf)
-    found = inductor(data_dir)
-    assert found.inference_gap is None
-    assert found.parity.verdict == "holds"
-
-
-def test_a_loss_near_zero_is_not_magnified(data_dir: DataDir) -> None:
-    record_pair(data_dir, 1e-6, 3e-6)
-    # 2e-6 / (0.01 x 2) = 1e-4, though one loss is thrice the other.
-    assert inductor(data_dir).inference_gap == pytest.approx(1e-4)
-
-
-def test_right_losses_with_wrong_answers_break_parity(data_dir: DataDir) -> None:
-    # Mean share 0.75: 2 x sqrt(2 x 0.75 x 0.25 / 200) = 0.0866 is less than 0.1.
-    record_pair(data_dir, 1.0, 1.0, accuracies=(0.8, 0.7))
-    found = inductor(data_dir)
-    assert found.inference_gap == 0.0
-    assert found.parity.verdict == "broken"
-    assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(parity_words(found.parity))
-    # Mean share 0.76: 0.0854 is more than 0.08.
-    other = DataDir(data_dir.path / "other")
-    record_pair(other, 1.0, 1.0, accuracies=(0.8, 0.72))
-    parity = inductor(other).parity
-    assert parity.verdict == "holds"
+    assert (found.inference_gap, found.parity.verdict) == (gap, verdict)
+    named = "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(parity_words(found.parity))
+    assert named is (accuracies == (0.8, 0.7))
 
 
 def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
