@@ -119,6 +119,18 @@ def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_
     ]
 
 
+def test_a_job_adds_no_control_which_home_would_refuse(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from breakeven.runner.cluster import host, submitit_engine
+
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(host, "work_at", lambda *args, **options: given.append(options))
+    submitit_engine.work(str(data_dir.path), submit(data_dir, experiment("slow")))
+    assert given == [{"takes_controls": False}]
+    assert (data_dir.path / "over").exists()
+
+
 def test_a_job_whose_folder_is_gone_is_lost(data_dir: DataDir, slurm: Path) -> None:
     from breakeven.runner.cluster.driver import JobLost
     from breakeven.runner.cluster.submitit_engine import SubmititEngine
