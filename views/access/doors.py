@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
+from starlette.responses import PlainTextResponse
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
@@ -213,9 +214,9 @@ class Doors:
         if problem and is_page:
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
         elif problem:
-            plain = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS.items()]
-            await send({"type": "http.response.start", "status": status, "headers": plain})
-            await send({"type": "http.response.body", "body": f"{problem}\n".encode()})
+            await PlainTextResponse(f"{problem}\n", status)(
+                scope, receive, _with_headers(scope, send)
+            )
         elif is_page:
             with one_more_reader():
                 await self.app(scope, *_watched(headers, receive, send))

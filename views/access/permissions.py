@@ -67,13 +67,9 @@ def require_acting() -> None:
     """Raises `NotAllowed` where this session may only look. Whatever changes something asks here,
     whether or not its button was shown; who did so is logged, under the name of the function."""
     allowed, who = may_act(), _who()
+    fields = {"who": who.name, "from": who.source_address}
     verb = "acts" if allowed else "was refused"
-    log.info(
-        "somebody %s",
-        verb,
-        stacklevel=2,
-        extra={"fields": {"who": who.name, "from": who.source_address}},
-    )
+    log.info("somebody %s", verb, stacklevel=2, extra={"fields": fields})
     if not allowed:
         raise NotAllowed(
             "You are signed in as a viewer, who looks; operators act"
@@ -89,11 +85,8 @@ def redacted(about: object) -> str:
     machine."""
     text = str(about)
     if not may_act():
-        for folder, name in (
-            (data_dir().path, "the data folder"),
-            (PROJECT_ROOT, "the program's folder"),
-        ):
-            text = text.replace(str(folder), name)
+        text = text.replace(str(data_dir().path), "the data folder")
+        text = text.replace(str(PROJECT_ROOT), "the program's folder")
     return text
 
 
@@ -101,15 +94,10 @@ def _who() -> audit.Actor:
     """Who looks at the page that is being drawn, as far as that is known: by name where people sign
     in, or else the address, as far as a proxy lets that be known."""
     headers, source_address = st.context.headers, str(st.context.ip_address or "this machine")
-    person = doors.person_of(headers)
-    if person is not None:
-        return audit.Actor(
-            name=person.name, subject=person.subject, source_address=source_address, via="page"
-        )
-    is_local = not doors.serves_others(headers)
-    return audit.Actor(
-        name="local" if is_local else "somebody", source_address=source_address, via="page"
-    )
+    who = {"name": "somebody" if doors.serves_others(headers) else "local"}
+    if (person := doors.person_of(headers)) is not None:
+        who = {"name": person.name, "subject": person.subject}
+    return audit.Actor(**who, source_address=source_address, via="page")
 
 
 def show_person(*, on_wall: bool) -> None:

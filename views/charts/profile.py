@@ -38,7 +38,7 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     longest = max((one.step_seconds or one.busy_seconds for one in known), default=1.0)
     shown = frame[(frame >= WORTH_A_COLOUR * longest).any(axis=1)]
     rest = frame.drop(index=shown.index).sum()
-    factor, title = _unit(longest)
+    factor, title = axis_unit("step_seconds", pd.Series([longest]))
     figure = go.Figure()
     by_itself = all(one.works_by_itself for one in known)
     classes = [name for name in shown.index if name != IDLE]
@@ -81,7 +81,7 @@ def waterfall(found: Bridge) -> go.Figure:
     """From the baseline's step to the run's: what each class of work adds, or saves."""
     parts = _shown_parts(found)
     longest = max(found.baseline.step_seconds or 0.0, found.run.step_seconds or 0.0)
-    factor, title = _unit(longest)
+    factor, title = axis_unit("step_seconds", pd.Series([longest]))
     seconds = [found.baseline.step_seconds, *parts, found.run.step_seconds]
     names = [found.baseline.label, *parts.index, found.run.label]
     texts = [format_seconds(seconds[0]), *map(_signed, parts), format_seconds(seconds[-1])]
@@ -95,7 +95,8 @@ def waterfall(found: Bridge) -> go.Figure:
     height = MARGIN + ROW_HEIGHT * len(names)
     in_rows(figure, axis("profile_seconds", title), height, showlegend=False, margin_t=8)
     # Room for the texts after the longest bars.
-    furthest = factor * max(longest, (found.baseline.step_seconds or 0.0) + _highest(parts))
+    highest = (found.baseline.step_seconds or 0.0) + parts.cumsum().max() if len(parts) else 0.0
+    furthest = factor * max(longest, highest)
     return figure.update_xaxes(range=[0, 1.16 * furthest])
 
 
@@ -110,19 +111,9 @@ def _shown_parts(found: Bridge) -> pd.Series:
     return pd.concat([shown, pd.Series({REST: rest})]) if rest else shown
 
 
-def _highest(parts: pd.Series) -> float:
-    """How far the bars rise above the first."""
-    return max(0.0, float(parts.cumsum().max())) if len(parts) else 0.0
-
-
 def _signed(seconds: float) -> str:
     sign = "+" if seconds > 0 else "\N{MINUS SIGN}"
     return sign + format_seconds(abs(seconds))
-
-
-def _unit(longest: float) -> tuple[float, str]:
-    factor, title = axis_unit("step_seconds", pd.Series([longest]))
-    return factor, title
 
 
 TITLES: dict[Pass, str] = {
