@@ -21,14 +21,12 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.workload import known_as
 from breakeven.runner.texts import printable
-from breakeven.storage.index.journal_lines import Found, in_order, without_odd_booleans
+from breakeven.storage.index.journal_lines import Lines, counting_lines
 from breakeven.storage.index.listing import Agreed
 
 MAX_TICK_BYTES = 16_000_000
-"""Journal bytes after which a look stops reading; well under a second of work for the database.
-It is also the longest line that is read, and so stays below DuckDB's 16 MiB for one object."""
-BULK_TICKS = 2
-"""Ticks whose journal bytes a look takes where all is to be read."""
+"""Journal bytes after which a look stops reading; well under a second of work. It is also the
+longest line that is read."""
 
 MAX_MESSAGE = 1_000
 """Characters that are kept of what is wrong with a folder."""
@@ -75,10 +73,8 @@ class FolderScan:
     """Of the runs that were looked at."""
     gone: list[str] = field(default_factory=list)
     """Runs that leave the index, or whose place another copy takes."""
-    slices: dict[str, bytes] = field(default_factory=dict)
-    """Run id to the whole lines that its journal gained."""
-    lines: Found | None = None
-    """Where these lines lie, once somebody looked."""
+    events: dict[str, Lines] = field(default_factory=dict)
+    """Run id to the lines that its journal gained and that count."""
     restarted: list[str] = field(default_factory=list)
     """Runs whose journal is another one than was read, or got shorter, so all of it is read."""
     behind: list[str] = field(default_factory=list)
@@ -87,8 +83,6 @@ class FolderScan:
     """Run id to stamp and content of labels that are new; None for those that are gone."""
     stamps: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Of folders that need no further look as long as they have these."""
-    max_bytes: int = MAX_TICK_BYTES
-    """After which no further journal is read."""
     num_bytes: int = 0
     num_looked: int = 0
     num_damaged: int = 0
@@ -96,12 +90,12 @@ class FolderScan:
 
     @property
     def is_full(self) -> bool:
-        return self.num_bytes >= self.max_bytes
+        return self.num_bytes >= MAX_TICK_BYTES
 
     def drop(self, names: Set[str]) -> None:
         """Forgets what was found of these runs."""
         self.new_runs = [row for row in self.new_runs if row["run_id"] not in names]
-        for found in (self.progress, self.slices, self.labels, self.unreadable, self.stamps):
+        for found in (self.progress, self.events, self.labels, self.unreadable, self.stamps):
             for name in names & found.keys():
                 del found[name]
         self.behind = [name for name in self.behind if name not in names]
@@ -190,8 +184,8 @@ def count_left_out(run_dir: RunDir) -> int:
 
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Takes the events that the journal gained, unless the look is full; returns the new offset."""
-    found = stat_journal(run_dir.events_file)
-    size, inode = (found.size, found.inode) if found else (0, None)
+    stands = stat_journal(run_dir.events_file)
+    size, inode = (stands.size, stands.inode) if stands else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)
@@ -210,8 +204,8 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
         require_known_format(run_dir.events_file, lines)
         seen.num_bytes += len(lines)
     order = Order(run.last_seq, run.left_out, run.missing)
-    if counting := in_order(lines, order):
-        seen.slices[run.run_id] = without_odd_booleans(counting)
+    if found := counting_lines(lines, order):
+        seen.events[run.run_id] = found
     return replace(run, journal_offset=end, journal_inode=inode, last_seq=order.last,
                    left_out=order.num_left_out, missing=order.num_missing)  # fmt: skip
 

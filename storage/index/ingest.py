@@ -14,122 +14,21 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from breakeven.storage.index import folders
 from breakeven.storage.index.folders import FolderScan, IndexedRun
-from breakeven.storage.index.journal_inserts import (
-    WIDE_BYTES,
-    found_lines,
-    insert_events,
-    insert_frequent,
-)
-from breakeven.storage.index.journal_lines import Found, whole_lines
-from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor, mend_slices
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor, insert_events
 from breakeven.storage.index.watch import Watch
 
 REVISIONS = "revisions"
 """The sequence that numbers the writes of the embedded database."""
-MANY_LOOKS = 12
-"""That are taken in together while more waits: of some 400 MB of journals, within a few seconds."""
 
 
-class Doubtful(Exception):
-    """The database gave up on a line of one of many looks."""
-
-
-def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
-    """Runs one tick, or as much as several; returns the number of new event rows and whether more
-    bytes wait.
-
-    If several fail, the watch is astray. Raises `Doubtful` if a line is to blame: a watch with
-    doubts, started anew, finds out which.
-    """
-    max_bytes = ticks * folders.MAX_TICK_BYTES
-    if ticks > 1 and not watch.has_doubts:
-        return _run_many(cursor, watch, max_bytes)
-    seen = watch.next_look(max_bytes)
+def run_tick(cursor: Cursor, watch: Watch) -> tuple[int, bool]:
+    """Runs one tick; returns the number of new event rows and whether more bytes wait."""
+    seen = watch.look()
     is_new = watch.is_news(seen)
     num_rows = _commit(cursor, seen, watch.changed(seen)) if is_new else 0
     watch.taken_in(seen, is_new=is_new)
-    watch.has_doubts &= bool(seen.behind)
     return num_rows, bool(seen.behind)
-
-
-def _run_many(cursor: Cursor, watch: Watch, max_bytes: int) -> tuple[int, bool]:
-    """Takes in some looks in one transaction: the next one is taken while the database reads, and
-    the fewer transactions there are, the more rows it writes once, compressed, and not first into
-    its log."""
-    is_new, is_full = False, True
-
-    def write() -> int:
-        nonlocal is_new, is_full
-        together = _Together(cursor, watch.unreadable)
-        for _ in range(MANY_LOOKS):
-            seen = watch.next_look(max_bytes)
-            changed, is_news = watch.changed(seen), watch.is_news(seen)
-            is_new, is_full = is_new or is_news, bool(seen.behind)
-            watch.taken_in(seen, is_new=False)
-            if is_full:
-                watch.look_ahead(max_bytes, found_lines)
-            if is_news:
-                together.add(seen, changed)
-            if not is_full:
-                break
-        together.finish()
-        return together.num_rows
-
-    try:
-        num_rows = whole(cursor, write)
-    except BaseException as error:
-        watch.is_outdated = True
-        is_short = isinstance(error, duckdb.OutOfMemoryException)
-        if isinstance(error, duckdb.Error | UnicodeDecodeError) and not is_short:
-            raise Doubtful from error
-        raise
-    watch.generation += is_new
-    return num_rows, is_full
-
-
-class _Together:
-    """Writes what looks that follow each other found: steps and the like of each one, and all else,
-    for which statements take longer than rows, once."""
-
-    def __init__(self, cursor: Cursor, unreadable: Mapping[str, tuple[str, str]]) -> None:
-        self.num_rows = 0
-        self._cursor = cursor
-        self._unreadable = dict(unreadable)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._seen = FolderScan(unreadable=self._unreadable, lines=Found())
-        self._changed: dict[str, IndexedRun] = {}
-        self._is_empty = True
-
-    def add(self, seen: FolderScan, changed: list[IndexedRun]) -> None:
-        self._unreadable = seen.unreadable
-        if seen.gone or seen.restarted:  # Rows go before others come.
-            self.finish()
-            self.num_rows += _write(self._cursor, seen, changed)
-            return self._begin()
-        self._is_empty = False
-        found, rest = seen.lines or found_lines(seen), self._seen
-        numbers = add_numbers(self._cursor, experiments_of(seen))
-        self.num_rows += insert_frequent(self._cursor, found, numbers)
-        assert rest.lines is not None
-        for run_id, lines in found.others.items():
-            rest.lines.others[run_id] = rest.lines.others.get(run_id, b"") + lines
-        rest.new_runs += seen.new_runs
-        rest.labels |= seen.labels
-        rest.unreadable = seen.unreadable
-        self._changed |= {row.run_id: row for row in changed}
-        if sum(map(len, rest.lines.others.values())) >= WIDE_BYTES:
-            self.finish()
-
-    def finish(self) -> None:
-        """Writes what was put off."""
-        if self._is_empty:
-            return
-        self.num_rows += _write(self._cursor, self._seen, [*self._changed.values()])
-        self._begin()
 
 
 def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: str = "") -> Watch:
@@ -153,40 +52,14 @@ def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[
 
 
 def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
-    return believing(cursor, seen, lambda with_care: whole(
-        cursor, lambda: _write(cursor, seen, changed, with_care=with_care)))  # fmt: skip
+    def write() -> int:
+        row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
+        assert row is not None
+        numbers = add_numbers(cursor, experiments_of(seen))
+        write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
+        return insert_events(cursor, seen.events, numbers)
 
-
-def _write(
-    cursor: Cursor, seen: FolderScan, changed: list[IndexedRun], *, with_care: bool = False
-) -> int:
-    row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
-    assert row is not None
-    numbers = add_numbers(cursor, experiments_of(seen))
-    write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
-    return insert_events(cursor, seen, numbers, with_care=with_care)
-
-
-def believing(cursor: Cursor, seen: FolderScan, take_in: Callable[[bool], int]) -> int:
-    """Takes in the lines of a look: as if all were events, which takes a third of the time, then
-    with care, then without those that the database gives up on: one of them must not keep all
-    other journals out."""
-    try:
-        return take_in(False)
-    except duckdb.OutOfMemoryException:
-        raise  # No line is to blame.
-    # The second: what the database says of a line that is no text.
-    except (duckdb.Error, UnicodeDecodeError):
-        seen.lines = None
-    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
-    try:
-        return take_in(True)
-    except duckdb.OutOfMemoryException:
-        raise
-    except duckdb.Error:
-        if not mend_slices(cursor, seen):
-            raise
-        return take_in(True)
+    return whole(cursor, write)
 
 
 def whole(cursor: Cursor, write: Callable[[], int]) -> int:
@@ -241,8 +114,7 @@ def write_runs(
 def experiments_of(seen: FolderScan) -> set[str]:
     """The ids of the experiments that a look found something of."""
     ids = {str(row["experiment_id"]) for row in seen.new_runs}
-    others = seen.lines.others if seen.lines else ()
-    return ids | {run_id.partition(".")[0] for run_id in (*seen.slices, *others)}
+    return ids | {run_id.partition(".")[0] for run_id in seen.events}
 
 
 def add_numbers(cursor: Cursor, ids: Collection[str]) -> dict[str, int]:

@@ -1,43 +1,58 @@
-"""Inserts lines of journals into the tables of their kinds.
+"""Inserts lines of journals into the tables of their kinds, and believes of them what can be.
 
-Nearly all lines are events, as the runner writes them, and are read as such where they lie; one
-that is none has the database give up. Then all are read with care: from a file, of which the
-database leaves out what it cannot read.
+A journal may come from anywhere. A line that the database cannot read has no row, a field of
+another type than its column is NULL, and so is a number that no run could have counted or a time
+that no calendar holds: further on, arithmetic on every row is safe.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Mapping, Sequence
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 
-from breakeven.storage.index.folders import FolderScan
-from breakeven.storage.index.journal_lines import (
-    FREQUENT,
-    Found,
-    Owner,
-    every_line,
-    find_lines,
-    kinds_in,
-    with_owner,
-)
-from breakeven.storage.index.journal_rows import (
-    EVENT_TABLES,
-    OF_LINE,
-    Columns,
-    Cursor,
-    believed,
-    event_columns,
-    journal_files,
-    line_reader,
-    reader,
-)
+from breakeven.runner.folders.events import MAX_COUNT
+from breakeven.runner.folders.states import MAX_TIME
+from breakeven.storage.index.journal_lines import Lines
 
-SMALL_BYTES = 500_000
-"""Of new lines, up to which reading all of them at once takes less than a statement per kind."""
-WIDE_BYTES = 8_000_000
-"""Of lines, that are read at once with all columns that any kind has."""
-LINES = "new_lines"
-KIND: Columns = {"kind": ("VARCHAR", True)}
+EVENT_TABLES = {
+    "phase": "phases",
+    "environment": "environments",
+    "workload": "workloads",
+    "inputs": "inputs",
+    "compile_started": "compile_starts",
+    "compile_ended": "compile_ends",
+    "compile_metrics": "compile_metrics",
+    "compile_spans": "compile_spans",
+    "compile_cache": "compile_caches",
+    "graph_break": "graph_breaks",
+    "step": "steps",
+    "block": "blocks",
+    "device": "device_samples",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+    "resumed": "resumptions",
+    "gradient_statistics": "gradient_statistics",
+    "prediction": "predictions",
+    "value": "own_values",
+    "stopped": "stops",
+    "source": "sources",
+    "kept_file": "kept_files",
+    "accuracy": "accuracy_tensors",
+    "accuracy_status": "accuracy_statuses",
+    "profile": "profiles",
+    "profile_kernel": "profile_kernels",
+    "rank_block": "rank_blocks",
+    "rank_profile": "rank_profiles",
+    "collective": "collectives",
+    "random_numbers": "random_numbers",
+    "redraw": "redraws",
+    "rehearsal": "rehearsals",
+    "dropout": "dropouts",
+    "error": "errors",
+}
+"""Kind of event to its table, whose columns name the fields to read."""
 TAKEN_BACK = {
     "steps": "step >= resumed_step",
     "inputs": "step >= resumed_step",
@@ -60,163 +75,116 @@ TAKEN_BACK = {
 }
 """Table to which of its rows a resumption takes back, among those above it in the journal."""
 
+JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
+               "uncounted": "ARRAY", "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
+"""Fields that are kept as JSON, and what they must be."""
+MAX_SECONDS = 1e9
+"""Longest duration that is believed: thirty years."""
+MAX_NUMBER = 1e100
+"""Beyond which a number counts as infinite: of losses that diverged so far, the squares that every
+spread is made of are none."""
+MAX_CHARACTERS = 100_000
+"""Of a text, such as a traceback: pages show it whole."""
+MAX_JSON_CHARACTERS = 500_000
+"""Of a field that is kept as JSON: a hundred times what the variables of a real environment take.
+Each entry of a longer one, of 100,000 variables, would be compared with those of all other runs."""
+LINES = "new_lines"
 
-def insert_events(
-    cursor: Cursor, seen: FolderScan, numbers: Mapping[str, int], *, with_care: bool = False
-) -> int:
-    """Inserts the journal lines of a look; `with_care`: some of them may be no events.
-
-    The most frequent kinds go, each with its few columns, straight into their tables. All other
-    lines are read with all columns that any kind has, and then distributed.
-    """
-    if with_care:
-        return _insert_with_care(cursor, _owned(seen, numbers))
-    if seen.lines is None:
-        seen.lines = found_lines(seen)
-    num_rows = insert_frequent(cursor, seen.lines, numbers)
-    return num_rows + _insert_others(cursor, seen.lines.others, numbers)
+Cursor = duckdb.DuckDBPyConnection
+Columns = dict[str, tuple[str, bool]]
+"""Name to type and whether a value is required."""
 
 
-def insert_frequent(cursor: Cursor, found: Found, numbers: Mapping[str, int]) -> int:
-    """Inserts the lines of the most frequent kinds, all of which must be events; returns how many.
-    Raises `duckdb.Error`, or `UnicodeDecodeError` where it names a line that is no text."""
-    owners = _owners(found.runs, numbers)
+def insert_events(cursor: Cursor, journals: Mapping[str, Lines], numbers: Mapping[str, int]) -> int:
+    """Inserts new lines, by run, and removes what resumptions take back; returns the number of new
+    rows. `numbers`: of the experiments."""
     tables = event_columns(cursor)
     num_rows = 0
-    for kind, lines in found.frequent.items():
-        columns = tables[EVENT_TABLES[kind]]
-        with _lines_at_hand(cursor, lines.reader(found.texts, owners)):
-            num_rows += _insert_kind(cursor, kind, columns, line_reader(columns, LINES), "")
+    for kind, table in EVENT_TABLES.items():
+        found = {run_id: lines[kind] for run_id, lines in journals.items() if kind in lines}
+        if found:
+            num_rows += _insert(cursor, table, tables[table], found, numbers)
+    take_back(cursor, [run_id for run_id, lines in journals.items() if "resumed" in lines])
     return num_rows
 
 
-def _insert_others(
-    cursor: Cursor, journals: Mapping[str, bytes], numbers: Mapping[str, int]
-) -> int:
-    lines, texts = every_line(journals)
-    kinds = kinds_in(b"".join(texts), EVENT_TABLES)
-    if not kinds:
-        return 0
-    tables = event_columns(cursor)
-    columns = KIND | _merged(tables, kinds)
-    with _lines_at_hand(cursor, lines.reader(texts, _owners(journals, numbers))):
-        return _distribute(cursor, tables, columns, kinds, line_reader(columns, LINES))
-
-
-def found_lines(seen: FolderScan) -> Found:
-    """The lines of a look; a few are read all at once, which takes less than a statement per
-    kind."""
-    is_small = sum(map(len, seen.slices.values())) < SMALL_BYTES
-    return find_lines(seen.slices, () if is_small else FREQUENT)
-
-
-def _owned(seen: FolderScan, numbers: Mapping[str, int]) -> dict[Owner, bytes]:
-    """The new lines, by whose they are."""
-    return {(numbers[run_id.partition(".")[0]], run_id): lines
-            for run_id, lines in seen.slices.items()}  # fmt: skip
-
-
-def _owners(runs: Iterable[str], numbers: Mapping[str, int]) -> list[Owner]:
-    return [(numbers[run_id.partition(".")[0]], run_id) for run_id in runs]
-
-
-def _merged(tables: Mapping[str, Columns], kinds: Iterable[str]) -> Columns:
-    """All columns of these kinds of events. A column of several types is a text: CPUs are a list of
-    numbers in an environment, and a number in a block."""
-    merged: Columns = {}
-    for kind in kinds:
-        for name, (type_, required) in tables[EVENT_TABLES[kind]].items():
-            other, _ = merged.get(name, (type_, required))
-            merged[name] = (type_ if other == type_ else "VARCHAR", required)
-    return merged
-
-
-@contextmanager
-def _lines_at_hand(cursor: Cursor, lines: pa.RecordBatchReader) -> Iterator[None]:
-    cursor.register(LINES, lines)
-    try:
-        yield
-    finally:
-        cursor.unregister(LINES)
-
-
-def _insert_with_care(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
-    """Inserts lines any of which may be no event: the database leaves such lines out of files, and
-    of files alone."""
-    tables = event_columns(cursor)
-    num_rows = 0
-    for group in _groups(slices):
-        lines = b"".join(with_owner(*owner, mine) for owner, mine in group.items())
-        kinds = kinds_in(lines, EVENT_TABLES)
-        with journal_files({(0, "all"): lines}) as names:
-            merged = _merged(tables, kinds)
-            source = reader(merged, OF_LINE)
-            num_rows += _distribute(cursor, tables, merged, kinds, source, names)
-    return num_rows
-
-
-def _groups(slices: Mapping[Owner, bytes]) -> Iterator[dict[Owner, bytes]]:
-    group: dict[Owner, bytes] = {}
-    num_bytes = 0
-    for owner, lines in slices.items():
-        group[owner] = lines
-        num_bytes += len(lines)
-        if num_bytes >= WIDE_BYTES:
-            yield group
-            group, num_bytes = {}, 0
-    if group:
-        yield group
-
-
-def _distribute(
+def _insert(
     cursor: Cursor,
-    tables: Mapping[str, Columns],
-    staged: Columns,
-    kinds: Collection[str],
-    source: str,
-    files: list[str] | None = None,
+    table: str,
+    columns: Columns,
+    found: Mapping[str, Sequence[bytes]],
+    numbers: Mapping[str, int],
 ) -> int:
-    """Inserts lines of these kinds into their tables; `staged`: the columns that `source` has."""
-    if not kinds:
-        return 0
-    arguments = [] if files is None else [files]
-    cursor.execute(f"CREATE TEMP TABLE staged AS SELECT * FROM {source}", arguments)
-    found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}
-    num_rows = 0
-    for kind in EVENT_TABLES.keys() & found:
-        columns = tables[EVENT_TABLES[kind]]
-        mine = f"(SELECT kind, {OF_LINE}, {_as_typed(columns, staged)} FROM staged)"
-        num_rows += _insert_kind(cursor, kind, columns, mine, _is_event(kind, columns))
-    resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
-    take_back(cursor, [run_id for (run_id,) in resumed])
-    cursor.execute("DROP TABLE staged")
-    return num_rows
-
-
-def _as_typed(columns: Columns, staged: Columns) -> str:
-    """These columns, each of its own type; what is of another becomes NULL."""
-    return ", ".join(
-        name if staged[name][0] == type_
-        else f"{believed(name, type_, f'TRY_CAST({name} AS {type_})')} AS {name}"
-        for name, (type_, _) in columns.items()
-    )  # fmt: skip
-
-
-def _is_event(kind: str, columns: Columns) -> str:
-    """The condition that a row is an event of this kind, with all that it must have."""
-    required = "".join(
-        f" AND {name} IS NOT NULL" for name, (_, needed) in columns.items() if needed
-    )
-    return f"WHERE kind = '{kind}'{required}"
-
-
-def _insert_kind(cursor: Cursor, kind: str, columns: Columns, source: str, condition: str) -> int:
-    """Inserts rows of one kind; returns their number."""
-    names = ", ".join(["experiment", "run_id", *columns])
+    """Inserts lines of one kind, by run. A line that lacks a required field has no row."""
+    shape = json.dumps({name: kind for name, (kind, _) in columns.items()})
+    fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, (kind, _) in columns.items())
+    required = [f"{name} IS NOT NULL" for name, (_, needed) in columns.items() if needed]
+    # After a window, so that what picks the rows is not computed from each line once more.
+    picked = " AND ".join(["row_number() OVER () > 0", *required])
+    counts = [*map(len, found.values())]
+    experiments = [numbers[run_id.partition(".")[0]] for run_id in found]
+    lines = pa.array([line for mine in found.values() for line in mine], pa.string())
+    places = np.repeat(np.arange(len(found)), counts)
+    cursor.register(LINES, pa.table({
+        "experiment": np.repeat(experiments, counts),
+        "run_id": pa.DictionaryArray.from_arrays(places, [*found]),
+        "line": lines,
+    }))  # fmt: skip
     row = cursor.execute(
-        f"INSERT INTO {EVENT_TABLES[kind]} BY NAME SELECT {names} FROM {source} {condition}"
+        f"""INSERT INTO {table} BY NAME FROM (
+            SELECT experiment, run_id, {fields} FROM (
+                SELECT experiment, run_id, TRY(json_transform(line, '{shape}')) AS line
+                FROM {LINES}))
+        QUALIFY {picked}"""
     ).fetchone()
+    cursor.unregister(LINES)
     return 0 if row is None else int(row[0])
+
+
+def event_columns(cursor: Cursor) -> dict[str, Columns]:
+    """The columns of each table of events, which is looked up once: there is one schema."""
+    if not _columns:
+        _columns.update(_event_columns(cursor))
+    return _columns
+
+
+_columns: dict[str, Columns] = {}
+
+
+def _event_columns(cursor: Cursor) -> dict[str, Columns]:
+    tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
+    query = (
+        "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
+        "WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id') "
+        "AND database_name = current_database()"
+    )
+    for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
+        tables[table][name] = (kind, required)
+    return tables
+
+
+def _believed(name: str, kind: str) -> str:
+    """SQL of a field of a line as far as it is believed. The texts "NaN", "Infinity" and
+    "-Infinity" are numbers in a column of numbers."""
+    value = f"line.{name}"
+    if name == "time":
+        return f"CASE WHEN {value} >= 0 AND {value} < {MAX_TIME} THEN {value} END"
+    if kind == "BIGINT":
+        return f"CASE WHEN {value} BETWEEN {-MAX_COUNT} AND {MAX_COUNT} THEN {value} END"
+    if kind == "DOUBLE" and name.endswith("seconds"):
+        return f"CASE WHEN {value} BETWEEN 0 AND {MAX_SECONDS} THEN {value} END"
+    if kind == "DOUBLE":
+        infinite = f"sign({value}) * 'Infinity'::DOUBLE"
+        is_infinite = f"abs({value}) > {MAX_NUMBER} AND NOT isnan({value})"
+        return f"CASE WHEN {is_infinite} THEN {infinite} ELSE {value} END"
+    if kind == "VARCHAR":
+        return f"left({value}, {MAX_CHARACTERS})"
+    if kind == "JSON":
+        return (
+            f"CASE WHEN length({value}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
+            f"AND json_type({value}) = '{JSON_SHAPES[name]}' THEN {value} END"
+        )
+    return f"list_filter({value}, one -> one IS NOT NULL)" if kind.endswith(")[]") else value
 
 
 def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:

@@ -23,8 +23,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.supervision.heartbeat import busy
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
-from breakeven.storage.index.folders import BULK_TICKS, IndexedRun
-from breakeven.storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
+from breakeven.storage.index.folders import IndexedRun
+from breakeven.storage.index.ingest import REVISIONS, run_tick, start_watch
 from breakeven.storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -129,11 +129,11 @@ class Store:
         is_first = self._caught_up is None  # The amount is unknown yet.
         if is_first:
             self._allow(CONFIG["memory_limit"])
-        num_rows, is_full = self._tick(BULK_TICKS)
+        num_rows, is_full = self._tick()
         if is_bulk := is_full:
             self._allow(CONFIG["memory_limit"])
         while is_full:
-            new_rows, is_full = self._tick(BULK_TICKS)
+            new_rows, is_full = self._tick()
             num_rows += new_rows
         if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
@@ -271,8 +271,6 @@ class Store:
     def close(self) -> None:
         """Closes the database and then gives up its ownership."""
         with self._ingesting:
-            if self._watch is not None:
-                self._watch.stop()
             self._connection.close()
             if self._lock is not None:
                 self._lock.release()
@@ -281,10 +279,10 @@ class Store:
         """Others see since when a thread of this store reads or writes, while one does."""
         return nullcontext() if self._lock is None else busy(self._lock.path)
 
-    def _tick(self, ticks: int = 1) -> tuple[int, bool]:
+    def _tick(self) -> tuple[int, bool]:
         begun = time.monotonic()
         try:
-            num_rows, is_full = self._with_room(lambda: self._look(ticks))
+            num_rows, is_full = self._with_room(self._look)
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
@@ -306,21 +304,11 @@ class Store:
         finally:
             self._allow(self._settled)
 
-    def _look(self, ticks: int) -> tuple[int, bool]:
+    def _look(self) -> tuple[int, bool]:
         with self._ingesting, self._busy(), self._connection.cursor() as cursor:
-            with suppress(Doubtful):
-                return run_tick(cursor, self._watch_at_hand(cursor), ticks)
-            watch = self._watch_at_hand(cursor)
-            watch.has_doubts = True
-            return run_tick(cursor, watch, ticks)
-
-    def _watch_at_hand(self, cursor: duckdb.DuckDBPyConnection) -> Watch:
-        before = self._watch
-        if before is None or before.is_outdated:
-            self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
-            self._watch.generation = 0 if before is None else before.generation
-            return self._watch
-        return before
+            if self._watch is None:
+                self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
+            return run_tick(cursor, self._watch)
 
     def __enter__(self) -> Self:
         return self

@@ -14,8 +14,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from breakeven.storage.index.folders import (
     read_journal,
     standing,
 )
-from breakeven.storage.index.journal_lines import Found
 from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
 ROUND_SECONDS = 30.0
@@ -70,11 +68,6 @@ class Watch:
         """Runs that another data folder answers for, so that their copies here are left alone."""
         self.generation = 0
         """How often something was taken in."""
-        self.is_outdated = False
-        """Whether it believes to be taken in what is not, and must be started anew."""
-        self.has_doubts = False
-        """Whether a line is to be found that the database gives up on."""
-        self._coming: Future[FolderScan] | None = None
         self._listing = Listing(runs, examples)
         self._own = f"{runs}/"
         self._counts = Counter(row.state for row in known.values() if self._is_own(row))
@@ -88,38 +81,13 @@ class Watch:
         self._place = 0
         self._last_look = -math.inf
 
-    def next_look(self, max_bytes: int) -> FolderScan:
-        """The look that was taken ahead, or one that is taken now."""
-        if self._coming is None:
-            return self.look(max_bytes)
-        coming, self._coming = self._coming, None
-        return coming.result()
-
-    def look_ahead(self, max_bytes: int, find: Callable[[FolderScan], Found]) -> None:
-        """Looks, in another thread, at what follows, while the database takes in what was seen."""
-
-        def look() -> FolderScan:
-            seen = self.look(max_bytes)
-            seen.lines = find(seen)
-            return seen
-
-        pool = ThreadPoolExecutor(1, "look")
-        self._coming = pool.submit(look)
-        pool.shutdown(wait=False)
-
-    def stop(self) -> None:
-        """Waits until nothing is read any more."""
-        if self._coming is not None:
-            wait([self._coming])
-
-    def look(self, max_bytes: int) -> FolderScan:
-        """Reads what is new since the last look that was taken in, about so many bytes at most."""
+    def look(self) -> FolderScan:
+        """Reads what is new since the last look that was taken in, as far as it fits."""
         if self._listing.update():
             self._compare_lists()
         if self._listing.was_touched:
             self._last_look = -math.inf
-        seen = FolderScan(unreadable=dict(self.unreadable), gone=sorted(self._gone),
-                    max_bytes=max_bytes)  # fmt: skip
+        seen = FolderScan(unreadable=dict(self.unreadable), gone=sorted(self._gone))
         for name in self._gone:
             seen.unreadable.pop(name, None)
         agreed = Agreed(self._listing)

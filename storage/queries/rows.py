@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.texts import read_json
-from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.journal_inserts import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 

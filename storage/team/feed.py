@@ -17,20 +17,22 @@ from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index import folders
 from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.ingest import (
     Written,
     add_numbers,
-    believing,
     experiments_of,
     known_progress,
     start_watch,
     whole,
     write_runs,
 )
-from breakeven.storage.index.journal_inserts import insert_events, take_back
-from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.journal_inserts import (
+    EVENT_TABLES,
+    Cursor,
+    insert_events,
+    take_back,
+)
 from breakeven.storage.index.store import SCHEMA
 from breakeven.storage.index.watch import Watch
 from breakeven.storage.team.lake import OWN, Lake, Overtaken
@@ -63,14 +65,14 @@ class Feed:
         """What the data folder held when it was last looked at."""
         return self._watch
 
-    def tick(self, ticks: int = 1) -> tuple[int, bool]:
+    def tick(self) -> tuple[int, bool]:
         """Like `ingest.run_tick`: number of new event rows, and whether more bytes wait.
 
         Raises `TeamStoreUnusable`; then the next call begins with what the store says.
         """
         for _ in range(PATIENCE):
             watch = self._watch or self._start()
-            seen = watch.look(ticks * folders.MAX_TICK_BYTES)
+            seen = watch.look()
             try:
                 num_rows = self._take_in(watch, seen)
             except Overtaken:
@@ -116,8 +118,7 @@ class Feed:
         with self._lake.telling(), self._lake.connection.cursor() as cursor:
             try:
                 _open_outbox(cursor)
-                num_rows = believing(cursor, seen, lambda with_care: whole(cursor, lambda: (
-                    insert_events(cursor, seen, numbers, with_care=with_care))))  # fmt: skip
+                num_rows = whole(cursor, lambda: insert_events(cursor, seen.events, numbers))
                 self._send(watch, seen, numbers, _filled(cursor))
             finally:
                 cursor.execute(f"USE {OWN}")

@@ -19,7 +19,7 @@ import duckdb
 
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import SCHEMA
 from breakeven.storage.team.lake import LAKE, Lake, snapshot
 

@@ -90,10 +90,10 @@ class TeamStore(Store):
             assert self._lock is not None
             self._lock.release()
 
-    def _tick(self, ticks: int = 1) -> tuple[int, bool]:
+    def _tick(self) -> tuple[int, bool]:
         begun = time.monotonic()
         with self._ingesting, self._busy():
-            num_rows, is_behind = self._take_in(ticks)
+            num_rows, is_behind = self._take_in()
             self._replica.refresh()
             if self._feed is not None:
                 self._watch = self._feed.watch
@@ -102,7 +102,7 @@ class TeamStore(Store):
             self._caught_up = begun
         return num_rows, is_behind
 
-    def _take_in(self, ticks: int) -> tuple[int, bool]:
+    def _take_in(self) -> tuple[int, bool]:
         """A tick of the data folder that is here, if no other process sees to it."""
         if self._feed is None:
             assert self._lock is not None
@@ -116,4 +116,4 @@ class TeamStore(Store):
             except BaseException:
                 self._lock.release()
                 raise
-        return self._feed.tick(ticks)
+        return self._feed.tick()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
 from breakeven.storage.team.lake import ALL_TABLES, LAKE, RESULTS, Lake, Overtaken, create
 
 ATTEMPTS = 5

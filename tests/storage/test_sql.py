@@ -16,9 +16,7 @@ STATEMENT = re.compile(
 )
 REVIEWED = {
     "index/ingest.py": {"', '.join(names)", "condition", "table"},
-    "index/journal_inserts.py": {"EVENT_TABLES[kind]", "_as_typed(columns, staged)", "condition",
-                                 "kind", "names", "required", "source", "table"},
-    "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)", "shape", "table"},
+    "index/journal_inserts.py": {"condition", "fields", "picked", "shape", "table"},
     "queries/experiments.py": {"', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
                                "', '.join(TAKEN_IN)",
                                "RunState.RUNNING"},

@@ -1,4 +1,4 @@
-"""Much that is taken in at once: many looks a transaction, the next one while rows are written."""
+"""Much that is taken in at once, in many looks."""
 
 import os
 import re
@@ -6,18 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import duckdb
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import StoreUnusable
-from breakeven.storage.index import folders, ingest, journal_inserts, journal_lines, watch
-from breakeven.storage.index.journal_lines import FREQUENT
-from breakeven.storage.index.journal_rows import EVENT_TABLES
-from breakeven.storage.index.store import CONFIG, Store
-from tests.helpers.journals import Recording, experiment_spec, record_experiment
+from breakeven.storage.index import folders, ingest, watch
+from breakeven.storage.index.journal_inserts import EVENT_TABLES
+from breakeven.storage.index.store import Store
+from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.serving import ROOT
 
 SPEC = experiment_spec(num_steps=20, controls=0)
@@ -30,11 +28,8 @@ def ids(count: int) -> list[str]:
 
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks a transaction, each of one experiment or so."""
-    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 3_000)
-    monkeypatch.setattr("breakeven.storage.index.store.BULK_TICKS", 2)
-    monkeypatch.setattr(ingest, "MANY_LOOKS", 2)
-    monkeypatch.setattr(journal_inserts, "SMALL_BYTES", 0)
+    """Each of one experiment or so."""
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 6_000)
 
 
 def content(store: Store) -> Rows:
@@ -53,7 +48,6 @@ def at_once(data_dir: DataDir) -> Rows:
     """What one small look finds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folders, "MAX_TICK_BYTES", 10**8)
-        patch.setattr(journal_inserts, "SMALL_BYTES", 10**9)
         with Store.in_memory(data_dir) as store:
             return content(store)
 
@@ -134,15 +128,14 @@ def test_a_line_that_is_no_event_keeps_no_other_out(
 def test_of_a_run_that_begins_anew_between_two_looks_nothing_old_stays(
     data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest, "MANY_LOOKS", 100)
     record_experiment(data_dir.runs, experiment_spec(num_steps=200, controls=0), ids(1)[0])
     journal = data_dir.run_dir(f"{ids(1)[0]}.baseline").events_file
     lines = journal.read_bytes().splitlines(keepends=True)
     look = watch.Watch.look
     looks = []
 
-    def beginning_anew(self: watch.Watch, max_bytes: int) -> folders.FolderScan:
-        looks.append(look(self, max_bytes))
+    def beginning_anew(self: watch.Watch) -> folders.FolderScan:
+        looks.append(look(self))
         if len(looks) == 2:
             other = journal.with_name("other")
             other.write_bytes(b"".join(lines[:8]) + lines[-1])
@@ -169,29 +162,11 @@ def test_the_newest_experiments_come_first_and_each_with_all_its_runs(
         assert store.rows("SELECT count(*) FROM runs") == [(12,)]
 
 
-def test_lines_that_were_read_are_let_go_before_the_transaction_ends(tmp_path: Path) -> None:
-    """The database holds what was registered until then: journals of a whole transaction."""
-    recording = Recording(tmp_path, "baseline")
-    recording.block([0.1] * 10, [1.0] * 10)
-    text = recording.run.events_file.read_bytes() + b""
-    held = sys.getrefcount(text)
-    connection = duckdb.connect(config=CONFIG)
-    connection.begin()
-    found = journal_lines.find_lines({"a.b": text}, FREQUENT)
-    with journal_inserts._lines_at_hand(
-        connection, found.frequent["step"].reader(found.texts, [(1, "a")])
-    ):
-        assert connection.execute("SELECT count(*) FROM new_lines").fetchall() == [(10,)]
-    del found
-    assert sys.getrefcount(text) == held
-    connection.commit()
-
-
 INGEST_ALL = """
 import sys
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index import folders, ingest, store
-folders.MAX_TICK_BYTES, ingest.MANY_LOOKS = 3_000, 2
+folders.MAX_TICK_BYTES = 6_000
 whole = ingest.whole
 def told(cursor, write):
     num_rows = whole(cursor, write)

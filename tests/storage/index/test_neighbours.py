@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import memo, queries
-from breakeven.storage.index.journal_rows import EVENT_TABLES, event_columns
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment

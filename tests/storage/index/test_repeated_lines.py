@@ -22,7 +22,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.run_folders import pack, take_in
-from breakeven.storage.index import folders, journal_inserts
+from breakeven.storage.index import folders
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.team.feed import Feed
@@ -91,23 +91,10 @@ def clean(undamaged: tuple[Path, tuple[str, ...]], data_dir: DataDir) -> tuple[s
     return expected
 
 
-BY_ITSELF, WITH_OTHERS = 0, 10**9
-"""Of how many bytes on a journal is taken in by itself."""
-
-
-@pytest.mark.parametrize(
-    ("copy", "small_bytes"),
-    [*((copy, BY_ITSELF) for copy in COPIES), ("the whole journal twice", WITH_OTHERS),
-     ("the workload twice", WITH_OTHERS), ("the blocks in another order", WITH_OTHERS)],
-)  # fmt: skip
+@pytest.mark.parametrize("copy", COPIES)
 def test_lines_that_are_there_twice_count_once_and_are_told(
-    data_dir: DataDir,
-    clean: tuple[str, ...],
-    copy: str,
-    small_bytes: int,
-    monkeypatch: pytest.MonkeyPatch,
+    data_dir: DataDir, clean: tuple[str, ...], copy: str
 ) -> None:
-    monkeypatch.setattr(journal_inserts, "SMALL_BYTES", small_bytes)
     gained = rewritten(data_dir.run_dir(BACKEND), COPIES[copy])
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)

@@ -99,13 +99,12 @@ def test_what_comes_in_bulk_may_take_twice_the_memory(
     def limit(store: Store) -> str:
         return str(store.rows("SELECT current_setting('memory_limit')")[0][0])
 
-    def noted(store: Store, ticks: int = 1) -> tuple[int, bool]:
+    def noted(store: Store) -> tuple[int, bool]:
         limits.append(limit(store))
-        return tick(store, ticks)
+        return tick(store)
 
     monkeypatch.setattr(Store, "_tick", noted)
     monkeypatch.setattr("breakeven.storage.index.folders.MAX_TICK_BYTES", 10_000)
-    monkeypatch.setattr("breakeven.storage.index.store.BULK_TICKS", 1)
     with Store.open(data_dir) as store:
         assert store.ingest_all() == 153
         assert (len(limits) > 1, set(limits)) == (True, {"190.7 MiB"})

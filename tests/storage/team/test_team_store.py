@@ -11,7 +11,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.journal_inserts import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.team import lake
 from breakeven.storage.team.address import Address
