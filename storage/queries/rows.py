@@ -1,7 +1,7 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,28 @@ USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_sampl
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
 _no_rows: dict[str, pd.DataFrame] = {}
 """By query."""
+
+
+Ask = Callable[[Store, str], pd.DataFrame]
+
+
+def query(
+    source: str,
+    columns: str,
+    order: str = "seq",
+    *,
+    of: Collection[str] = (),
+    many: bool = False,
+    json: Collection[str] = (),
+) -> Ask:
+    """A function that asks a store for the `rows` of an experiment, given its id, and remembers
+    them; `json`: columns of JSON texts, which it reads."""
+
+    def ask(store: Store, experiment_id: str) -> pd.DataFrame:
+        return parsed(rows(store, experiment_id, source, columns, order, of=of, many=many), *json)
+
+    ask.__qualname__ = f"{source}: {columns}"  # By which the memo knows it.
+    return memo(revision)(ask)
 
 
 def rows(

@@ -1,5 +1,4 @@
-"""What a run is besides its series: its specification, machine, workload and files, and how it
-went on."""
+"""What a run is besides its series: its specification, machine and workload, and how it went on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,73 +13,8 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
-from breakeven.storage.queries.rows import MINE, parsed, rows, timestamp
-
-
-@memo(revision)
-def environments(store: Store, experiment_id: str) -> pd.DataFrame:
-    """What each run says of its machine and software; `notes` is a list, `versions` and
-    `variables` are dictionaries."""
-    columns = (
-        "host, platform, python, versions, device_type, device_name, cpu_model, num_cpus, "
-        "cpu_threads, gpu_memory_bytes, cuda, driver, variables, usable_cpus, cpu_threads_reason, "
-        "interop_threads, max_sm_clock_mhz, power_limit_watts, notes, cpus, devices"
-    )
-    frame = rows(store, experiment_id, _latest("environments"), columns, "seq")
-    return parsed(frame, "versions", "variables", "notes", "devices")
-
-
-@memo(revision)
-def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
-    """What each run says of its model and data; `labels`, `uncounted` and `notes` are lists."""
-    columns = (
-        "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
-        "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
-        "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
-        "data_sha256, precision, code_sha256, uncounted, notes"
-    )
-    frame = rows(store, experiment_id, _latest("workloads"), columns, "seq")
-    return parsed(frame, "labels", "uncounted", "notes")
-
-
-def _latest(table: str) -> str:
-    """A resumed run records its environment again; the last record counts."""
-    return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
-
-
-@memo(revision)
-def inputs(store: Store, experiment_id: str) -> pd.DataFrame:
-    """Of scripts: step, sha256 of what the compiled function was called with (null without a
-    tensor) but for floats, tensors of numbers with a fraction (sha256, rough: numbers that hardly
-    change when the tensor's do), random (a map: generator to a hash of where it stood)."""
-    return rows(store, experiment_id, "inputs", "step, sha256, floats, random", "step")
-
-
-@memo(revision)
-def sources(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The Python files of a person's own that each run executed: source, file (the copy), sha256.
-
-    A file that was changed before the run was resumed is there in both versions.
-    """
-    table = f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
-        GROUP BY run_id, source, file, sha256)"""
-    return rows(store, experiment_id, table, "source, file, sha256", "seq", of=["sources"])
-
-
-@memo(revision)
-def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step (steps done), file, bytes, seconds, value, removed.
-
-    `value` is that of the metric that ranks them, missing where the model was not evaluated.
-    `removed` says whether a later checkpoint took this one's place.
-    """
-    table = f"""(SELECT c.* REPLACE (EXISTS (
-            FROM checkpoints later
-            WHERE later.{MINE} AND later.run_id = c.run_id AND later.seq > c.seq
-                AND list_contains(later.removed, c.file)) AS removed)
-        FROM checkpoints c WHERE c.{MINE})"""
-    columns = "step, file, bytes, seconds, value, removed"
-    return rows(store, experiment_id, table, columns, "seq", of=["checkpoints"])
+from breakeven.storage.queries.recorded import environments, workloads
+from breakeven.storage.queries.rows import MINE, rows, timestamp
 
 
 @memo(revision)
@@ -94,13 +28,6 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     frame["time"] = timestamp(frame["time"])
     frame["adds_rounds"] = frame["file"].isna() & (frame["step"] > 0)
     return frame
-
-
-@memo(revision)
-def stops(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step (steps done), reason of training that ended before its last step by its own rules; of
-    measuring that ended by itself also `ending`, as JSON, missing in older journals."""
-    return rows(store, experiment_id, "stops", "step, reason, ending", "seq")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import at_hand, memo, revision
+from breakeven.storage.queries.recorded import step_times
 from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
 
 MAX_POINTS = 1000
@@ -88,68 +89,6 @@ def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]
         at = np.flatnonzero((values == of_bucket) | (np.isnan(values) & np.isnan(of_bucket)))
         found.append(at[np.diff(buckets[at], prepend=-1) != 0])
     return np.union1d(*found)
-
-
-@memo(revision)
-def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, epoch, round, loss, seconds, compiled, attempt, steady of every step."""
-    columns = (
-        "step, epoch + 1 AS epoch, round + 1 AS round, loss, seconds, compiled, attempt, steady"
-    )
-    return rows(store, experiment_id, "judged_steps($1)", columns, "step", many=True)
-
-
-@memo(revision)
-def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
-    """run_id, label, role, step, learning_rate, gradient_norm of every step.
-
-    Either is missing where it was not recorded; a gradient norm may be infinite.
-    """
-    columns = "step, learning_rate, gradient_norm"
-    return rows(store, experiment_id, "steps", columns, "step", many=True)
-
-
-@memo(revision)
-def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
-    """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory; of a
-    script also samples and tokens, missing where it does not tell them.
-
-    `attempt` is 1 for a run's first process and one more after each resumption.
-    """
-    columns = (
-        "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
-        "peak_memory_bytes, reserved_memory_bytes, samples, tokens"
-    )
-    return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step", many=True)
-
-
-@memo(revision)
-def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, name, value of every term of the loss, before weighing; empty where there is one."""
-    table = f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
-        FROM steps WHERE {MINE})"""
-    return rows(store, experiment_id, table, "step, key AS name, value", "step, name")
-
-
-@memo(revision)
-def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
-    """One row per step and parameter: step, name, norm, mean, deviation, largest, zeros.
-
-    `zeros` is the share of elements that are exactly 0.
-    """
-    table = f"""(SELECT run_id, step, generate_subscripts(tensors, 1) AS number,
-            unnest(tensors, recursive := true)
-        FROM gradient_statistics WHERE {MINE})"""
-    columns = "step, name, norm, mean, deviation, largest, zeros"
-    return rows(store, experiment_id, table, columns, "step, number", of=["gradient_statistics"])
-
-
-@memo(revision)
-def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
-    table = f"""(FROM own_values WHERE {MINE}
-        QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))"""
-    return rows(store, experiment_id, table, "step, name, value", "name, step", of=["own_values"])
 
 
 @memo(revision)

@@ -15,8 +15,7 @@ from breakeven.storage.queries import rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [
-    name for name in queries.__all__
-    if inspect.isfunction(found := getattr(queries, name))
+    name for name, found in vars(queries).items() if inspect.isfunction(found)
     and list(inspect.signature(found).parameters)[:2] == ["store", "experiment_id"]
 ]  # fmt: skip
 
