@@ -10,6 +10,7 @@
     ├── UnusableData        a file of data is not there or cannot be read
     ├── SettingsUnusable    `breakeven.toml` holds something that is no setting
     ├── CodeNotAllowed      a Python file of one's own may not run here
+    ├── Refused             what was checked with torch while the runs loaded cannot run here
     └── WorkloadError       the specified model, data or device cannot be used
         └── NotLoaded       the model, the tokenizer or the data, which all runs share
 
@@ -92,6 +93,10 @@ class SettingsUnusable(RunnerError):
 
 class CodeNotAllowed(RunnerError):
     """A specification names a Python file that may not run here."""
+
+
+class Refused(RunnerError):
+    """An experiment of the queue that the check with torch refuses: the message of that error."""
 
 
 class WorkloadError(RunnerError):

@@ -4,10 +4,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from breakeven.runner.checks.data import check_data
-from breakeven.runner.checks.settings import check_settings
+from breakeven.runner.checks.settings import check_settings, settings_of
 from breakeven.runner.checks.user_code import allowed, check_script, locate
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.machine.capabilities import (
+    Capabilities,
+    check_mistyped,
+    probe,
+    read_capabilities,
+)
 from breakeven.runner.machine.cpus import cores, cpu_allowance, memory_bytes
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
@@ -22,21 +28,49 @@ BYTES_PER_TOKEN = 16
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `InvalidSpec` for an experiment without a result, for devices and packages that this
-    machine lacks, and for unusable data and settings.  The launch form and every command that
-    queues experiments call this.
+    machine lacks, and for unusable data and settings.  The launch form calls this.
+    """
+    check_at_once(spec, machine)
+    if not spec.is_script:
+        check_settings(spec)
+
+
+def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
+    """Raises `InvalidSpec` for what can be told without torch, and returns whether that was all:
+    else `check_with_torch` follows while the runs load.  Every command that queues experiments
+    calls this.
+
+    `machine`: what torch said earlier; None if it has said nothing.
     """
     _check_says_something(spec)
-    machine.check(spec)
+    if machine is None:
+        check_mistyped(spec)
+    else:
+        machine.check(spec)
     _check_suite_package(spec)
     _check_threads(spec)
     if spec.is_script:
         check_script(spec)
-        return
+        return machine is not None
+    if machine is not None:
+        _check_workload(spec, machine)
+    return machine is not None and settings_of(spec) is None
+
+
+def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
+    """The rest of it, which takes seconds; raises `InvalidSpec` or `ProbeFailed`."""
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    machine.check(spec)
+    if not spec.is_script:
+        _check_workload(spec, machine)
+        check_settings(spec)
+
+
+def _check_workload(spec: ExperimentSpec, machine: Capabilities) -> None:
     task = machine.tasks[spec.task]
     check_task_fits(spec, task)
     _check_memory(spec, task)
     check_data(spec, task)
-    check_settings(spec)
 
 
 def _check_says_something(spec: ExperimentSpec) -> None:

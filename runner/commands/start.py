@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.experiment import check, check_at_once
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from breakeven.runner.commands.cluster import (
     add_cluster_options,
@@ -45,7 +45,7 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.machine.capabilities import probe, read_capabilities
+from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.replays import replay
@@ -122,28 +122,29 @@ def add_start_commands(add: Add) -> None:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec = _checked_spec(data_dir, options)
+    spec = read_spec(options)
+    is_checked = check_at_once(spec, read_capabilities(data_dir))
     _allow_code(data_dir, options)
-    experiment = run_through(data_dir, spec)
+    experiment = run_through(data_dir, spec, is_checked=is_checked)
     return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
-    machine = read_capabilities(data_dir) or probe(data_dir)
-    spec = read_script(options, machine)
+    machine = read_capabilities(data_dir)
+    spec = read_script(options, machine or likely_capabilities())
     folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
     options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
     _allow_code(data_dir, options)
-    check(spec, machine)
-    experiment = run_through(data_dir, spec)
+    is_checked = check_at_once(spec, machine)
+    experiment = run_through(data_dir, spec, is_checked=is_checked)
     return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_replay(data_dir, options.run)
-    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    is_checked = check_at_once(spec, read_capabilities(data_dir))
     _allow_code(data_dir, options)
-    experiment = run_through(data_dir, spec)
+    experiment = run_through(data_dir, spec, is_checked=is_checked)
     return with_storage(data_dir, "show", [experiment.experiment_id])
 
 
@@ -160,16 +161,17 @@ def judge(
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
-    _print(submit(data_dir, _checked_spec(data_dir, options)))
+    spec = read_spec(options)
+    is_checked = check_at_once(spec, read_capabilities(data_dir))
+    _print(submit(data_dir, spec, is_checked=is_checked))
     return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
     suite_run, cells = read_cells(options)
-    machine = read_capabilities(data_dir) or probe(data_dir)
-    for cell in cells:
-        check(cell, machine)
-    queued = submit_missing(data_dir, cells)
+    machine = read_capabilities(data_dir)
+    checked = [cell for cell in cells if check_at_once(cell, machine)]
+    queued = submit_missing(data_dir, cells, checked)
     for experiment_id, cell in queued:
         _print(f"{experiment_id}  {cell.name}")
     _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued")
@@ -225,12 +227,6 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     add_rounds(experiment, chosen, rounds)
     follow(data_dir, experiment)
     return with_storage(data_dir, "show", [experiment.experiment_id])
-
-
-def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
-    spec = read_spec(options)
-    check(spec, read_capabilities(data_dir) or probe(data_dir))
-    return spec
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:

@@ -14,8 +14,10 @@ from types import FrameType
 
 from breakeven.runner.checks.experiment import check_user_code
 from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.errors import Refused
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import (
     Experiment,
     cancel,
@@ -110,14 +112,16 @@ def _doing(run: RunProgress) -> str:
 BAD_INPUT = 2
 
 
-def run_through(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
+def run_through(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool) -> Experiment:
     """Submits an experiment and waits until it is over; the one that repeats it run by run, if the
-    device could not hold all of its runs at once."""
+    device could not hold all of its runs at once. Raises `Refused` if the check of one that was not
+    checked before refuses it."""
     if not is_locked(data_dir.supervisor_lock):
         check_user_code(spec)
-    experiment = find_experiment(data_dir, submit(data_dir, spec))
+    experiment = find_experiment(data_dir, submit(data_dir, spec, is_checked=is_checked))
     while True:
         follow(data_dir, experiment)
+        _require_accepted(experiment)
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
@@ -176,6 +180,13 @@ def with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> i
         *arguments,
     ]
     return subprocess.run(whole, cwd=PROJECT_ROOT).returncode
+
+
+def _require_accepted(experiment: Experiment) -> None:
+    run = experiment.runs[0]
+    for event in each_event(run.events_file) if run.is_unchecked else ():
+        if event["kind"] == "error" and event.get("error") == Refused.__name__:
+            raise Refused(printable(str(event.get("message"))))
 
 
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:

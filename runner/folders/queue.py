@@ -78,8 +78,11 @@ def writing(folder: Path) -> Iterator[None]:
         raise NotWritable(folder, error) from error
 
 
-def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
-    """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`."""
+def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) -> str:
+    """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`.
+
+    `is_checked`: whether torch need not check it while its runs load (`runner.checks`).
+    """
     with writing(data_dir.path):
         data_dir.make()
         data_dir.runs.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     with writing(data_dir.path), ExitStack() as undo:
         for run, one in zip(runs, specs, strict=True):
             undo.callback(shutil.rmtree, run.path, ignore_errors=True)
-            run.write_spec(one)
+            run.write_spec(one, is_checked=is_checked or run != runs[0])
         undo.pop_all()
     audit.record(data_dir, "start", experiment_id, name=spec.name)
     return experiment_id

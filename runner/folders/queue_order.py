@@ -117,7 +117,8 @@ def pause(data_dir: DataDir, *, paused: bool = True) -> None:
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
     """Queues the same experiment once more, as something of its own; its id. Raises what `submit`
     does."""
-    return submit(data_dir, experiment.spec.on_its_own)
+    is_checked = not experiment.runs[0].is_unchecked
+    return submit(data_dir, experiment.spec.on_its_own, is_checked=is_checked)
 
 
 def _change(

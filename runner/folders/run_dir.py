@@ -10,6 +10,8 @@
                    others than at first
     rounds.json    for how long rounds are   who adds rounds to a run that has
                    added                     finished
+    unchecked      marker: check this with   the submitter, in the folder of the
+                   torch first               baseline
     exit.json      how it ended              the supervisor, once
     labels.json    name, tags, notes that    the holder of the library lock; in the
                    people added              folder of an experiment's first run
@@ -91,6 +93,7 @@ class RunDir:
     cancel_file = Inside("cancel")
     devices_file = Inside("devices.json")
     rounds_file = Inside("rounds.json")
+    unchecked_file = Inside("unchecked")
     exit_file = Inside("exit.json")
     labels_file = Inside("labels.json")
     artifacts = Inside("artifacts")
@@ -179,8 +182,9 @@ class RunDir:
             )
         require_plain_tree(self.path, ignore=(self.compile_cache.name, self.workplace.name))
 
-    def write_spec(self, spec: RunSpec) -> None:
-        """Makes the folder, unless it is there, so that others never see it without its spec."""
+    def write_spec(self, spec: RunSpec, *, is_checked: bool = True) -> None:
+        """Makes the folder, unless it is there, so that others never see it without its spec, and
+        the marker of one that is to be checked with torch."""
         if self.path.exists():
             write_atomically(self.spec_file, spec.to_json())
             return
@@ -188,6 +192,8 @@ class RunDir:
         hidden.mkdir(parents=True, exist_ok=True)
         try:
             write_atomically(hidden / self.spec_file.name, spec.to_json())
+            if not is_checked:
+                (hidden / self.unchecked_file.name).touch()
             os.rename(hidden, self.path)
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -304,6 +310,11 @@ class RunDir:
         self._require_own()
         with suppress(FileExistsError):
             self.cancel_file.touch(exist_ok=False)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether torch is to check the experiment while its runs load (`runner.checks`)."""
+        return os.path.lexists(self.unchecked_file)
 
     @property
     def cancel_requested(self) -> bool:

@@ -10,7 +10,9 @@ devices; when it changes, torch must be called again.
 
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +27,7 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.machine.placement import CPU
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -80,6 +83,15 @@ PLUGINS = "torch_dynamo_backends"
 PACKAGES = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
             "onnxrt": "onnxruntime"}  # fmt: skip
 """What backends need that torch lists whether or not it is installed."""
+TORCHS_BACKENDS = ("cudagraphs", "inductor", "onnxrt", "openxla", "openxla_eval", "tvm")
+TORCHS_DEBUG_BACKENDS = (
+    "aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner", "aot_ts", "eager",
+    "eager_debug", "eager_noexcept", "pre_dispatch_eager", "ts",
+)  # fmt: skip
+TORCHS_OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+                     "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")  # fmt: skip
+"""What torch 2 has in any case. Where torch gave no answer yet, a name like one of them, and not
+among them, is mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +146,9 @@ class Capabilities:
 
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
-        backends = [one.backend for one in spec.possible_variants if one.backend is not None]
+        backends = _backends_of(spec)
         for backend in backends:
-            self._check_backend(backend)
+            self.check_backend(backend)
         if spec.training.optimizer != NO_OPTIMIZER:
             _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         for device in spec.devices:
@@ -146,7 +158,7 @@ class Capabilities:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)
 
-    def _check_backend(self, backend: str) -> None:
+    def check_backend(self, backend: str) -> None:
         """Raises `InvalidSpec` with the nearest name; of those for debugging it tells the two that
         people train with."""
         usual = [name for name in QUICK_COMPILERS if name in self.debug_backends]
@@ -166,6 +178,48 @@ class Capabilities:
             rule = "must be of one kind to spread runs over them, and are "
             rule += ", ".join(f"{one} {kinds[one][0]}" for one in dict.fromkeys(named))
             raise InvalidSpec("devices", spec.devices, rule)
+
+
+def likely_capabilities() -> Capabilities:
+    """What can be seen of this machine without torch, until torch gave an answer: at most one GPU,
+    of those that the installed torch was built for, and what every torch 2 has."""
+    device = _likely_device()
+    devices = [Device(id=one, name=one, memory_bytes=None) for one in dict.fromkeys((CPU, device))]
+    compilers = (os.environ.get("CXX", "g++"), "clang++")
+    plugins = [plugin.name for plugin in metadata.entry_points(group=PLUGINS)]
+    return Capabilities(
+        torch_version="", python=sys.executable, devices=tuple(devices), tasks={},
+        backends=(*filter(_is_installed, TORCHS_BACKENDS), *plugins),
+        debug_backends=TORCHS_DEBUG_BACKENDS, optimizers=TORCHS_OPTIMIZERS,
+        cpp_compiler=next(filter(None, map(shutil.which, compilers)), None), seen=(), time=0.0,
+    )  # fmt: skip
+
+
+def _likely_device() -> str:
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return CPU
+    built_for = Path(torch.origin).with_name("version.py").read_text()
+    gpus = {"cuda": shows_gpu(seen()) or Path("/dev/dxg").exists(),
+            "hip": any(word.startswith("amd ") for word in seen())}  # fmt: skip
+    if any(there and re.search(rf"^{kind}\b.*= '", built_for, re.M)
+           for kind, there in gpus.items()):  # fmt: skip
+        return "cuda:0"
+    is_apple = (sys.platform, platform.machine()) == ("darwin", "arm64")
+    return "mps" if is_apple else CPU
+
+
+def check_mistyped(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for a backend or optimizer that looks like a mistyped one of torch's, or
+    whose package is not installed: as much as can be told before torch gave an answer."""
+    likely = likely_capabilities()
+    known = (*likely.backends, *likely.debug_backends)
+    for backend in _backends_of(spec):
+        if backend not in known and (not _is_installed(backend) or nearest(backend, known)):
+            likely.check_backend(backend)
+    optimizer = spec.training.optimizer
+    if optimizer != NO_OPTIMIZER and nearest(optimizer, likely.optimizers):
+        _check_known("training.optimizer", optimizer, likely.optimizers)
 
 
 def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
@@ -235,6 +289,10 @@ def probe(data_dir: DataDir) -> Capabilities:
         data_dir.path.mkdir(parents=True, exist_ok=True)
         write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
     return found
+
+
+def _backends_of(spec: ExperimentSpec) -> list[str]:
+    return [variant.backend for variant in spec.possible_variants if variant.backend is not None]
 
 
 def _is_installed(backend: str) -> bool:

@@ -225,14 +225,14 @@ def check_suite_run(suite_run: str) -> None:
 
 
 def submit_missing(
-    data_dir: DataDir, cells: Sequence[ExperimentSpec]
+    data_dir: DataDir, cells: Sequence[ExperimentSpec], checked: Sequence[ExperimentSpec]
 ) -> list[tuple[str, ExperimentSpec]]:
     """Queues the cells of which no experiment is finished or under way; their ids and cells.
-
-    Raises `NotEnoughDisk`.
+    `checked`: those that torch need not check while their runs load. Raises `NotEnoughDisk`.
     """
     there = [_cell(one.spec) for one in experiments(data_dir) if _needs_no_other(one)]
-    return [(submit(data_dir, cell), cell) for cell in cells if _cell(cell) not in there]
+    return [(submit(data_dir, cell, is_checked=cell in checked), cell)
+            for cell in cells if _cell(cell) not in there]  # fmt: skip
 
 
 def _needs_no_other(experiment: Experiment) -> bool:

@@ -234,11 +234,13 @@ class Scheduler:
         return run
 
     def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:
-        """What compiling takes is a result, so those that compile wait until all have loaded."""
+        """What compiling takes is a result, so those that compile wait until all have loaded; and
+        all wait for one that has the experiment checked."""
         runs = self._pending
+        checking = [run for run in runs if run.is_unchecked]
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
         for position, run in enumerate(order):
-            self._wait_until_loaded(order if self._compile_effort(run) else [run])
+            self._wait_until_loaded(order if self._compile_effort(run) else [run, *checking])
             is_together = self._variants[run].label in self._experiment.spec.compiling_together
             self._wait_for_turns_below(self._at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:

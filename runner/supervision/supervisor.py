@@ -183,10 +183,14 @@ class _QueueWorker:
         if not found:
             return
         requests = [resource_request(one) for one in found.values()]
-        if not held:  # Torch takes seconds of CPU and opens devices: never during a measurement.
-            self._probed_in_vain = learn_devices(self._data_dir, requests, self._probed_in_vain)
         self._machine = this_machine(self._data_dir)
         begins = plan(requests, held, self._machine).begins
+        # Torch takes seconds of CPU and opens devices: never during a measurement, and not before
+        # an experiment that has torch list them while its runs load.
+        if not held and not any(found[key].runs[0].is_unchecked for key in begins):
+            self._probed_in_vain = learn_devices(self._data_dir, requests, self._probed_in_vain)
+            self._machine = this_machine(self._data_dir)
+            begins = plan(requests, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:
             self._begin(found[key], begins[key])
 

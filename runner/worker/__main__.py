@@ -3,9 +3,10 @@
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir
@@ -16,6 +17,7 @@ from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import (
+    check_meanwhile,
     describe_failure,
     is_disk_full,
     leave_in_time,
@@ -23,7 +25,7 @@ from breakeven.runner.worker.process import (
     prepare,
     status_after,
 )
-from breakeven.runner.worker.turn_source import open_turns
+from breakeven.runner.worker.turn_source import leave, open_turns
 
 
 def main() -> int:
@@ -57,13 +59,17 @@ def main() -> int:
 def _work(run: RunDir) -> WorkerExit:
     ranked = _spec_of_ranks(run)
     if ranked is not None:
+        _check_before(run)
         from breakeven.runner.worker.ranks.elastic import launch
 
         return launch(run, ranked)
     log = EventLog(run.events_file)
-    turns = open_turns(lambda: log.flush(durable=True))
+    checked = check_meanwhile(run, partial(_end_refused, log))
+    turns = open_turns(lambda: log.flush(durable=True), checked)
     try:
         spec = placed(spec_in_use(run), os.environ)
+        if spec.experiment.is_script:
+            checked()  # Code of users may catch whatever ends it later.
         prepare(spec, run)
         # Torch reads the environment when it is imported, so it comes after the preparation.
         with loading():
@@ -75,6 +81,7 @@ def _work(run: RunDir) -> WorkerExit:
         finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
+        checked()  # A refusal says more than what it led to.
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
     try:
         log.close()
@@ -82,6 +89,19 @@ def _work(run: RunDir) -> WorkerExit:
         status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     leave_in_time(status)
     return status
+
+
+def _check_before(run: RunDir) -> None:
+    """Ranks start once the check is over: one of them writes the journal then."""
+    if run.is_unchecked:
+        log = EventLog(run.events_file)
+        check_meanwhile(run, partial(_end_refused, log))()
+        log.close()
+
+
+def _end_refused(log: EventLog, error: Refused) -> None:
+    """Ends the process, which may take minutes to load a model that nobody needs."""
+    leave(log.close_as_it_is, _report(error, log))
 
 
 def _spec_of_ranks(run: RunDir) -> RunSpec | None:

@@ -2,14 +2,15 @@
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.run_environment import keep_others_out
@@ -17,6 +18,7 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
+CHECK_COMMAND = (sys.executable, "-m", "breakeven.runner.checks")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
                  "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
@@ -67,6 +69,30 @@ def name_of_visible(device: str) -> str:
     return f"{kind}:0" if number else kind
 
 
+def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[[], None]:
+    """Has a process of its own check with torch what was queued without; the function that is
+    returned waits for its answer. If it refuses the experiment, another thread calls `refuse`.
+
+    To be called before `prepare`, which hides devices from torch.
+    """
+    if not run.is_unchecked:
+        return lambda: None
+    check = subprocess.Popen(
+        [*CHECK_COMMAND, str(run.path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
+
+    def read() -> None:
+        said, _ = check.communicate()
+        if check.returncode > 0:
+            said = "torch failed to check whether this can run here; output.log says why"
+        if said:
+            refuse(Refused(said))
+
+    reader = threading.Thread(target=read, name="check", daemon=True)
+    reader.start()
+    return reader.join
+
+
 def prepare(spec: RunSpec, run: RunDir) -> None:
     """Sets the environment variables that must be set before torch is imported."""
     experiment = spec.experiment
@@ -102,8 +128,8 @@ def loading() -> Iterator[None]:
 
 def describe_failure(error: Exception) -> dict[str, Any]:
     """The fields of an `error` event, and the same on stderr: a sentence for user mistakes, a
-    traceback for the rest. To be called where the error is handled."""
-    trace = traceback.format_exc()
+    traceback for the rest."""
+    trace = "".join(traceback.format_exception(error))
     # output.log may have no room for it.
     with suppress(OSError):
         sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)

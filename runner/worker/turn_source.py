@@ -39,13 +39,20 @@ class TurnSource(Protocol):
 class SupervisedTurns:
     """Turns from a supervisor. SIGTERM asks to stop; the supervisor's death ends the run."""
 
-    def __init__(self, taker: TurnTaker, save: Callable[[], None]) -> None:
-        """`save` writes down what is buffered."""
+    def __init__(
+        self, taker: TurnTaker, save: Callable[[], None], checked: Callable[[], None]
+    ) -> None:
+        """`save` writes down what is buffered; `checked` returns once the experiment may train."""
         self.stop_requested = False
-        self.ready, self.wait, self.done = taker.ready, taker.wait, taker.done
+        self.wait, self.done = taker.wait, taker.done
         self._taker = taker
         self._save = save
+        self._checked = checked
         signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def ready(self) -> None:
+        self._checked()
+        self._taker.ready()
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
         if not self.stop_requested:
@@ -113,13 +120,14 @@ class RecordedTurns:
         self._log.flush()
 
 
-def open_turns(save: Callable[[], None]) -> TurnSource:
+def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: None) -> TurnSource:
     """The supervisor's turns if there is a supervisor, else the run's own.
 
     `save` writes down what is buffered; it is called before an abandoned run kills itself.
+    `checked` returns once the experiment may train.
     """
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
-    return OwnTurns() if taker is None else SupervisedTurns(taker, save)
+    return OwnTurns() if taker is None else SupervisedTurns(taker, save, checked)
 
 
 def end_abandoned(save: Callable[[], None]) -> None:

@@ -9,7 +9,8 @@ half as long, and the form `fused` of the optimizer that they took four fifths; 
 `farther` the losses are too high. In their first attempt `unready` never sets up, and `stuck` never
 ends its second block. `unloadable` cannot load its data; with the model `no-such/model` no run can
 but the baseline, which loads for ever. Every other one trains quickly to the end, or to a turn that
-is the last. All of them leave a file in their compile cache, and say what they found there.
+is the last. One that is to be checked with torch sets up like `late`. All of them leave a file in
+their compile cache, and say what they found there.
 """
 
 import os
@@ -101,7 +102,7 @@ def load(nature: str | None, run: RunDir, spec: RunSpec, turns: TurnSource) -> b
         child = subprocess.Popen([sys.executable, "-c", SLEEPER])
         run.artifacts.mkdir()
         (run.artifacts / "child").write_text(str(child.pid))
-    if nature == "late":
+    if nature == "late" or run.is_unchecked:
         time.sleep(0.5)
     while nature == "unready" and run.attempt == 1 and not turns.stop_requested:
         time.sleep(0.02)

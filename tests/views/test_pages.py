@@ -18,12 +18,13 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.capabilities import likely_capabilities
 from breakeven.runner.specs.experiment import CacheSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import timeline
 from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.parts import progress
+from breakeven.views.parts import actions, progress
 from breakeven.views.shared import resources, words
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
@@ -136,6 +137,17 @@ def test_one_click_queues_the_quick_race_and_goes_to_watch_it(folder: DataDir):
     (experiment,) = experiments(folder)
     assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
     assert app.query_params["experiment"] == experiment.experiment_id
+
+
+def test_the_quick_race_is_queued_before_torch_has_described_the_machine(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    app = opened()
+    monkeypatch.setattr(actions, "capabilities", lambda: None)
+    app.button(key="quick_race").click().run()
+    (experiment,) = experiments(folder)
+    assert experiment.spec == adjusted(PRESETS["quick"].spec, likely_capabilities())
+    assert experiment.runs[0].is_unchecked, "so that its baseline has it checked"
 
 
 def test_the_address_decides_which_experiment_is_shown(folder: DataDir):

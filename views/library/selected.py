@@ -23,7 +23,7 @@ from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import Markdown, inert, notes
-from breakeven.views.shared.resources import data_dir, look_at_machine, take_in
+from breakeven.views.shared.resources import capabilities, data_dir, take_in
 
 UNDO = "experiments undo"
 """In the session's state: what was done last, and how to undo it."""
@@ -115,10 +115,8 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
 def run_again(store: Store, experiment_id: str) -> None:
     """Queues the same experiment once more and goes to watch it; raises `RunnerError`."""
     permissions.require_acting()
-    with st.spinner("Looking at what this machine offers …"):
-        machine = look_at_machine(data_dir()).result()
     spec = queries.experiment_spec(store, experiment_id)
-    launch(spec.on_its_own, machine)
+    launch(spec.on_its_own, capabilities())
 
 
 def _show_label_form(store: Store, own: pd.DataFrame) -> None:

@@ -123,7 +123,7 @@ def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
     try:
         for cell in cells:
             check(cell, machine)
-        submit_missing(data_dir(), cells)
+        submit_missing(data_dir(), cells, checked=cells)
         work_off_the_queue()
     except RunnerError as error:
         st.error(inert(error), icon=":material/error:")

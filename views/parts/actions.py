@@ -21,12 +21,12 @@ from breakeven.runner.folders.queue import (
 )
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState
-from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.capabilities import Capabilities, likely_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.access import files, permissions
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.resources import data_dir, look_at_machine
+from breakeven.views.shared.resources import capabilities, data_dir
 
 EXPERIMENT = "views/experiment.py"
 
@@ -42,27 +42,31 @@ def quick_race_button() -> bool:
 def quick_race() -> None:
     """Starts the quickest preset on the best device there is."""
     try:
-        with st.spinner("Looking at what this machine offers (once, about 10 seconds) …"):
-            machine = look_at_machine(data_dir()).result()
-        launch(adjusted(PRESETS["quick"].spec, machine), machine)
+        machine = capabilities()
+        launch(adjusted(PRESETS["quick"].spec, machine or likely_capabilities()), machine)
     except RunnerError as error:
         st.error(inert(error), icon=":material/error:")
 
 
-def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `RunnerError` for what is known, before anything starts, not to work here."""
+def check(spec: ExperimentSpec, machine: Capabilities | None) -> None:
+    """Raises `RunnerError` for what is known, before anything starts, not to work here; without a
+    `machine`, as torch described it, for what is known without torch."""
     files.check_files(spec)
-    with st.spinner("Checking with torch and the data …"):
-        checks.check(spec, machine)
+    if machine is None:
+        checks.check_at_once(spec, machine)
+    else:
+        with st.spinner("Checking with torch and the data …"):
+            checks.check(spec, machine)
     checks.check_user_code(spec)
 
 
-def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued."""
+def launch(spec: ExperimentSpec, machine: Capabilities | None) -> None:
+    """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued.
+    Without a `machine` torch checks it while its runs load."""
     permissions.require_acting()
     check(spec, machine)
     folder = data_dir()
-    experiment_id = submit(folder, spec)
+    experiment_id = submit(folder, spec, is_checked=machine is not None)
     ensure_supervisor(folder)
     st.switch_page(EXPERIMENT, query_params={"experiment": experiment_id})
 

@@ -185,6 +185,24 @@ def fresh(outcome: Outcome, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--backends=zzzz",), "backends = 'zzzz': is not there; this machine has "),
+        (("--backends=eager", "--optimizer-options=wieght_decay=0.1"),
+         "training.optimizer_options = {'wieght_decay': 0.1}: do not fit torch.optim.Adam: "),
+    ],
+)  # fmt: skip
+def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_the_same_sentence(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    refused = command_line(tmp_path, "compare", *TINY, *words)
+    assert refused.status == 2 and f"\n{said}" in refused.output, refused.output
+    store = Store.in_memory(refused.data_dir)
+    assert store.query("SELECT count(*) FROM steps").iloc[0, 0] == 0
+    store.close()
+
+
 def test_own_code_is_refused_unless_its_folder_is_allowed(fresh: Path, hooks: Path) -> None:
     refused = command_line(fresh, "compare", f"--callback={hooks}:Count")
     assert refused.status == 2

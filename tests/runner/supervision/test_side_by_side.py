@@ -139,6 +139,29 @@ def test_a_torch_that_does_not_answer_is_asked_once(
     }
 
 
+def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_runs_load(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
+    found = asdict(replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
+    answer = (
+        f"open({str(asked)!r}, 'a').write('called '); import json; print(json.dumps({found!r}))"
+    )
+    monkeypatch.setattr(
+        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer)
+    )
+    one = submit(data_dir, experiment("eager", devices=("cuda:0",)), is_checked=False)
+    supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, one).values()) == {RunState.FINISHED} and not asked.exists()
+    # Two devices cannot be given while one alone is likely to be there.
+    spread = experiment("eager", "late", devices=("cuda", "cuda"), parallel="spread")
+    two = submit(data_dir, spread, is_checked=False)
+    supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, two).values()) == {RunState.FINISHED}
+    assert asked.read_text() == "called "
+
+
 @two_cpus
 def test_what_is_submitted_meanwhile_begins_beside_what_runs_and_each_can_be_stopped(
     data_dir: DataDir,

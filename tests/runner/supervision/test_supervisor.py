@@ -161,6 +161,15 @@ def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_com
     assert min(first["eager"]["began"], first["late"]["began"]) > loaded
 
 
+def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(
+    data_dir: DataDir,
+) -> None:
+    runs = run_dirs(data_dir, submit(data_dir, experiment(), is_checked=False))
+    supervise(data_dir, FAKE_WORKER)
+    (loaded,) = (event["time"] for event in events(runs["baseline"], "phase")[:1])
+    assert events(runs["control"], "block")[0]["time"] > loaded
+
+
 def test_no_more_runs_load_at_once_than_there_are_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

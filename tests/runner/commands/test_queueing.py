@@ -1,0 +1,109 @@
+"""Commands that queue experiments do not wait for torch: what only torch can tell is checked while
+the runs load."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.checks import settings
+from breakeven.runner.commands import cli
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.machine import capabilities
+from breakeven.runner.machine.capabilities import likely_capabilities
+from tests.helpers.machine import MACHINE, keep
+
+MODELS = ("--models=AlbertForMaskedLM", "--scenarios=speed")
+
+
+@pytest.fixture(autouse=True)
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that would import torch fails."""
+    fails = (sys.executable, "-c", "raise SystemExit('torch was called')")
+    monkeypatch.setattr(capabilities, "PROBE_COMMAND", fails)
+    monkeypatch.setattr(settings, "COMMAND", fails)
+
+
+def queued(data_dir: DataDir, *words: str) -> list[Experiment]:
+    assert cli.main([*words, f"--data-folder={data_dir.path}"]) == 0
+    return list(experiments(data_dir))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("submit",), ("submit", "--backends=inductor:mode=max-autotune"), ("suite", "huggingface",
+     *MODELS)],
+)  # fmt: skip
+def test_what_torch_was_never_called_for_is_queued_at_once_and_checked_by_the_baseline(
+    data_dir: DataDir, words: tuple[str, ...]
+) -> None:
+    for one in queued(data_dir, *words):
+        assert [run.is_unchecked for run in one.runs] == [True, *[False] * (len(one.runs) - 1)]
+
+
+def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_the_machine(
+    data_dir: DataDir,
+) -> None:
+    data_dir.make()
+    keep(data_dir, MACHINE)
+    usual, other = queued(data_dir, "submit"), ("submit", "--optimizer-options=eps=1e-7")
+    assert [one.runs[0].is_unchecked for one in usual] == [False]
+    assert [one.runs[0].is_unchecked for one in queued(data_dir, *other)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--backends=indcutor", "backends = 'indcutor': is not there; this machine has "),
+        ("--backends=indcutor", "; did you mean 'inductor'?"),
+        ("--backends=tvm", "needs the package tvm, which is not installed here"),
+        ("--optimizer=Adamm", "did you mean 'Adam'?"),
+        ("--cpus=9999", "must be among those that this machine offers"),
+    ],
+)
+def test_what_looks_mistyped_is_refused_before_torch_is_called(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], option: str, said: str
+) -> None:
+    assert cli.main(["submit", option, f"--data-folder={data_dir.path}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(experiments(data_dir))
+
+
+def test_a_name_that_is_like_none_of_torchs_may_be_that_of_a_backend_of_ones_own(
+    data_dir: DataDir,
+) -> None:
+    (one,) = queued(data_dir, "submit", "--backends=zzzz")
+    assert one.runs[0].is_unchecked
+
+
+def test_a_copy_of_a_waiting_experiment_is_checked_as_well(data_dir: DataDir) -> None:
+    (one,) = queued(data_dir, "submit")
+    assert cli.main(["queue", "duplicate", one.experiment_id,
+                     f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
+    assert [one.runs[0].is_unchecked for one in experiments(data_dir)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("seen", "built_for", "device"),
+    [
+        (("device file dev/nvidia0",), "cuda: Optional[str] = '13.0'", "cuda:0"),
+        (("device file dev/nvidia0",), "cuda: Optional[str] = None", "cpu"),
+        ((), "cuda: Optional[str] = '13.0'", "cpu"),
+        (("amd sys/class/kfd/kfd/topology/nodes/1",), "hip: Optional[str] = '6.4'", "cuda:0"),
+        (("amd sys/class/kfd/kfd/topology/nodes/1",), "cuda: Optional[str] = '13.0'", "cpu"),
+    ],
+)
+def test_without_torch_a_gpu_is_likely_that_is_there_and_that_torch_was_built_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seen: tuple[str, ...],
+    built_for: str,
+    device: str,
+) -> None:
+    (tmp_path / "version.py").write_text(f"__version__ = '2'\n{built_for}\n")
+    found = type("Found", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr(capabilities, "find_spec", lambda name: found if name == "torch" else None)
+    monkeypatch.setattr(capabilities, "seen", lambda: seen)
+    monkeypatch.setattr(capabilities.platform, "machine", lambda: "x86_64")
+    assert likely_capabilities().devices[-1].id == device
