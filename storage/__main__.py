@@ -39,12 +39,13 @@ worse than in the earlier suite run, which outranks the others.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from breakeven.runner.commands.conditions import add_fail_if
-from breakeven.runner.commands.entry import NEEDS_NO_DATABASE, STORED, ends_quietly
+from breakeven.runner.commands.entry import FROM_INPUT, NEEDS_NO_DATABASE, STORED, ends_quietly
 from breakeven.runner.commands.filters import add_list_options
 from breakeven.runner.commands.length import add_plan
 from breakeven.runner.errors import RunnerError
@@ -65,6 +66,11 @@ TEAM_ACTIONS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
+    if arguments is None and sys.argv[1:] == [FROM_INPUT]:
+        given = sys.stdin.read()
+        if not given:  # Its starter ended without a command for it.
+            return 0
+        arguments = json.loads(given)
     options = parser().parse_args(arguments)
     if not options.data_folder.is_dir():
         print(f"--data-folder {options.data_folder}: there is no such folder", file=sys.stderr)  # noqa: T201

@@ -22,6 +22,9 @@ STORED = {
 """Commands that `storage/` runs; the runner's own `--help` lists them as well."""
 NEEDS_NO_DATABASE = "--runs"
 """With this option `list` reads the run folders alone."""
+FROM_INPUT = "-"
+"""Instead of a command: `storage/` reads its arguments, a list as JSON, from standard input. Who
+starts it with this lets it import its packages meanwhile."""
 FORMER = {
     "status": "list --runs",
     "archive --undo": "label --no-archive",

@@ -47,6 +47,13 @@ class RunProgress:
     _recent_seconds: list[float] = field(default_factory=list)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether nothing that it still does is timed: it checks random numbers, or leaves."""
+        if self.phase == "checking":
+            return self.steps_done == self.num_steps
+        return self.state.is_final or (self.state is RunState.RUNNING and self.phase == "done")
+
+    @property
     def num_steps(self) -> int | None:
         """Planned steps of the run; None until a script has reported how many."""
         if self.spec.kind.searches:  # which ends a run when it knows enough

@@ -30,7 +30,7 @@ from breakeven.runner.commands.options import (
     read_spec,
 )
 from breakeven.runner.commands.progress import RunProgress
-from breakeven.runner.commands.waiting import follow, run_through, with_storage
+from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError, UnknownExperiment
 from breakeven.runner.files import is_locked
 from breakeven.runner.folders.added_rounds import add_rounds, backends_of
@@ -125,8 +125,9 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_spec(options)
     is_checked = check_at_once(spec, read_capabilities(data_dir))
     _allow_code(data_dir, options)
-    experiment = run_through(data_dir, spec, is_checked=is_checked)
-    return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
+    storage = Storage(data_dir)
+    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -136,20 +137,22 @@ def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
     options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
     _allow_code(data_dir, options)
     is_checked = check_at_once(spec, machine)
-    experiment = run_through(data_dir, spec, is_checked=is_checked)
-    return judge(data_dir, experiment.experiment_id, options.fail_if, options.plan)
+    storage = Storage(data_dir)
+    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_replay(data_dir, options.run)
     is_checked = check_at_once(spec, read_capabilities(data_dir))
     _allow_code(data_dir, options)
-    experiment = run_through(data_dir, spec, is_checked=is_checked)
-    return with_storage(data_dir, "show", [experiment.experiment_id])
+    storage = Storage(data_dir)
+    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    return storage.run("show", [experiment.experiment_id])
 
 
 def judge(
-    data_dir: DataDir,
+    storage: Storage,
     experiment_id: str,
     fail_if: Sequence[Condition],
     planned: Length | None = None,
@@ -157,7 +160,7 @@ def judge(
     """Prints the comparison of an experiment's runs; its exit status."""
     more = [f"--fail-if={condition}" for condition in fail_if]
     more += [f"--plan={planned.amount} {planned.unit}"] if planned else []
-    return with_storage(data_dir, "show", [experiment_id, *more])
+    return storage.run("show", [experiment_id, *more])
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -225,8 +228,9 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
         max_seconds=options.max_seconds,
     )
     add_rounds(experiment, chosen, rounds)
-    follow(data_dir, experiment)
-    return with_storage(data_dir, "show", [experiment.experiment_id])
+    storage = Storage(data_dir)
+    follow(data_dir, experiment, storage)
+    return storage.run("show", [experiment.experiment_id])
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:

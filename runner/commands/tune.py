@@ -10,7 +10,7 @@ from math import ceil
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.commands.length import Length, add_plan
 from breakeven.runner.commands.options import add_spec_options, checked, read_spec
-from breakeven.runner.commands.waiting import follow, run_through, with_storage
+from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, experiments
@@ -62,15 +62,16 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     tune = spec.tune
     _print(f"Up to {len(spec.backends)} ways to train for {tune.steps:,} steps; the search takes "
            f"at most {duration(tune.max_seconds)}.")  # fmt: skip
-    experiment = run_through(data_dir, spec)
-    with_storage(data_dir, "show", [experiment.experiment_id])
+    storage = Storage(data_dir)
+    experiment = run_through(data_dir, spec, storage, is_checked=True)
+    storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:
         _print("No candidate was surely faster at this length: leave the training as it is.")
         return 0
     _print("The best are trained from the beginning, in fresh processes, to confirm the answer.")
-    follow(data_dir, training)
-    return with_storage(data_dir, "show", [training.experiment_id, f"--plan={tune.steps} steps"])
+    follow(data_dir, training, storage)
+    return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
 
 
 def confirmation_of(data_dir: DataDir, experiment_id: str) -> Experiment | None:

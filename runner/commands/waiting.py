@@ -1,18 +1,20 @@
 """Waits for an experiment, with its progress on a terminal, one line per run, redrawn in place; and
 has storage/ print what it came to."""
 
+import json
 import shlex
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
 
 from breakeven.runner.checks.experiment import check_user_code
+from breakeven.runner.commands.entry import FROM_INPUT
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
 from breakeven.runner.files import is_locked
@@ -32,13 +34,18 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 
 REFRESH_SECONDS = 0.5
+ENDING_REFRESH_SECONDS = 0.05
 PLAIN_REFRESH_SECONDS = 5.0
 BAR_WIDTH = 20
 MAX_ERROR_CHARACTERS = 100
 
 
-def watch(data_dir: DataDir, experiment: Experiment) -> None:
-    """Shows the runs of an experiment until all have ended, also those that a search adds."""
+def watch(
+    data_dir: DataDir, experiment: Experiment, on_end: Callable[[], None] = lambda: None
+) -> None:
+    """Shows the runs of an experiment until all have ended, also those that a search adds. `on_end`
+    is called, once or several times, when all that is left to the last of them cannot be disturbed
+    any more."""
     runs = {run: RunProgress(run, experiment.spec) for run in experiment.runs}
     is_terminal = sys.stdout.isatty()
     drawn = 0
@@ -63,7 +70,10 @@ def watch(data_dir: DataDir, experiment: Experiment) -> None:
             shown, last_print = lines, time.monotonic()
         if over:
             return
-        time.sleep(REFRESH_SECONDS)
+        ends = all(progress.is_ending for progress in runs.values())
+        if ends and not experiment.spec.kind.searches:  # which goes on with others
+            on_end()
+        time.sleep(ENDING_REFRESH_SECONDS if ends else REFRESH_SECONDS)
 
 
 def _redraw(lines: Sequence[str], drawn: int) -> int:
@@ -112,7 +122,9 @@ def _doing(run: RunProgress) -> str:
 BAD_INPUT = 2
 
 
-def run_through(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool) -> Experiment:
+def run_through(
+    data_dir: DataDir, spec: ExperimentSpec, storage: "Storage", *, is_checked: bool
+) -> Experiment:
     """Submits an experiment and waits until it is over; the one that repeats it run by run, if the
     device could not hold all of its runs at once. Raises `Refused` if the check of one that was not
     checked before refuses it."""
@@ -120,7 +132,7 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool) ->
         check_user_code(spec)
     experiment = find_experiment(data_dir, submit(data_dir, spec, is_checked=is_checked))
     while True:
-        follow(data_dir, experiment)
+        follow(data_dir, experiment, storage)
         _require_accepted(experiment)
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
@@ -129,18 +141,18 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool) ->
         experiment = repeat
 
 
-def follow(data_dir: DataDir, experiment: Experiment) -> None:
-    """Has a queued experiment run, and waits until it is over."""
+def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
+    """Has a queued experiment run, and waits until it is over; `storage` starts meanwhile."""
     ensure_supervisor(data_dir)
     _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
-    _watch(data_dir, experiment)
+    _watch(data_dir, experiment, storage)
 
 
-def _watch(data_dir: DataDir, experiment: Experiment) -> None:
+def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
     """Until all have ended, also the controls that it takes once the others have."""
     while True:
         with _interrupt_cancels(experiment):
-            watch(data_dir, experiment)
+            watch(data_dir, experiment, storage.start)
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return
@@ -158,28 +170,39 @@ def _length(spec: ExperimentSpec) -> str:
     return f"{most}{spec.num_steps} steps a run"
 
 
-def with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> int:
-    """Runs a command of storage/, and returns its exit status.
+class Storage:
+    """A process of storage/, which the runner may not import. It may start before its command is
+    known, because it needs a second to import its packages."""
 
-    The runner may not import it: a process of its own.
-    """
-    if find_spec("duckdb") is None:
-        _print(
-            f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
-            "here: install it, or copy them into `runs/` of a data folder on a machine that has "
-            f"it, and say `breakeven {shlex.join([command, *arguments])} --data-folder "
-            "FOLDER`."
-        )
-        return BAD_INPUT
-    whole = [
-        sys.executable,
-        "-m",
-        "breakeven.storage",
-        command,
-        f"--data-folder={data_dir.path}",
-        *arguments,
-    ]
-    return subprocess.run(whole, cwd=PROJECT_ROOT).returncode
+    def __init__(self, data_dir: DataDir) -> None:
+        self._data_dir = data_dir
+        self._is_installed = find_spec("duckdb") is not None
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts the process, unless it is there; it then waits for its command."""
+        if self._process is None and self._is_installed:
+            # In a session of its own: Ctrl-C stops the experiment, and not its table.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "breakeven.storage", FROM_INPUT], stdin=subprocess.PIPE,
+                text=True, cwd=PROJECT_ROOT, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, command: str, arguments: Sequence[str]) -> int:
+        """Runs the command, and returns its exit status."""
+        self.start()
+        if self._process is None:
+            _print(
+                f"The runs are in {self._data_dir.runs}. Comparing them takes duckdb, which is not "
+                "installed here: install it, or copy them into `runs/` of a data folder on a "
+                f"machine that has it, and say `breakeven {shlex.join([command, *arguments])} "
+                "--data-folder FOLDER`."
+            )
+            return BAD_INPUT
+        words = [command, f"--data-folder={self._data_dir.path}", *arguments]
+        process, self._process = self._process, None
+        process.communicate(json.dumps(words))
+        return process.returncode
 
 
 def _require_accepted(experiment: Experiment) -> None:
@@ -190,6 +213,8 @@ def _require_accepted(experiment: Experiment) -> None:
 
 
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
+    if all(run.state is not RunState.OUT_OF_MEMORY for run in experiment.runs):
+        return None  # without a look at all folders
     for other in experiments(data_dir):
         if other.spec.fallback_of == experiment.experiment_id:
             return other

@@ -1,7 +1,11 @@
 """What the terminal shows of a run, read from its journal."""
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +13,9 @@ from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import watch
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.experiment import EvaluationSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -90,6 +95,59 @@ def test_the_terminal_says_why_training_stopped_early(
         run.stop("loss is not finite").end()
     watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID))
     assert capsys.readouterr().out.count("stopped after step 20: loss is not finite") == 3
+
+
+@pytest.mark.parametrize(
+    ("phases", "state", "ends"),
+    [
+        (["training"], RunState.RUNNING, False),
+        (["training", "evaluating"], RunState.RUNNING, False),  # which is timed
+        (["training", "checking"], RunState.RUNNING, True),
+        (["training", "checking", "training", "done"], RunState.RUNNING, True),
+        (["done"], RunState.QUEUED, False),  # further rounds are about to begin
+        (["training"], RunState.FAILED, True),
+    ],
+)
+def test_a_run_ends_once_nothing_is_timed_any_more(
+    tmp_path: Path, phases: list[str], state: RunState, ends: bool
+) -> None:
+    run = Recording(tmp_path, "inductor", experiment_spec(num_steps=40)).start()
+    run.blocks([0.1] * 4, LOSSES)
+    for phase in phases:
+        run.log.append("phase", phase=phase)
+    run.log.flush()
+    found = progress(run)
+    found.state = state
+    assert found.is_ending is ends
+
+
+def test_the_process_that_prints_the_table_starts_while_runs_end_and_prints_it_then(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = DataDir(tmp_path)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label).start().blocks([0.1] * 4, LOSSES)
+        run.run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+        run.log.append("phase", phase="done")
+        run.log.flush()
+    storage, called = waiting.Storage(data_dir), list[Any]()
+
+    def start_and_end() -> None:
+        storage.start()
+        called.append(storage._process)
+        for folder in data_dir.run_dirs():
+            folder.write_exit(Exit.now(RunState.FINISHED, "training is over", 0))
+
+    watch(data_dir, find_experiment(data_dir, EXPERIMENT_ID), start_and_end)
+    assert storage.run("show", [EXPERIMENT_ID]) in (0, 4)
+    assert len(called) == 1 and called[0].returncode is not None, "one process does both"
+    assert "speedup" in capfd.readouterr().out
+
+
+def test_a_process_that_gets_no_command_ends_without_a_word() -> None:
+    ended = subprocess.run([sys.executable, "-m", "breakeven.storage", "-"], input="", text=True,
+                           capture_output=True)  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
