@@ -1,9 +1,10 @@
 """How long an experiment still takes, by what it has measured and what earlier ones took: until the
-first turn, for steps, compiling, evaluations, and the end.
+first turn, for steps, compiling, evaluations, profiles, checks, and the end.
 
-Its runs take turns, so their times add up: steps to come, evaluations to come, and compiling to
-come, for training and for evaluation. What a run has not measured yet is taken from an earlier
-experiment with the same model on the same machine; without one, from the other runs.
+Its runs take turns, so their times add up: steps to come, evaluations to come, compiling to come,
+for training and for evaluation, and profiles and checks to come. What a run has not measured yet is
+taken from an earlier experiment with the same model on the same machine; without one, from the
+other runs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ GUESSED_COMPILING = {1: 1.0, 2: 4.0, 3: 12.0}
 is known of it yet; both are work of Python and of compilers on the same CPUs."""
 GUESSED_PROFILED_STEP = 20.0
 """How many times a step a profiled one takes, its turn and its evaluation included."""
+GUESSED_CHECK = 15.0
+"""How many steps the check of a backend's random numbers takes as long as."""
 GUESSED_CLOSING = 0.2
 """Of setting up, that the end of the processes takes, likewise."""
 
@@ -51,6 +54,9 @@ class RunCosts:
     ended: float | None = None
     first_turn: float | None = None
     worked_until: float | None = None
+    checked_until: float | None = None
+    profiling_seconds: float = 0.0
+    checking_seconds: float = 0.0
     num_steps: int | None = None
     """The planned number of steps; None for a script that has not reported it."""
     steps: int = 0
@@ -119,9 +125,10 @@ class Costs:
 
     @property
     def closing_seconds(self) -> float | None:
-        """From the last block or evaluation of a run to the end of its process, at most."""
-        spans = [run.ended - run.worked_until for run in self.runs
-                 if run.ended is not None and run.worked_until is not None]  # fmt: skip
+        """From the last that a run measured, profiled or checked to the end of its process, at
+        most."""
+        ends = [(run.ended, run.checked_until or run.worked_until) for run in self.runs]
+        spans = [ended - until for ended, until in ends if ended is not None and until is not None]
         return max(0.0, *spans) if spans else None
 
     @property
@@ -203,8 +210,8 @@ def remaining_seconds(
 
     `now` is in seconds since the epoch; `compiling` has, by label, for how many seconds a run has
     had the turn, in which it compiles if it has to. In the scenario `speed` it is the most that it
-    can take. `guess`: compiling and the end, of which nothing is known, count as many times as long
-    as setting up, which is good enough for a bar.
+    can take. `guess`: compiling, profiles, checks and the end, of which nothing is known, count as
+    many times as long as setting up or as steps, which is good enough for a bar.
     """
     if costs.spec.kind.searches:
         return _search_left(costs, now)
@@ -212,10 +219,11 @@ def remaining_seconds(
     overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
     for run in costs.runs:
         if run.is_active:
-            work = _Work(costs, earlier, run, guess).left((compiling or {}).get(run.label, 0.0))
-            if work is None:
+            work = _Work(costs, earlier, run, guess)
+            turns = work.left((compiling or {}).get(run.label, 0.0))
+            if turns is None:
                 return None
-            left += overhead * work
+            left += overhead * turns + work.after_steps()
     if any(run.is_active for run in costs.runs):
         closing = _first(one.closing_seconds for one in earlier)
         left += _guessed_closing(costs) * guess if closing is None else closing
@@ -229,9 +237,7 @@ def _search_left(costs: Costs, now: float) -> float:
 
 
 def _guessed_closing(costs: Costs) -> float:
-    steps = [run.step_seconds or 0.0 for run in costs.runs if run.is_active]
-    profiled = costs.spec.profile_steps * costs.spec.profiles * GUESSED_PROFILED_STEP * sum(steps)
-    return profiled + GUESSED_CLOSING * (costs.setup_seconds or 0.0)
+    return GUESSED_CLOSING * (costs.setup_seconds or 0.0)
 
 
 def _first(values: Iterable[Number | None]) -> Number | None:
@@ -274,6 +280,26 @@ class _Work:
         if compiling and compiling_for:
             compiling[0] = max(compiling[0] - compiling_for, LEFT_WHEN_OVERDUE * compiling[0])
         return steps + sum(compiling) + self._evaluations(step)
+
+    def after_steps(self) -> float:
+        """Seconds of profiles and checks to come. What they took in this run so far is no longer
+        to come; what a run of this experiment took is the least that they are expected to."""
+        spec, step = self._spec, self._step_seconds() or 0.0
+        profiled = spec.profile_steps * spec.profiles * GUESSED_PROFILED_STEP * step
+        checks = spec.kind.trains_fully and self._run.role == "backend"
+        return (
+            self._part_left(lambda run: run.profiling_seconds, profiled)
+            + self._part_left(lambda run: run.checking_seconds, checks * GUESSED_CHECK * step)
+        )  # fmt: skip
+
+    def _part_left(self, part: Callable[[RunCosts], float], guessed: float) -> float:
+        before = (one.of(self._run.label) for one in self._earlier)
+        known = next((part(run) for run in before if run is not None), None)
+        if known is None:
+            here = [part(run) for run in self._costs.runs
+                    if run.role == self._run.role and part(run)]  # fmt: skip
+            known = max([guessed * self._guess, *here])
+        return max(0.0, known - part(self._run))
 
     @property
     def _num_steps(self) -> int | None:

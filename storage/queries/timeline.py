@@ -134,7 +134,9 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per run, in the order of the variants, all times in seconds.
 
     `started`, `first_turn` and `worked_until` are times since the epoch: of a run's claim, its
-    first turn, and its latest block or evaluation. `step_seconds` is the mean of steady steps: what
+    first turn, and its latest block or evaluation; `checked_until` is the end of its latest profile
+    or check, if later, and `profiling_seconds` and `checking_seconds` are what those took so far,
+    each of its newest process. `step_seconds` is the mean of steady steps: what
     counts is their sum. Steps that a pause of the machine fell into count ten times the usual.
     `first_step_seconds` is the median of all that compiled nothing, of which the first are slow.
     `evaluations` counts the times that the run was evaluated, on however many splits; the
@@ -142,7 +144,13 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
     """
     return store.query(
         f"""
-        WITH phase AS (
+        WITH {SPANS},
+        closing AS (
+            SELECT run_id, max("end") FILTER (kind IN ('profiling', 'checking')) AS checked_until,
+                sum("end" - start) FILTER (kind = 'profiling') AS profiling_seconds,
+                sum("end" - start) FILTER (kind = 'checking') AS checking_seconds
+            FROM spans GROUP BY run_id),
+        phase AS (
             SELECT run_id, min(time) FILTER (phase = 'training') AS first_turn
             FROM phases WHERE {MINE} GROUP BY run_id),
         planned AS (
@@ -179,7 +187,10 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
                 median(seconds) FILTER (compiled AND place > 1) AS compiled_evaluation_seconds
             FROM placed GROUP BY run_id)
         SELECT label, role, state, claimed AS started, ended, first_turn,
-            worked_until, coalesce(nullif(num_steps, 0), reported) AS num_steps,
+            worked_until, greatest(worked_until, checked_until) AS checked_until,
+            coalesce(profiling_seconds, 0) AS profiling_seconds,
+            coalesce(checking_seconds, 0) AS checking_seconds,
+            coalesce(nullif(num_steps, 0), reported) AS num_steps,
             coalesce(steps, 0) AS steps, coalesce(seconds_of_steps, 0) AS seconds_of_steps,
             step_seconds, first_step_seconds, coalesce(compiled_steps, 0) AS compiled_steps,
             seconds_of_compiled_steps
@@ -191,6 +202,7 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN planned USING (run_id) LEFT JOIN worked USING (run_id)
             LEFT JOIN done USING (run_id) LEFT JOIN evaluated USING (run_id)
+            LEFT JOIN closing USING (run_id)
         WHERE {MINE} ORDER BY position""",
-        [store.number_of(experiment_id)],
+        [store.number_of(experiment_id), None],
     )

@@ -116,16 +116,38 @@ def test_compiling_ahead_that_nothing_tells_of_is_no_answer() -> None:
 
 def test_for_a_bar_compiling_that_nothing_tells_of_is_guessed_by_the_setting_up() -> None:
     # Setting up took 10 s: inductor's compiling counts 40 s, 0.2 of that for evaluation, the end of
-    # the processes 2 s, and 3 profiled steps of the baseline 20 x 0.2 s each.
+    # the processes 2 s, 3 profiled steps of each run 20 x 0.2 s, inductor's check 15 x 0.2 s.
     costs = now(running("baseline", 90, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
                 running("inductor", 0))  # fmt: skip
     left = remaining_seconds(costs, [], 120.0, guess=True)
-    assert left == pytest.approx((10 * 0.2 + 1) + (100 * 0.2 + 40 + 8 + 4) + (3 * 20 * 0.2 + 2))
+    assert left == pytest.approx(
+        (10 * 0.2 + 1) + (100 * 0.2 + 40 + 8 + 4) + (2 * 3 * 20 * 0.2 + 3 + 2)
+    )
     compiling = {"inductor": 15.0}
     assert remaining_seconds(costs, [], 135.0, compiling, guess=True) == pytest.approx(left - 15)
     # What an earlier experiment tells is no guess.
     known = remaining_seconds(costs, [EARLIER], 120.0)
     assert remaining_seconds(costs, [EARLIER], 120.0, guess=True) == known
+
+
+def test_profiles_and_checks_are_to_come_less_what_of_them_is_over() -> None:
+    """Earlier the baseline was profiled for 6 s; inductor for 4 s, and checked for 3 s, which ended
+    a second before its process."""
+    profiled = replace(EARLIER, runs=(
+        replace(EARLIER.runs[0], profiling_seconds=6.0, checked_until=69.0),
+        replace(EARLIER.runs[1], profiling_seconds=4.0, checking_seconds=3.0, checked_until=69.0),
+    ))  # fmt: skip
+    ended = {"evaluations": 2, "evaluation_seconds": 1.0, "compiled_evaluations": 2}
+    baseline = running("baseline", 100, step_seconds=0.2, **ended)
+    inductor = running("inductor", 100, step_seconds=0.1, **ended)
+    assert remaining_seconds(now(baseline, inductor), [profiled], 200.0) == 6 + 4 + 3 + 1
+    under_way = replace(inductor, profiling_seconds=4.5, checking_seconds=1.0)
+    assert remaining_seconds(now(baseline, under_way), [profiled], 206.0) == 6 + 2 + 1
+    # Without an earlier experiment a run of the same role tells: nothing tells of the baseline.
+    other = replace(under_way, label="aot_eager", profiling_seconds=2.0, checking_seconds=0.0)
+    spec = replace(SPEC, backends=("inductor", "aot_eager"))
+    costs = Costs(name="now", spec=spec, runs=(baseline, under_way, other))
+    assert remaining_seconds(costs, [], 206.0) == pytest.approx(2.5 + 1)
 
 
 SCRIPT = replace(

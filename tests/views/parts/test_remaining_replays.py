@@ -1,0 +1,87 @@
+"""The time left that pages show, at moments of recorded experiments, against what was left."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Claim
+from breakeven.storage import queries
+from breakeven.storage.commands import EXAMPLES
+from breakeven.storage.estimates import Costs, costs_of, remaining_seconds
+from breakeven.storage.index.store import Store
+from breakeven.views.parts.progress import compiling_seconds
+
+RECORDED = sorted(EXAMPLES.glob("*/*.baseline"))
+SINCE_PROFILES_HAVE_A_BUDGET = [
+    run for run in RECORDED if run.parent.name == "bert-base-reviews-h200"
+]
+"""Earlier ones were profiled three times as long as any is now, which nothing told beforehand."""
+MOMENTS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
+"""Shares of an experiment's time, from the first claim to the last end."""
+MOST = 1.5
+
+
+def times(run: Path) -> tuple[float, float]:
+    return tuple(
+        json.loads((run / name).read_text())["time"] for name in ("claim.json", "exit.json")
+    )
+
+
+def leave_what_was_there(run: Path, at: float, to: Path) -> None:
+    """The run's folder as it was at that moment."""
+    to.mkdir()
+    shutil.copy(run / "spec.json", to)
+    begun, ended = times(run)
+    if begun <= at:
+        lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+        there = [line for line in lines if json.loads(line)["time"] <= at]
+        (to / "events.jsonl").write_text("".join(there))
+        claim = Claim.by(ProcessIdentity.of(os.getpid()))
+        RunDir(to).write_claim(replace(claim, time=begun))
+    if ended <= at:
+        shutil.copy(run / "exit.json", to)
+
+
+def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mapping[float, float]:
+    """By the moment, the seconds shown over those that were left; none where none are shown."""
+    experiment_id = baseline.name.removesuffix(".baseline")
+    runs = sorted(baseline.parent.iterdir())
+    begun, ended = min(times(run)[0] for run in runs), max(times(run)[1] for run in runs)
+    found = {}
+    for moment in MOMENTS:
+        at = begun + moment * (ended - begun)
+        data_dir = DataDir(folder / str(moment))
+        data_dir.runs.mkdir(parents=True)
+        for run in runs:
+            leave_what_was_there(run, at, data_dir.runs / run.name)
+        with Store.in_memory(data_dir) as store:
+            compiling = compiling_seconds(queries.list_runs(store, experiment_id), at)
+            known = costs_of(store, experiment_id), earlier, at, compiling
+            if remaining_seconds(*known) is not None:
+                found[moment] = (remaining_seconds(*known, guess=True) or 0.0) / (ended - at)
+    return found
+
+
+@pytest.mark.parametrize("baseline", RECORDED, ids=lambda run: run.parent.name)
+def test_the_second_time_all_that_is_shown_is_right_from_the_first_quarter_on(
+    baseline: Path, tmp_path: Path
+) -> None:
+    with Store.in_memory(DataDir(tmp_path), EXAMPLES) as store:
+        earlier = costs_of(store, baseline.name.removesuffix(".baseline"))
+    found = shown_over_true(baseline, tmp_path, [earlier])
+    assert set(found) == set(MOMENTS)
+    assert {at: one for at, one in found.items() if not 1 / MOST <= one <= MOST} == {}
+
+
+@pytest.mark.parametrize("baseline", SINCE_PROFILES_HAVE_A_BUDGET, ids=lambda run: run.parent.name)
+def test_the_first_time_what_is_shown_is_right_as_well(baseline: Path, tmp_path: Path) -> None:
+    found = shown_over_true(baseline, tmp_path, [])
+    assert found and {at: one for at, one in found.items() if not 1 / MOST <= one <= MOST} == {}
