@@ -80,7 +80,8 @@ RULES = (
          r"dropout|bernoulli|::(rand|normal_|uniform_|random_|exponential_)"),
     Rule("normalisation", r"layer_?norm|batch_?norm|group_?norm|rms_?norm|GammaBeta|RowwiseMoments"
          r"|bn_(fw|bw)|instance_?norm", r"(layer|batch|group|instance|rms)_norm"),
-    Rule("indexing", r"embedding|[Ii]ndex_?(select|put|fill|elementwise|ing)|gather|scatter"
+    Rule("indexing", r"embedding|[Ii]ndex_?([Ss]elect|[Pp]ut|[Ff]ill|[Ff]unc|elementwise|ing)"
+         r"|gather|scatter"
          r"|compute_grad_weight|krn_partial|_partial_segments|::cub::|radix_sort|topk",
          r"embedding|::(_?index|gather|scatter|_unsafe_index|masked_scatter|sort|topk|"
          r"nonzero|unique|one_hot|take)"),
@@ -93,7 +94,8 @@ RULES = (
          r"resolve_(conj|neg)|item|_local_scalar_dense|set_|unflatten|flatten|contiguous|"
          r"scaled_dot_product_attention|_scaled_dot_product\w*|record_stream|is_nonzero|"
          r"set_data|size|stride|numel|movedim|swapaxes|_has_compatible_shallow_copy_type)$"),
-    Rule("elementwise", r"elementwise_kernel|reduce_kernel|_kernel_cuda|tensor_kernel_scan",
+    Rule("elementwise", r"elementwise_kernel|reduce_kernel|_kernel_cuda|tensor_kernel_scan"
+         r"|triu_tril|roll_cuda|(max|avg|average)_?pool|upsample_",
          r"^(aten|prims|mkldnn)::_?(add|sub|rsub|mul|div|floor_divide|remainder|fmod|neg|abs|sign|"
          r"pow|square|sqrt|rsqrt|reciprocal|exp|expm1|log|log2|log1p|sin|cos|tanh|sigmoid|erf|gelu|"
          r"relu|leaky_relu|silu|mish|elu|hardtanh|hardswish|hardsigmoid|softplus|threshold|clamp|"

@@ -18,7 +18,7 @@ from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_se
 Kind = Literal[
     "attention_unfused", "float32_products", "tf32_off", "device_idle", "underfilled",
     "graph_breaks", "recompiled", "random_as_eager", "padding", "small_kernels", "costly_kernel",
-    "optimizer_unfused", "copied_each_step", "optimizer_compiled_long",
+    "fell_back", "optimizer_unfused", "copied_each_step", "optimizer_compiled_long",
 ]  # fmt: skip
 MIN_SHARE = 0.02
 """Of a step, below which nothing is worth a sentence."""
@@ -26,6 +26,8 @@ MUCH = 0.10
 SMALL_KERNEL_SECONDS = 5e-6
 """About what starting a kernel takes: a shorter one costs more to start than to run."""
 MANY_CALLS = 100
+OWN_KERNELS = ("indexing", "normalisation", "loss", "other")
+"""Classes of work that Inductor usually fuses, each in kernels of torch's own otherwise."""
 NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
 """Classes of work that takes as long with fewer tokens."""
 
@@ -284,6 +286,23 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
                          baseline_seconds=before)  # fmt: skip
 
 
+def fell_back(case: Case) -> Iterator[CostFinding]:
+    """A kernel of torch's own in a step of generated code, where the operator could be part of it;
+    random numbers, products and attention have such kernels on purpose."""
+    if case.variant.backend != "inductor" or not case.profile.works_by_itself:
+        return
+    kernels = case.profile.kernels
+    is_own = ~kernels["name"].str.startswith("triton_") & kernels["work_class"].isin(OWN_KERNELS)
+    mine = kernels[is_own & (kernels["phase"] != "optimizer")]
+    if mine.empty:
+        return
+    worst = mine.loc[mine["seconds"].idxmax()]
+    cost = float(worst["seconds"])
+    if case.share(cost) >= MIN_SHARE:
+        op = worst["op"] if isinstance(worst["op"], str) else None  # a replayed graph hides it
+        yield case.found("fell_back", cost, kernel=worst["name"], op=op, kernel_seconds=cost)
+
+
 def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
     """The optimizer's arithmetic in many passes over all weights."""
     kernels = case.profile.kernels
@@ -327,8 +346,8 @@ def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
 
 RULES: tuple[Callable[[Case], Iterator[CostFinding]], ...] = (
     attention_unfused, float32_products, tf32_off, device_idle, underfilled, graph_breaks,
-    recompiled, random_as_eager, padding, small_kernels, costly_kernel, optimizer_unfused,
-    copied_each_step, optimizer_compiled_long,
+    recompiled, random_as_eager, padding, small_kernels, costly_kernel, fell_back,
+    optimizer_unfused, copied_each_step, optimizer_compiled_long,
 )  # fmt: skip
 
 

@@ -187,6 +187,13 @@ class Profile:
         return float(self.by_class["other"] / self.busy_seconds) if self.busy_seconds else 0.0
 
     @property
+    def unknown_kernels(self) -> list[str]:
+        """Names of the kernels that no rule knows, those that take longest first."""
+        unknown = self.kernels[self.kernels["work_class"] == "other"]
+        seconds = unknown.groupby("name")["seconds"].sum().sort_values(ascending=False)
+        return list(map(str, seconds.index))
+
+    @property
     def middle(self) -> pd.Series:
         """The turn that `kernels` is of."""
         order = self.turns.sort_values("busy_seconds", kind="stable")

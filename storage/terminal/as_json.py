@@ -118,6 +118,7 @@ def _profile(profile: Profile) -> dict[str, Any]:
         "idle_seconds": profile.idle_seconds,
         "by_class": profile.by_class.to_dict(),
         "unknown_share": profile.unknown_share,
+        "unknown_kernels": profile.unknown_kernels,
         "cost_seconds": profile.cost_seconds,
         "kernels": profile.kernels,
         "failures": profile.failures,

@@ -25,6 +25,8 @@ WORTH_NAMING = 0.02
 HOST_BOUND = 0.10
 """Of a step, from which on idle time makes the speedup depend on the host."""
 MAX_KERNEL_NAME = 90
+MAX_UNKNOWN = 3
+"""Kernels without a class that are named; JSON has all."""
 OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
 """Findings that may cost more than is known, such as fusion that a graph break prevents."""
 Facts = Mapping[str, Any]
@@ -83,13 +85,16 @@ def profile_words(profile: Profile) -> Sentence:
     if not profile.is_known:
         why = "; ".join(profile.failures) or _why_not(profile)
         return fill("{run} has no profile: {why}.", run=profile.label, why=why)
+    unknown = profile.unknown_kernels
     return fill(
         "{run}: Profiling: {cost:profile_cost_seconds}, not timed; {unknown:unknown_share} "
-        "unclassified.<{is_scaled:?} A step took {step:profile_seconds} while it was profiled; its "
-        "parts are scaled to the timed step.>",
+        "unclassified<: {kernels}<, and {more:d} more>>.<{is_scaled:?} A step took "
+        "{step:profile_seconds} while it was profiled; its parts are scaled to the timed step.>",
         run=profile.label,
         cost=profile.cost_seconds,
         unknown=profile.unknown_share,
+        kernels=", ".join(map(_short, unknown[:MAX_UNKNOWN])) or None,
+        more=max(0, len(unknown) - MAX_UNKNOWN) or None,
         step=float(profile.middle["seconds"]),
         is_scaled=not profile.works_by_itself,
     )
@@ -224,6 +229,13 @@ MESSAGES: dict[Kind, ProfileMessage] = {
         "the baseline spends {baseline_seconds:profile_seconds}.",
         "Report it with this profile; until then keep the operator out of the graph.",
         lambda facts: {"kernel": _short(facts["kernel"]), "title": CLASSES[facts["work_class"]]},
+    ),
+    "fell_back": ProfileMessage(
+        "{op} runs in no fused code: its own kernel, {kernel}, takes "
+        "{kernel_seconds:profile_seconds}.",
+        "The compiler generates no code for some operators, or not for their types, such as sums "
+        "over repeated indices in bf16: compute that part in float32, or write it another way.",
+        lambda facts: {"kernel": _short(facts["kernel"]), "op": facts["op"] or "an operator"},
     ),
     "optimizer_unfused": ProfileMessage(
         "the optimizer updates the weights in [{count} kernels](kernel_calls) a step, not in one.",

@@ -194,6 +194,7 @@ PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
     "costly_kernel": {"kernel": "k", "kernel_seconds": 9e-3, "work_class": "matmul_fp8",
                       "baseline_seconds": 1e-3},
     "optimizer_unfused": {"kernels": 400.0},
+    "fell_back": {"op": "aten::index_add_", "kernel": "k", "kernel_seconds": 7e-3},
     "optimizer_compiled_long": {"optimizer_seconds": 190.0, "rest_seconds": 40.0},
     "copied_each_step": {"calls": 9.0, "waits": True},
 }  # fmt: skip

@@ -82,6 +82,14 @@ EXAMPLES: list[tuple[str, str | None, str | None, str | None, str]] = [
     ("aten::native_batch_norm", "aten::native_batch_norm", "forward", "float32", "normalisation"),
     ("void at::native::(anonymous namespace)::compute_grad_weight_atomic_accumulate<float, float>",
      "aten::embedding_dense_backward", "backward", "float32", "indexing"),
+    ("void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true, "
+     "at::native::ReduceAdd>", None, None, None, "indexing"),
+    ("void at::native::(anonymous namespace)::indexSelectSmallIndex<float, long, unsigned int, 2, "
+     "2, -2>", None, None, None, "indexing"),
+    ("void at::native::triu_tril_kernel<bool, int, false, 4, true>", None, None, None,
+     "elementwise"),
+    ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<float, float>", None, None,
+     None, "elementwise"),
     ("void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<>", None, None,
      None, "indexing"),
     ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(",

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.profile.findings import Case, CostFinding, findings
-from breakeven.storage.terminal.finding_words import finding_words, remedy_words
+from breakeven.storage.terminal.finding_words import finding_words, profile_words, remedy_words
 from tests.helpers.profiles.recorded import case_of, make_profile, recorded
 
 BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"
@@ -211,6 +211,37 @@ def test_one_generated_kernel_that_takes_more_than_all_such_work_before_is_found
     assert "embedding_dense_backward" in one.facts["kernel"]
     assert one.facts["work_class"] == "indexing"
     assert "costly_kernel" not in kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+
+
+def test_an_operator_that_fell_back_to_a_kernel_of_torchs_own_is_found_by_its_name() -> None:
+    """The gradient of XLNet's relative positions: 7.5 of 50 ms."""
+    kernel = "void at::native::indexFuncLargeIndex<c10::BFloat16, at::native::ReduceAdd>"
+    added = (kernel, "aten::index_add_", "backward", "bf16", 12.0, 0.0075)
+    fused = ("triton_poi_fused_add_1", None, "forward", None, 30.0, 0.0335)
+    case = case_of(make_profile(frame(GEMM, fused, added), 0.05), recorded(BERT))
+    one = kinds(case)["fell_back"]
+    assert (one.facts["op"], one.facts["kernel"]) == ("aten::index_add_", kernel)
+    assert one.share == pytest.approx(0.15)
+    assert "aten::index_add_ runs in no fused code" in str(finding_words(one))
+    # A kernel that no class knows falls back as well, one of less than 2 % is not worth a word, and
+    # eager's kernels are all of torch's own.
+    strange = ("strange", None, None, None, 1.0, 0.002)
+    unknown = case_of(make_profile(frame(GEMM, strange), 0.05), recorded(BERT))
+    assert kinds(unknown)["fell_back"].facts["op"] is None
+    short = (*added[:-1], 0.0009)
+    assert "fell_back" not in kinds(case_of(make_profile(frame(GEMM, short), 0.05), recorded(BERT)))
+    eager = case_of(make_profile(frame(GEMM, added), 0.05), recorded(BERT), backend="eager")
+    assert "fell_back" not in kinds(eager)
+    assert "fell_back" not in kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+
+
+def test_kernels_that_no_class_knows_are_listed_by_name_the_longest_first() -> None:
+    strange = [(f"strange_{number}", None, None, None, 1.0, 0.001 * number) for number in range(6)]
+    profile = make_profile(frame(GEMM, *strange), 0.05)
+    assert profile.unknown_kernels == [f"strange_{number}" for number in (5, 4, 3, 2, 1, 0)]
+    said = str(profile_words(profile))
+    assert "unclassified: strange_5, strange_4, strange_3, and 3 more." in said
+    assert " unclassified." in str(profile_words(make_profile(frame(GEMM), 0.05)))
 
 
 def test_an_optimizer_of_many_kernels_is_found_and_a_fused_one_is_not() -> None:
