@@ -16,6 +16,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ MAX_ROUNDS = 60
 MIN_GAIN = 0.01
 """Of a step. Two processes of one program differ by about as much, so that less is no reason to
 prefer a candidate to the best so far."""
+PROMISING = 1.3
+"""Times the total of the best so far, up to which settings of another compiler are tried."""
 MIN_ROUNDS = 3
 """Rounds after which losses and times of a candidate are looked at."""
 
@@ -81,11 +84,11 @@ class Racer:
 
 
 class Loss(NamedTuple):
-    """What did not gain."""
+    """A setting that did not gain."""
 
     compiler: str | None
     change: Mapping[str, object]
-    """Settings in which the loser differs from the best at that time."""
+    """What was tried, by the name of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,11 @@ class Race:
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec, self._plan = spec, spec.tune
         self._racers: dict[str, Racer] = {}
-        self._lost: dict[str, Loss] = {}
+        self._ended: set[str] = set()
+        """Candidates of which it is decided that they are not the best."""
+        self._losses: list[Loss] = []
+        self._origins: dict[str, Variant] = {}
+        """What a candidate was derived from, by its label."""
         self._best = "baseline"
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
@@ -145,7 +152,7 @@ class Race:
             ending = self._why_dropped(racer)
             if ending is not None:
                 dropped[racer.label] = ending
-                self._note_loss(racer)
+                self._end(racer)
             elif self._beats(racer, self._racers[self._best]):
                 dropped |= self._succeed(racer)
         if elapsed >= self._plan.max_seconds:
@@ -168,17 +175,18 @@ class Race:
         return self._total(best)
 
     def finalists(self, most: int = 3) -> tuple[Variant, ...]:
-        """The best candidates that surely beat the baseline, the fastest at the planned length
-        first: those of which one may turn out to train wrongly."""
+        """The best so far, then further candidates that surely beat the baseline, the fastest at
+        the planned length first: the best may turn out to train wrongly."""
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
                  and not self._is_broken(one) and self._beats(one, baseline)]  # fmt: skip
-        ranked = sorted(found, key=lambda one: self._total(one) or math.inf)
+        ranked = sorted(found, key=lambda one: (one.label != self._best,
+                                                self._total(one) or math.inf))  # fmt: skip
         return tuple(one.variant for one in ranked[:most])
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The candidates of which it is open whether they gain."""
-        decided = {self._best, *self._lost}
+        decided = {self._best, *self._ended}
         return [one for label, one in self._racers.items() if one.variant.role == "backend"
                 and label in living and label not in decided]  # fmt: skip
 
@@ -187,19 +195,27 @@ class Race:
         if self._best not in living:
             self._best = "baseline"
         for label, racer in self._racers.items():
-            if racer.variant.role == "backend" and label not in living and label not in self._lost:
-                self._note_loss(racer)
+            if racer.variant.role == "backend" and label not in {*living, *self._ended}:
+                self._end(racer)
 
-    def _note_loss(self, racer: Racer) -> None:
-        change = difference(racer.variant, self._racers[self._best].variant)
-        self._lost[racer.label] = Loss(racer.variant.backend, change)
+    def _end(self, racer: Racer) -> None:
+        """A candidate is not the best. If it is no faster than what it was derived from either, the
+        setting that was tried is no gain."""
+        self._ended.add(racer.label)
+        origin = self._origins.get(racer.label)
+        if origin is None:
+            return
+        before, now = self._total(self._racers[origin.label]), self._total(racer)
+        if self._is_broken(racer) or now is None or before is None or now >= before:
+            change = difference(racer.variant, origin)
+            self._losses.append(Loss(racer.variant.backend, change))
 
     def _succeed(self, racer: Racer) -> dict[str, Ending]:
         """A candidate becomes the best so far; the former one, which has lost, ends."""
         before, self._best = self._best, racer.label
         if before == "baseline":  # all speedups are by the baseline, which stays
             return {}
-        self._note_loss(self._racers[before])
+        self._end(self._racers[before])
         return {before: self._ending("loses", self._plan.steps, racer.label)}
 
     def _why_dropped(self, racer: Racer) -> Ending | None:
@@ -224,9 +240,8 @@ class Race:
         share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
         if share <= 0:
             return False
-        ratios = [one.blocks[n] / one.steps[n] / (other.blocks[n] / other.steps[n]) for n in rounds]
-        below = sum(ratio < share for ratio in ratios)
-        return stake(below, len(ratios)) >= self._bound
+        below = sum(_ratio(one, other, number) < share for number in rounds)
+        return stake(below, len(rounds)) >= self._bound
 
     def _is_broken(self, racer: Racer) -> bool:
         """Whether its losses leave the band of baseline and controls by more than rounding does."""
@@ -241,22 +256,52 @@ class Race:
                    for step, half in band.items() if step in racer.losses)  # fmt: skip
 
     def _total(self, racer: Racer) -> float | None:
-        """Seconds at the planned length."""
-        step = racer.step_seconds
-        return None if step is None else racer.compile_seconds + self._plan.steps * step
+        """Seconds at the planned length, by the rounds that it shares with the baseline."""
+        baseline = self._racers["baseline"]
+        rounds, step = _shared(racer, baseline), baseline.step_seconds
+        if not rounds or step is None:
+            return None
+        ratio = median(_ratio(racer, baseline, number) for number in rounds)
+        return racer.compile_seconds + self._plan.steps * step * ratio
 
     def _untried(self) -> list[Variant]:
-        """Candidates that differ from the best so far in one setting, in the order of the table of
-        moves: compilers first. A setting that lost under the same compiler is not tried again."""
-        best = self._racers[self._best].variant
-        lost = self._lost.values()
-        found = []
-        for variant in self._spec.candidates:
-            change = difference(variant, best)
-            is_new = variant.label not in self._racers
-            if is_new and len(change) == 1 and Loss(variant.backend, change) not in lost:
-                found.append(variant)
-        return sorted(found, key=lambda one: _rank(difference(one, best)))
+        """Candidates that differ in one setting from the best so far; when there are none left,
+        from the best of another compiler."""
+        for origin in self._bases():
+            found = self._neighbours(origin)
+            if found:
+                self._origins |= dict.fromkeys((one.label for one in found), origin)
+                return found
+        return []
+
+    def _bases(self) -> list[Variant]:
+        """The best so far, and the best of each other compiler that is not far behind."""
+        best = self._racers[self._best]
+        limit = PROMISING * (self._total(best) or math.inf)
+        leaders: dict[str | None, tuple[float, Variant]] = {}
+        for racer in self._racers.values():
+            total = self._total(racer)
+            compiler = racer.variant.backend
+            if total is None or total > limit or self._is_broken(racer):
+                continue
+            if racer.variant.role != "control" and compiler != best.variant.backend:
+                former = leaders.get(compiler)
+                if former is None or total < former[0]:
+                    leaders[compiler] = (total, racer.variant)
+        ranked = sorted(leaders.values(), key=itemgetter(0))
+        return [best.variant, *(variant for _, variant in ranked)]
+
+    def _neighbours(self, origin: Variant) -> list[Variant]:
+        """In the order of the table of moves, compilers first. A setting that was no gain under a
+        compiler is not tried again under that compiler."""
+        found = {
+            variant.label: (_rank(change), variant)
+            for variant in self._spec.candidates
+            if variant.label not in self._racers
+            and len(change := difference(variant, origin)) == 1
+            and Loss(variant.backend, change) not in self._losses
+        }
+        return [variant for _, variant in sorted(found.values(), key=itemgetter(0))]
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
         return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)
@@ -265,6 +310,11 @@ class Race:
 def _shared(one: Racer, other: Racer) -> list[int]:
     """Rounds in which both have a block that counts."""
     return sorted(one.blocks.keys() & other.blocks.keys())
+
+
+def _ratio(one: Racer, other: Racer, number: int) -> float:
+    """Of their steps, in a round."""
+    return one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
 
 
 def _rank(change: Mapping[str, object]) -> int:

@@ -1,0 +1,204 @@
+"""How often a search proposes a candidate that is no faster, and how near it comes to the best.
+
+Run from the project's root: `.venv/bin/python -m benchmarks.search_trials [COUNT]`
+
+Plays COUNT (200) searches of each kind in numbers alone, with the candidates of an AdamW training
+on the CPU. Times of blocks stray around each process's own mean, each round independent of the
+others or like the one before; processes of one program differ. Prints Markdown.
+"""
+
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+from benchmarks.aa_trials import markdown
+from breakeven.runner.specs.candidates import candidates, settings_of
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.race import Race
+
+USUAL_COUNT = 200
+BLOCK_STEPS = 10
+STEP_SECONDS = 0.01
+"""Of the baseline."""
+LONGEST = 5_000
+"""Rounds."""
+NEAR = 1.03
+"""Times the best total: as near as a search has to come."""
+
+Speed = Callable[[Variant], tuple[float, float]]
+"""Seconds to compile, and a step's time over the baseline's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How the times of blocks stray."""
+
+    block: float = 0.01
+    """Standard deviation of the logarithm of a block's time."""
+    likeness: float = 0.0
+    """Correlation with the round before."""
+    process: float = 0.0
+    """Standard deviation of the logarithm of a process's mean."""
+
+
+def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> ExperimentSpec:
+    """The search among these candidates, or all that apply."""
+    spec = ExperimentSpec(
+        name="search", scenario="tune", training=TrainingSpec(optimizer="AdamW"),
+        tune=TuneSpec(steps=steps, max_seconds=600_000.0, at_once=3),
+    )  # fmt: skip
+    return replace(spec, backends=backends or candidates(spec))
+
+
+class Track:
+    """Plays a race; what `wrong` names computes other losses, what `dies` names fails."""
+
+    def __init__(self, spec: ExperimentSpec, speed: Speed, seed: str, noise: Noise) -> None:
+        self.race, self.spec = Race(spec), spec
+        self.living: dict[str, Variant] = {}
+        self.tried: list[str] = []
+        self.endings: dict[str, str] = {}
+        self.wrong: set[str] = set()
+        self.dies: set[str] = set()
+        self.num_rounds = 0
+        self._speed, self._noise = speed, noise
+        self._random = random.Random(seed)
+        self._pace: dict[str, float] = {}
+        self._strays: dict[str, float] = {}
+        for variant in spec.variants:
+            self._join(variant)
+
+    def run(self, max_rounds: int = LONGEST) -> str:
+        """To the end; the cause of it."""
+        while self.num_rounds < max_rounds:
+            for label in self.living:
+                self._play_block(label)
+            for label in self.dies & self.living.keys():
+                del self.living[label]
+            decision = self.race.decide(self.living, elapsed=0.0)
+            for label, ending in decision.dropped.items():
+                self.endings[label] = ending.cause
+                del self.living[label]
+            if decision.over is not None:
+                return decision.over.cause
+            for variant in decision.joining:
+                self._join(variant)
+            self.num_rounds += 1
+        return "unended"
+
+    def _join(self, variant: Variant) -> None:
+        compiling, share = self._speed(variant)
+        own = math.exp(self._random.gauss(0, self._noise.process))
+        self._pace[variant.label] = BLOCK_STEPS * STEP_SECONDS * share * own
+        self.living[variant.label] = variant
+        self.race.add(variant)
+        if variant.role == "backend":
+            self.tried.append(variant.label)
+        self._write(variant.label, -1, compiling + self._pace[variant.label], compiled=True)
+
+    def _play_block(self, label: str) -> None:
+        likeness = self._noise.likeness
+        fresh = self._random.gauss(0, self._noise.block * math.sqrt(1 - likeness**2))
+        self._strays[label] = likeness * self._strays.get(label, 0.0) + fresh
+        seconds = self._pace[label] * math.exp(self._strays[label])
+        self._write(label, self.num_rounds, seconds, compiled=False)
+        loss = math.exp(-self.num_rounds / 50) + (0.1 if label in self.wrong else 0.0)
+        self.race.take(label, {"kind": "step", "step": self.num_rounds, "loss": loss})
+
+    def _write(self, label: str, number: int, seconds: float, *, compiled: bool) -> None:
+        self.race.take(label, {"kind": "block", "round": number, "seconds": seconds,
+                               "num_steps": BLOCK_STEPS, "compiled": compiled})  # fmt: skip
+
+
+class Landscape:
+    """A made-up machine, on which half of all values of settings change the time of a step."""
+
+    def __init__(self, seed: str) -> None:
+        chance = random.Random(seed)
+        spec = search()
+        settings = [settings_of(one) for one in (*spec.variants[:1], *spec.candidates)]
+        values = sorted({(name, str(value)) for one in settings for name, value in one.items()})
+        plain = {(name, str(value)) for name, value in settings[0].items()}
+        self._factors = {
+            value: 1.0 if value in plain or chance.random() < 0.5
+            else math.exp(chance.gauss(-0.03, 0.1))
+            for value in values
+        }  # fmt: skip
+        self._compiling = {value: chance.uniform(0, 10) for value in values}
+
+    def speed(self, variant: Variant) -> tuple[float, float]:
+        """Compiling takes time with a compiler alone, and longer with some settings."""
+        values = [(name, str(value)) for name, value in settings_of(variant).items()]
+        compiling = sum(self._compiling[one] for one in values if one[1] not in ("None", "False"))
+        share = math.prod(self._factors[one] for one in values)
+        return (compiling if variant.backend else 0.0), share
+
+    def total(self, variant: Variant, steps: int) -> float:
+        """True seconds of a training."""
+        compiling, share = self.speed(variant)
+        return compiling + steps * STEP_SECONDS * share
+
+
+def equal_searches(count: int, noise: Noise) -> int:
+    """How many of so many searches among equal candidates propose one."""
+    found = 0
+    for number in range(count):
+        track = Track(search(), lambda variant: (0.0, 1.0), f"equal/{number}", noise)
+        track.run()
+        found += bool(track.race.finalists())
+    return found
+
+
+def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]]:
+    """Of searches on so many machines: the total of what they chose over the best total, and how
+    many candidates they tried."""
+    for number in range(count):
+        land = Landscape(f"land/{number}")
+        spec = search(steps=steps)
+        track = Track(spec, land.speed, f"search/{number}", noise)
+        track.run()
+        everyone = {one.label: one for one in (spec.variants[0], *spec.candidates)}
+        best = min(land.total(one, steps) for one in everyone.values())
+        yield land.total(everyone[track.race.best], steps) / best, len(track.tried)
+
+
+NOISES = (
+    Noise(), Noise(block=0.05), Noise(block=0.05, likeness=0.3), Noise(process=0.005),
+    Noise(block=0.03, likeness=0.3, process=0.005),
+)  # fmt: skip
+
+
+def equal_row(count: int, noise: Noise) -> dict[str, object]:
+    return {
+        "noise of blocks": f"{noise.block:.0%}",
+        "likeness of rounds": f"{noise.likeness:g}",
+        "difference of processes": f"{noise.process:.1%}",
+        "searches that propose a candidate": f"{equal_searches(count, noise)} of {count}",
+    }
+
+
+def near_row(count: int, steps: int) -> dict[str, object]:
+    found = list(nearness(count, steps, NOISES[-1]))
+    ratios, tried = zip(*found, strict=True)
+    return {
+        "planned steps": f"{steps:,}",
+        f"within {NEAR - 1:.0%} of the best total": f"{sum(r <= NEAR for r in ratios)} of {count}",
+        "farthest": f"{max(ratios):.3f}x",
+        "candidates tried, median": f"{median(tried):.0f} of {len(search().candidates)}",
+    }
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else USUAL_COUNT
+    print("Equal candidates:\n")  # noqa: T201
+    print(markdown([equal_row(count, noise) for noise in NOISES]))  # noqa: T201
+    print("\nCandidates of different speed, with the last of these noises:\n")  # noqa: T201
+    print(markdown([near_row(count, steps) for steps in (1_000, 50_000)]))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
