@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"
 # Whatever the tests start must never wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# In every empty cache torch compiles and loads a library to see whether the compiler knows the
+# CPU's instructions: a third of the processor time of a small training under Inductor.
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+# Hundreds of processes import the same modules, which are compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 NOT_FAST = re.compile(
     r"^(import|from) torch|fresh_torch|^pytestmark = (?:\[\s*)?.*(heavy|browser)"
