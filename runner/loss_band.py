@@ -7,7 +7,7 @@ the band (`storage.statistics.parity`; measurements: docs/parity.md).
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from breakeven.runner.specs.training import Precision
 
@@ -58,14 +58,16 @@ def half_widths(
     then. So the band covers the steps, finite in all, that have as many behind them; it ends for
     good once a control is about to stray further than `TELLING_SHARES` allows.
     """
-    steps = sorted(step for step, loss in baseline.items() if math.isfinite(loss)
-                   and all(math.isfinite(one.get(step, math.nan)) for one in controls))  # fmt: skip
+    finite = [{step for step, loss in one.items() if math.isfinite(loss)}
+              for one in (baseline, *controls)]  # fmt: skip
+    steps = sorted(set.intersection(*finite))
     if not steps or not controls:
         return {}
     first_loss = abs(baseline[steps[0]])
     floor, limit = LOSS_FLOORS[precision] * first_loss, TELLING_SHARES[precision] * first_loss
-    farthest = (max(abs(one[step] - baseline[step]) for one in controls) for step in steps)
-    reached = [max(floor, one) for one in accumulate(farthest, max)]
+    differences = ([abs(one[step] - baseline[step]) for step in steps] for one in controls)
+    farthest = map(max, repeat(floor), *differences)
+    reached = list(accumulate(farthest, max))
     return {
         step: SAFETY_FACTORS[precision] * min(ahead, MAX_LEAD * now)
         for step, now, ahead in zip(steps, reached, reached[LEAD_STEPS:], strict=False)

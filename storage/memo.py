@@ -68,7 +68,7 @@ def memo(version: Version, *, shared: bool = False) -> Callable[[Ask], Ask]:
     def remembering(ask: Ask) -> Ask:
         @wraps(ask)
         def answer(*args: Any, **options: Any) -> Any:
-            return _unpacked(_memory.get(ask, version, args, options, shared))
+            return _memory.get(ask, version, args, options, shared)
 
         return cast(Ask, answer)
 
@@ -154,16 +154,17 @@ class _Memory:
         with entry.lock:
             # Read before the query: rows that arrive during the query then count as new next time.
             version = version_of(*args, **options)
-            if not entry.answers(version):
-                value = ask(*args, **options)
-                is_packed = isinstance(value, pd.DataFrame) and not shared
-                entry.value = _Packed(pickle.dumps(value)) if is_packed else value
-                entry.version, entry.is_known = version, True
-                has_frames = not shared and next(_frames(entry.value), None) is not None
-                entry.answers_left = MAX_ANSWERS if has_frames else float("inf")
-                self._keep(key, entry)
-            entry.answers_left -= 1
-            return entry.value
+            if entry.answers(version):
+                entry.answers_left -= 1
+                return _unpacked(entry.value)
+            value = ask(*args, **options)
+            is_packed = isinstance(value, pd.DataFrame) and not shared
+            entry.value = _Packed(pickle.dumps(value)) if is_packed else value
+            entry.version, entry.is_known = version, True
+            has_frames = not shared and next(_frames(entry.value), None) is not None
+            entry.answers_left = MAX_ANSWERS - 1 if has_frames else float("inf")
+            self._keep(key, entry)
+            return value
 
     def known(self, ask: Callable[..., Any], version_of: Version, args: tuple[Any, ...]) -> Any:
         with self._lock:

@@ -75,7 +75,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
 
 def _energy_per_step(run: Evidence) -> float | None:
     """Joules of the steady blocks that were watched over their steps."""
-    known = run.steady_device.dropna(subset=["energy_joules", "num_steps"])
+    known = run.steady_device[["energy_joules", "num_steps"]].dropna()
     return number(known["energy_joules"].sum() / known["num_steps"].sum()) if len(known) else None
 
 

@@ -336,10 +336,12 @@ CREATE TABLE errors (
 -- a window over a whole table would have every experiment pay for all others.
 
 -- A run's attempts: 1 is its first process, each resumption begins the next one. One that begins
--- anew leaves nothing of those before it, and is the first of all that counts.
+-- anew leaves nothing of those before it, and is the first of all that counts. The rows of an attempt
+-- have numbers above `seq`, up to `last_seq`: joined so, not with ASOF, which sorts all rows.
 CREATE MACRO attempts(mine) AS TABLE
 SELECT * EXCLUDE (anew),
-    1 + sum((step > 0)::INTEGER) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt
+    1 + sum((step > 0)::INTEGER) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt,
+    coalesce(lead(seq) OVER (PARTITION BY run_id ORDER BY seq), 9223372036854775807) AS last_seq
 FROM (
     SELECT *, sum((step = 0)::INTEGER) OVER (PARTITION BY run_id ORDER BY seq) AS anew
     FROM resumptions WHERE experiment = mine);
@@ -350,7 +352,8 @@ CREATE MACRO judged_blocks(mine) AS TABLE
 WITH placed AS (
     SELECT b.*, coalesce(a.attempt, 1) AS attempt
     FROM (FROM blocks WHERE experiment = mine) b
-    ASOF LEFT JOIN attempts(mine) a ON a.run_id = b.run_id AND a.seq < b.seq)
+    LEFT JOIN attempts(mine) a
+    ON a.run_id = b.run_id AND b.seq > a.seq AND b.seq <= a.last_seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
     NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
     AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
@@ -361,7 +364,8 @@ CREATE MACRO judged_steps(mine) AS TABLE
 SELECT s.* EXCLUDE (compiled), coalesce(s.compiled, false) AS compiled,
     coalesce(a.attempt, 1) AS attempt, coalesce(b.steady, false) AS steady
 FROM (FROM steps WHERE experiment = mine) s
-ASOF LEFT JOIN attempts(mine) a ON a.run_id = s.run_id AND a.seq < s.seq
+LEFT JOIN attempts(mine) a
+    ON a.run_id = s.run_id AND s.seq > a.seq AND s.seq <= a.last_seq
 LEFT JOIN judged_blocks(mine) b
     ON b.run_id = s.run_id AND b.round = s.round
     AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
@@ -387,7 +391,8 @@ LEFT JOIN judged_blocks(mine) b USING (run_id, round, first_step);
 CREATE MACRO judged_frames(mine) AS TABLE
 SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
 FROM (FROM compile_metrics WHERE experiment = mine) f
-ASOF LEFT JOIN attempts(mine) a ON a.run_id = f.run_id AND a.seq < f.seq;
+LEFT JOIN attempts(mine) a
+    ON a.run_id = f.run_id AND f.seq > a.seq AND f.seq <= a.last_seq;
 
 -- Where several devices share a run, torch itself makes breaks: Dynamo splits graphs where the buckets
 -- of DDP end, and does not trace the code that gathers weights and averages gradients.
@@ -399,7 +404,8 @@ SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt,
             OR contains(reason, '`DistributedDataParallel.') THEN 'ranks'
         ELSE 'code' END AS cause
 FROM (FROM graph_breaks WHERE experiment = mine) g
-ASOF LEFT JOIN attempts(mine) a ON a.run_id = g.run_id AND a.seq < g.seq;
+LEFT JOIN attempts(mine) a
+    ON a.run_id = g.run_id AND g.seq > a.seq AND g.seq <= a.last_seq;
 
 -- Journals from before there were splits judged the validation split, without a compiler, by loss
 -- and accuracy. Of two evaluations of the same, the later one counts.

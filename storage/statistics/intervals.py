@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Self
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
@@ -49,14 +50,12 @@ def median_interval(values: Floats) -> tuple[float | None, float | None]:
     # Small whole numbers in the place of the values: the same resamples, several times as fast.
     ordered = np.sort(values)
     ranks = np.searchsorted(ordered, values).astype(_small(count))
-    ranks = np.concatenate([ranks, ranks[: length - 1]])
+    blocks = sliding_window_view(np.concatenate([ranks, ranks[: length - 1]]), length)
     keeps = count <= MAX_KEPT_COUNT
     starts_of_all: Iterable[Places] = (_kept_starts if keeps else _starts)(count, length)
     medians: list[Floats] = []
     for starts in starts_of_all:
-        picked = np.empty((len(starts), starts.shape[1] * length), ranks.dtype)
-        for place in range(length):
-            picked[:, place::length] = ranks[place : place + count].take(starts)
+        picked = blocks.take(starts, axis=0, mode="clip").reshape(len(starts), -1)
         medians.append(ordered[_middle(picked[:, :count])].mean(axis=0))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(medians)[:NUM_RESAMPLES], [tail, 1 - tail])
@@ -167,17 +166,24 @@ def typical(
     never less than the bootstrap of the rounds says, in case few processes agree by luck. A process
     with fewer than `MIN_PAIRS` values does not count if any has more.
     """
-    numbers = np.asarray(values, dtype=float)
-    parts = list(_parts(numbers, processes))
+    parts = list(_parts(np.asarray(values, dtype=float), processes))
+    usual = middle(values, processes)
     if len(parts) == 1:
-        return float(np.median(parts[0])), *median_interval(parts[0])
-    medians = np.array([np.median(part) for part in parts])
-    middle = float(medians.mean())
+        return usual, *median_interval(parts[0])
     within = _error_of_rounds(parts)
     if within is None:
-        return middle, None, None
-    half = half_width(medians, within)
-    return middle, middle - half, middle + half
+        return usual, None, None
+    half = half_width(_medians(parts), within)
+    return usual, usual - half, usual + half
+
+
+def middle(values: ArrayLike, processes: ArrayLike | None = None) -> float:
+    """The first of `typical`, in a small part of the time."""
+    return float(_medians(_parts(np.asarray(values, dtype=float), processes)).mean())
+
+
+def _medians(parts: Iterable[Floats]) -> Floats:
+    return np.array([np.median(part) for part in parts])
 
 
 def p_of_processes(values: ArrayLike, processes: ArrayLike | None) -> float:

@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from breakeven.runner.folders.states import EarlyEnd
 from breakeven.storage.numbers.formats import DASH, format_ratio
-from breakeven.storage.statistics.intervals import MIN_PAIRS, p_of_mean, p_of_processes, typical
+from breakeven.storage.statistics.intervals import (
+    MIN_PAIRS,
+    middle,
+    p_of_mean,
+    p_of_processes,
+    typical,
+)
 
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
@@ -92,12 +98,12 @@ def paired_ratio(
         return None
     enough, logs = len(ratios) >= MIN_PAIRS, np.log(ratios)
     if processes is None or len(np.unique(np.asarray(processes))) == 1:
-        middle, low, high = typical(ratios)
+        usual, low, high = typical(ratios)
     else:
-        middle, low, high = typical(logs, processes)
-        middle, low, high = math.exp(middle), _exp(low), _exp(high)
+        usual, low, high = typical(logs, processes)
+        usual, low, high = math.exp(usual), _exp(low), _exp(high)
     return Ratio(
-        median=middle,
+        median=usual,
         low=low,
         high=high,
         p_value=max(p_of_rounds(logs), p_of_processes(logs, processes)) if enough else None,
@@ -289,9 +295,7 @@ def break_even(
     saved, compiling = np.asarray(gains, dtype=float), np.asarray(latencies, dtype=float)
     if speed not in BREAK_EVEN_OF or not len(saved) or not len(compiling):
         return None
-    usual, least, most = typical(saved, processes)
-    if ends is not None:
-        (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
+    usual = middle(saved, processes)
     seconds, verdict = float(np.median(compiling)), BREAK_EVEN_OF[speed]
     steps, low, high = None, None, None
     if verdict == "reached" and usual <= 0:
@@ -300,6 +304,9 @@ def break_even(
         steps = low = high = math.inf
     if verdict == "reached":
         steps = seconds / usual
+        _, least, most = typical(saved, processes)
+        if ends is not None:
+            (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
         low = None if most is None else _steps_to_earn(float(compiling.min()), most)
         high = None if least is None else _steps_to_earn(float(compiling.max()), least)
     return BreakEven(
