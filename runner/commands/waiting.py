@@ -18,6 +18,7 @@ from breakeven.runner.commands.entry import FROM_INPUT
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
 from breakeven.runner.files import is_locked
+from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import (
@@ -29,6 +30,7 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.occupancy import outlook
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
@@ -36,6 +38,8 @@ from breakeven.runner.texts import duration, printable
 REFRESH_SECONDS = 0.5
 ENDING_REFRESH_SECONDS = 0.05
 PLAIN_REFRESH_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+"""How often the queue is read while the experiment waits in it."""
 BAR_WIDTH = 20
 MAX_ERROR_CHARACTERS = 100
 
@@ -43,14 +47,15 @@ MAX_ERROR_CHARACTERS = 100
 def watch(
     data_dir: DataDir, experiment: Experiment, on_end: Callable[[], None] = lambda: None
 ) -> None:
-    """Shows the runs of an experiment until all have ended, also those that a search adds. `on_end`
-    is called, once or several times, when all that is left to the last of them cannot be disturbed
-    any more."""
+    """Shows the runs of an experiment until all have ended, also those that a search adds, and what
+    it waits for before the first begins. `on_end` is called, once or several times, when all that
+    is left to the last of them cannot be disturbed any more."""
     runs = {run: RunProgress(run, experiment.spec) for run in experiment.runs}
     is_terminal = sys.stdout.isatty()
     drawn = 0
     shown: list[str] = []
-    last_print = 0.0
+    last_print = last_look = 0.0
+    ahead: list[str] = []
     while True:
         if experiment.spec.kind.searches:
             experiment = find_experiment(data_dir, experiment.experiment_id)
@@ -61,7 +66,11 @@ def watch(
         labels = {run: variant.label for run, variant
                   in zip(experiment.runs, experiment.variants, strict=True)}  # fmt: skip
         width = max(map(len, labels.values()))
-        lines = [_line(label.ljust(width), runs[run]) for run, label in labels.items()]
+        if any(progress.state is not RunState.QUEUED for progress in runs.values()):
+            ahead = []
+        elif time.monotonic() - last_look > LOOK_SECONDS:
+            ahead, last_look = _ahead(data_dir, experiment), time.monotonic()
+        lines = [*ahead, *(_line(label.ljust(width), runs[run]) for run, label in labels.items())]
         over = all(progress.state.is_final for progress in runs.values())
         if is_terminal:
             drawn = _redraw(lines, drawn)
@@ -76,8 +85,30 @@ def watch(
         time.sleep(ENDING_REFRESH_SECONDS if ends else REFRESH_SECONDS)
 
 
+def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
+    """What holds up an experiment of the queue and what to do about it, in a line; nothing where it
+    can begin."""
+    mine, order = experiment.experiment_id, queue_order.read_order(data_dir)
+    if order.paused:
+        return ["The queue is paused: `breakeven queue continue` has it go on."]
+    if mine in order.held:
+        return [f"The experiment is held: `breakeven queue release {mine}` lets it go."]
+    running, queue = list(queue_order.at_work(data_dir)), queue_order.startable(data_dir)
+    others = outlook(data_dir, queue, running).waits.get(mine, ())
+    if not others:
+        return []
+    first = find_experiment(data_dir, others[0])
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    named = f"{first.experiment_id} ({printable(first.spec.name)}){more}"
+    end = f"`breakeven cancel {first.experiment_id}` ends it"
+    if any(one.experiment_id == first.experiment_id for one in running):
+        return [f"Waits for {named}, at work in the same data folder: {end}."]
+    return [f"Waits for {named}, queued before in the same data folder: {end}, "
+            f"`breakeven queue next {mine}` puts this experiment before it."]  # fmt: skip
+
+
 def _redraw(lines: Sequence[str], drawn: int) -> int:
-    up = f"\x1b[{drawn}A" if drawn else ""
+    up = f"\x1b[{drawn}A\x1b[J" if drawn else ""
     sys.stdout.write(up + "".join(f"\x1b[2K{line}\n" for line in lines))
     sys.stdout.flush()
     return len(lines)
@@ -144,7 +175,8 @@ def run_through(
 def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
     """Has a queued experiment run, and waits until it is over; `storage` starts meanwhile."""
     ensure_supervisor(data_dir)
-    _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
+    _print(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
+           f"{_length(experiment.spec)}")  # fmt: skip
     _watch(data_dir, experiment, storage)
 
 

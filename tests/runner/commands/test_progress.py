@@ -12,9 +12,10 @@ import pytest
 from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.commands.waiting import watch
+from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.experiment import EvaluationSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -148,6 +149,51 @@ def test_a_process_that_gets_no_command_ends_without_a_word() -> None:
     ended = subprocess.run([sys.executable, "-m", "breakeven.storage", "-"], input="", text=True,
                            capture_output=True)  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.fixture
+def earlier_and_mine(data_dir: DataDir) -> tuple[str, str]:
+    """The ids of two experiments that wait for the CPU, oldest first."""
+    return (submit(data_dir, experiment_spec(name="earlier")),
+            submit(data_dir, experiment_spec(name="mine")))  # fmt: skip
+
+
+def test_the_terminal_names_the_experiment_that_was_queued_before_and_what_to_do(
+    data_dir: DataDir, earlier_and_mine: tuple[str, str]
+) -> None:
+    earlier, mine = earlier_and_mine
+    assert waiting._ahead(data_dir, find_experiment(data_dir, earlier)) == []
+    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
+        f"Waits for {earlier} (earlier), queued before in the same data folder: `breakeven cancel "
+        f"{earlier}` ends it, `breakeven queue next {mine}` puts this experiment before it."
+    ]
+    queue_order.move(data_dir, mine)
+    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == []
+
+
+def test_the_terminal_names_the_experiment_that_is_at_work(
+    data_dir: DataDir, earlier_and_mine: tuple[str, str]
+) -> None:
+    earlier, mine = earlier_and_mine
+    process = ProcessIdentity.of(os.getpid())
+    claim = Claim.by(process, devices=("cpu",), cpus="0-3")
+    find_experiment(data_dir, earlier).runs[0].write_claim(claim)
+    assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
+        f"Waits for {earlier} (earlier), at work in the same data folder: "
+        f"`breakeven cancel {earlier}` ends it."
+    ]
+
+
+def test_the_terminal_says_how_a_paused_queue_and_a_held_experiment_go_on(
+    data_dir: DataDir, earlier_and_mine: tuple[str, str]
+) -> None:
+    experiment = find_experiment(data_dir, earlier_and_mine[1])
+    queue_order.hold(data_dir, experiment.experiment_id)
+    (held,) = waiting._ahead(data_dir, experiment)
+    queue_order.pause(data_dir)
+    (paused,) = waiting._ahead(data_dir, experiment)
+    assert f"`breakeven queue release {experiment.experiment_id}`" in held
+    assert "`breakeven queue continue`" in paused
 
 
 def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
