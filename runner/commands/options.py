@@ -87,9 +87,11 @@ def add_field_options(
         groups[title].add_argument(flag, dest=path, help=help, **_arguments(field))
 
 
-def read_spec(given: argparse.Namespace) -> ExperimentSpec:
-    """The experiment that parsed options describe; raises `RunnerError` if they cannot be."""
-    values = asdict(_read_file(given.spec)) if given.spec is not None else {}
+def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> ExperimentSpec:
+    """The experiment that parsed options describe; raises `RunnerError` if they cannot be.
+    `usual_device`: where it computes if neither options nor a file name a device."""
+    from_file = given.spec is not None
+    values = asdict(_read_file(given.spec)) if from_file else {"devices": (usual_device,)}
     read_fields(given, values)
     spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
     if given.ladder:
@@ -127,11 +129,12 @@ def former_options(given: argparse.Namespace) -> list[str]:
 
 
 def write_spec(spec: ExperimentSpec) -> list[str]:
-    """The arguments that `read_spec` makes the same experiment of; defaults are left out."""
+    """The arguments that `read_spec` makes the same experiment of; defaults are left out, except
+    the device, whose default depends on the machine."""
     return [
         argument
         for field in FIELDS.values()
-        if (value := field.value_in(spec)) != field.default
+        if (value := field.value_in(spec)) != field.default or field.prompt.usual
         for argument in written(field, value)
     ]
 
@@ -177,7 +180,7 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
         "model": {"source": f"{SCRIPT_PREFIX}{file}"},
         "data": {"source": SCRIPT_DATA},
         "script": {"arguments": tuple(arguments)},
-        "devices": (machine.devices[min(1, len(machine.devices) - 1)].id,),
+        "devices": (machine.usual_device,),
     }
     read_fields(given, values)
     return ExperimentSpec.from_dict(values)
@@ -189,7 +192,8 @@ def write_script(spec: ExperimentSpec) -> list[str]:
     options = [
         argument
         for path in SCRIPT_FIELDS
-        if (value := FIELDS[path].value_in(spec)) != FIELDS[path].default or path == "devices"
+        if (value := FIELDS[path].value_in(spec)) != FIELDS[path].default
+        or FIELDS[path].prompt.usual
         for argument in written(FIELDS[path], value, SCRIPT_FLAGS.get(path, FIELDS[path].flag))
     ]
     return [spec.model.script, *options, "--", *spec.script.arguments]
@@ -200,7 +204,7 @@ def list_fields() -> str:
     lines = []
     for field in FIELDS.values():
         option = "" if field.prompt.rare else f"  ({field.flag})"
-        default = f"; default: {field.written(field.default)}" if _has_default(field) else ""
+        default = f"; default: {_default(field)}" if _has_default(field) else ""
         lines.append(f"{field.path}{option}")
         for text in (field.allowed + default, field.text):
             lines.append(textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ",
@@ -250,8 +254,12 @@ def _help(field: Field) -> str:
     if field.prompt.several:
         text += " Can be given several times."
     if _has_default(field):
-        text += f" (default: {field.written(field.default)})"
+        text += f" (default: {_default(field)})"
     return text.replace("%", "%%")
+
+
+def _default(field: Field) -> str:
+    return field.prompt.usual or field.written(field.default)
 
 
 def _arguments(field: Field) -> dict[str, Any]:

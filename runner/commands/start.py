@@ -122,8 +122,7 @@ def add_start_commands(add: Add) -> None:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec = read_spec(options)
-    is_checked = check_at_once(spec, read_capabilities(data_dir))
+    spec, is_checked = _read_spec(data_dir, options)
     _allow_code(data_dir, options)
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
@@ -164,15 +163,14 @@ def judge(
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec = read_spec(options)
-    is_checked = check_at_once(spec, read_capabilities(data_dir))
+    spec, is_checked = _read_spec(data_dir, options)
     _print(submit(data_dir, spec, is_checked=is_checked))
     return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
-    suite_run, cells = read_cells(options)
     machine = read_capabilities(data_dir)
+    suite_run, cells = read_cells(options, (machine or likely_capabilities()).usual_device)
     checked = [cell for cell in cells if check_at_once(cell, machine)]
     queued = submit_missing(data_dir, cells, checked)
     for experiment_id, cell in queued:
@@ -231,6 +229,14 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     storage = Storage(data_dir)
     follow(data_dir, experiment, storage)
     return storage.run("show", [experiment.experiment_id])
+
+
+def _read_spec(data_dir: DataDir, options: argparse.Namespace) -> tuple[ExperimentSpec, bool]:
+    """The experiment, on this machine's first GPU if options name no device, and whether it is
+    checked; raises `RunnerError`."""
+    machine = read_capabilities(data_dir)
+    spec = read_spec(options, (machine or likely_capabilities()).usual_device)
+    return spec, check_at_once(spec, machine)
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
@@ -320,8 +326,11 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     add_field_options(parser, [path for path in FIELDS if path not in ROWS])
 
 
-def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
-    """The suite run's id and all its cells; raises `InvalidSpec`."""
+def read_cells(
+    options: argparse.Namespace, usual_device: str = "cpu"
+) -> tuple[str, list[ExperimentSpec]]:
+    """The suite run's id and all its cells; raises `InvalidSpec`. `usual_device` as in
+    `read_spec`."""
     suite = SUITES[options.suite]
     suite_run = options.run or new_suite_run(suite.name)
     check_suite_run(suite_run)
@@ -335,7 +344,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         settings=_chosen("settings", options.settings, get_args(Settings), ("harness",)),
         shrink=options.shrink,
     )
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"devices": (usual_device,)}
     read_fields(options, values)
     values.pop("settings", None)  # which the matrix has as a list, under the name of the field
     return suite_run, list(matrix.cells(values, suite_run))

@@ -144,6 +144,12 @@ class Capabilities:
         ids = tuple(device.id for device in self.devices)
         return (*ids, "cuda") if any(one.startswith("cuda:") for one in ids) else ids
 
+    @property
+    def usual_device(self) -> str:
+        """Where an experiment computes that names no device: on the first GPU, or else on the
+        CPU."""
+        return next((device.id for device in self.devices if device.id != "cpu"), "cpu")
+
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
         backends = _backends_of(spec)

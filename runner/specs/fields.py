@@ -89,6 +89,8 @@ class Prompt:
     """Option of the command line."""
     empty: str = ""
     """What it means to leave the field empty."""
+    usual: str = ""
+    """What commands take for a field that is not given, where that depends on the machine."""
     rare: bool = False
     """Whether few need the field: `compare` takes it by `--set`, not by an option of its own."""
     several: bool = False

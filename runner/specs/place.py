@@ -175,7 +175,9 @@ class PlaceSpec(Spec):
     """The fields of an experiment that say where it runs. They are the experiment's own, not a part
     of it with a name."""
 
-    devices: Annotated[tuple[str, ...], Prompt(flag="--device")] = ("cpu",)
+    devices: Annotated[
+        tuple[str, ...], Prompt(flag="--device", usual="the first GPU, or else the CPU")
+    ] = ("cpu",)
     """Where every run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any GPU
     that is free, or `mps`; or several of a kind, `cuda:0,cuda:1`, which share every batch or the
     runs, as `parallel` says; `cpu,cpu` are two processes, or two halves of the CPUs."""

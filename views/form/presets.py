@@ -115,7 +115,7 @@ PRESETS = {
 
 def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
     """The same experiment on this machine: on its GPU if it has one, with backends that can run."""
-    device = next((entry.id for entry in machine.devices if entry.id != "cpu"), "cpu")
+    device = machine.usual_device
     known = {*machine.backends, *machine.debug_backends}
     backends = [text for text in spec.backends if _backend(text) in known]
     if device == "cpu" and machine.cpp_compiler is None:

@@ -22,6 +22,7 @@ from breakeven.runner.commands.options import (
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.shared import own_code
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
@@ -64,8 +65,27 @@ def test_the_command_that_reproduces_an_experiment_says_all_fields_together() ->
     assert read(*command[2:]) == spec
 
 
-def test_what_has_its_default_is_not_said() -> None:
-    assert write_spec(ExperimentSpec(name="one")) == ["--name=one"]
+def test_what_has_its_default_is_not_said_but_for_the_device_which_depends_on_the_machine() -> None:
+    assert sorted(write_spec(ExperimentSpec(name="one"))) == ["--device=cpu", "--name=one"]
+
+
+@pytest.mark.parametrize(("machine", "device"), [(MACHINE, "cpu"), (WITH_GPU, "cuda:0")])
+def test_an_experiment_that_names_no_device_is_queued_for_the_first_gpu_or_else_the_cpu(
+    machine: Capabilities, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(DataDir(tmp_path), machine)
+    assert cli.main(["submit", f"--data-folder={tmp_path}", "--backends=inductor"]) == 0
+    spec = find_experiment(DataDir(tmp_path), capsys.readouterr().out.strip()).spec
+    assert spec.devices == (device,)
+    assert spec.name.endswith("inductor" if device == "cpu" else "inductor, cuda:0")
+
+
+def test_a_device_that_options_or_a_file_name_counts_on_every_machine(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(ExperimentSpec(name="one").to_json())
+    for arguments in (["--device=cpu"], [f"--spec={file}"]):
+        options = parser().parse_args(["compare", *arguments])
+        assert read_spec(options, WITH_GPU.usual_device).devices == ("cpu",)
 
 
 def test_an_experiment_is_called_after_its_model_and_data_unless_it_has_a_name() -> None:
