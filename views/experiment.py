@@ -9,6 +9,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.comparison import head
+from breakeven.views.library import selected
 from breakeven.views.parts.actions import (
     again_link,
     quick_race,
@@ -43,6 +44,7 @@ def main() -> None:
         with files_of(experiment_origin(store, experiment)):
             show_actions(store, experiment)
     experiment_id = str(experiment["experiment_id"])
+    selected.show_last(store, experiment_id)
     with files_of(experiment_origin(store, experiment)):
         head.show(store, experiment)
         comparison = compare(store, experiment_id)
@@ -72,6 +74,9 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
     report_menu.links(experiment_id)
     with st.container(width="content"):
         report_menu.show(store, experiment_id, origin())
+    if experiment["origin"] == "local" and permissions.may_act():
+        with st.container(width="content"):
+            selected.show_menu(store, experiment_id)
 
 
 def show_start(experiments: pd.DataFrame) -> None:

@@ -16,6 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.difference.sides import MAX_SIDES
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes
+from breakeven.storage.library.catalog import catalog
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
 from breakeven.views.parts.actions import again_link, errors_shown, launch
@@ -29,6 +30,7 @@ UNDO = "experiments undo"
 """In the session's state: what was done last, and how to undo it."""
 REFUSED = "experiments refused"
 """In the session's state: why some of it was not done."""
+LIBRARY = "views/experiments.py"
 Act = Callable[[DataDir, str], object]
 
 
@@ -58,6 +60,22 @@ def show(store: Store, rows: pd.DataFrame) -> None:
         report_menu.links(*rows["experiment_id"].dropna())
         if permissions.may_act():
             _show_actions(store, rows)
+
+
+@st.fragment
+def show_menu(store: Store, experiment_id: str) -> None:
+    """The same for the experiment of a page, in a menu that is made when a reader opens it."""
+    menu = st.popover("Manage", key="manage", icon=":material/more_horiz:", on_change="rerun")
+    if not menu.open:
+        return
+    rows = catalog(store)
+    own = rows[rows["experiment_id"] == experiment_id]
+    with menu:
+        _show_label_form(store, own)
+        with st.container(horizontal=True):
+            _show_archive(store, own)
+            _show_delete(store, own, then=LIBRARY)
+        _show_free(store, own)
 
 
 def show_notes(rows: pd.DataFrame) -> None:
@@ -95,21 +113,30 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
     if own.empty:
         st.caption("An example cannot be labelled or deleted.", width="content")
         return
-    ids = tuple(own["experiment_id"])
     with st.popover("Label", icon=":material/label:", width="content"):
         _show_label_form(store, own)
+    _show_archive(store, own)
+    if _bytes(own).any():
+        with st.popover("Free space", icon=":material/storage:", width="content"):
+            _show_free(store, own)
+    _show_delete(store, own)
+
+
+def _show_archive(store: Store, own: pd.DataFrame) -> None:
     away = bool(own["archived"].all())
     if st.button("Unarchive" if away else "Archive", key="archive",
                  icon=":material/unarchive:" if away else ":material/archive:",
                  help="Lists leave out archived experiments; nothing is lost."):  # fmt: skip
         done = "unarchived" if away else "archived"
-        _act(
-            store, ids, done, partial(_archive, archived=not away), partial(_archive, archived=away)
-        )
-    _show_free(store, own)
+        _act(store, tuple(own["experiment_id"]), done, partial(_archive, archived=not away),
+             partial(_archive, archived=away))  # fmt: skip
+
+
+def _show_delete(store: Store, own: pd.DataFrame, then: str | None = None) -> None:
     if st.button("Delete", icon=":material/delete:", key="delete",
                  help=f"To the trash, where it stays for {library.TRASH_DAYS} days."):  # fmt: skip
-        _act(store, ids, "deleted", library.delete, library.restore)
+        ids = tuple(own["experiment_id"])
+        _act(store, ids, "deleted", library.delete, library.restore, then)
 
 
 def run_again(store: Store, experiment_id: str) -> None:
@@ -156,25 +183,28 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
     _act(store, tuple(own["experiment_id"]), "labelled", label, None)
 
 
+def _bytes(own: pd.DataFrame) -> pd.Series:
+    """Of checkpoints and of other artifacts."""
+    return own[["checkpoint_bytes", "artifact_bytes"]].fillna(0).astype(float).sum()
+
+
 def _show_free(store: Store, own: pd.DataFrame) -> None:
-    saved = float(own["checkpoint_bytes"].fillna(0).sum())
-    others = float(own["artifact_bytes"].fillna(0).sum())
-    if not saved and not others:
-        return
+    """Nothing where there is nothing to free."""
+    saved, others = _bytes(own)
     ids = tuple(own["experiment_id"])
-    with st.popover("Free space", icon=":material/storage:", width="content"):
-        st.markdown("Results stay. This cannot be undone.")
-        if saved:
-            st.caption("Without checkpoints, a run that ended early cannot go on.")
-            if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
-                _act(store, ids, "without checkpoints now", library.free, None)
-        if others:
-            st.caption("Other artifacts are what runs wrote in addition to their journal: "
-                       "predictions, copies of your own code.")  # fmt: skip
-            all_of_it = format_bytes(saved + others)
-            if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
-                everything = partial(library.free, artifacts=True)
-                _act(store, ids, "without artifacts now", everything, None)
+    if saved or others:
+        st.markdown("**Free space**: results stay. This cannot be undone.")
+    if saved:
+        st.caption("Without checkpoints, a run that ended early cannot go on.")
+        if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
+            _act(store, ids, "without checkpoints now", library.free, None)
+    if others:
+        st.caption("Other artifacts are what runs wrote in addition to their journal: "
+                   "predictions, copies of your own code.")  # fmt: skip
+        all_of_it = format_bytes(saved + others)
+        if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
+            everything = partial(library.free, artifacts=True)
+            _act(store, ids, "without artifacts now", everything, None)
 
 
 def _archive(folder: DataDir, experiment_id: str, archived: bool) -> None:
@@ -182,9 +212,14 @@ def _archive(folder: DataDir, experiment_id: str, archived: bool) -> None:
 
 
 def _act(
-    store: Store, experiment_ids: Sequence[str], action: Markdown, act: Act, undo: Act | None
+    store: Store,
+    experiment_ids: Sequence[str],
+    action: Markdown,
+    act: Act,
+    undo: Act | None,
+    then: str | None = None,
 ) -> None:
-    """Does it to each, says what came of it, and draws the page anew."""
+    """Does it to each, says what came of it, and draws the page anew, or the page `then`."""
     permissions.require_acting()
     folder, done, refused = data_dir(), [], []
     for experiment_id in experiment_ids:
@@ -198,15 +233,18 @@ def _act(
     many = f"{words.plural(len(done), 'experiment')} {action}."
     st.session_state[UNDO] = Undo(many, tuple(done), undo) if done else None
     st.session_state[REFUSED] = refused
+    if then and done:
+        st.switch_page(then)
     st.rerun()
 
 
-def show_last(store: Store) -> None:
-    """What was done last, with a button that undoes it, and what was refused."""
+def show_last(store: Store, experiment_id: str | None = None) -> None:
+    """What was done last, to this experiment if one is named, with a button that undoes it, and
+    what was refused."""
     for why in st.session_state.pop(REFUSED, ()):
         st.error(inert(why), icon=":material/error:")
     last: Undo | None = st.session_state.get(UNDO)
-    if last is None:
+    if last is None or experiment_id not in (None, *last.experiment_ids):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f":material/check: {inert(last.text)}", width="content")
