@@ -49,7 +49,8 @@ def read_budget(text: str) -> float:
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
-    work = read_spec(options)
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    work = read_spec(options, machine.usual_device)
     spec = search_spec(
         work,
         steps=_steps(work, options.plan),
@@ -58,7 +59,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
         named=options.backends is not None,
     )
     spec = spec if options.name is None else replace(spec, name=options.name)
-    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    check(spec, machine)
     tune = spec.tune
     _print(f"Up to {len(spec.backends)} ways to train for {tune.steps:,} steps; the search takes "
            f"at most {duration(tune.max_seconds)}.")  # fmt: skip
