@@ -72,22 +72,6 @@ def test_what_arrives_of_another_experiment_changes_nothing(
         assert len(queries.losses(store, OTHER)) == 2
 
 
-def test_what_arrives_of_the_experiment_shows(data_dir: DataDir) -> None:
-    run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        assert len(queries.step_times(store, EXPERIMENT_ID)) == 10
-        assert queries.list_runs(store, EXPERIMENT_ID)["state"].tolist() == ["lost"]
-        run.block([0.1] * 10, [1.0] * 9 + [math.nan])
-        run.end(RunState.FINISHED)
-        store.ingest()
-        assert len(queries.step_times(store, EXPERIMENT_ID)) == 20
-        assert queries.list_runs(store, EXPERIMENT_ID)["state"].tolist() == ["finished"]
-        Recording(data_dir.runs, "control").block([0.1] * 10, [1.0] * 10)
-        store.ingest()
-        assert len(queries.step_times(store, EXPERIMENT_ID)) == 30
-
-
 def test_who_changes_an_answer_changes_it_for_nobody_else(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs)
     with Store.open(data_dir) as store:

@@ -11,9 +11,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import Choice, Plan, UnknownLength, estimate_time, plan, steps_of
+from breakeven.storage.plan import Choice, Plan, UnknownLength, plan, steps_of
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -81,20 +80,6 @@ def test_a_fast_backend_that_learns_something_else_is_never_taken(data_dir: Data
     record(data_dir, 0.1, [2.0] * 80)
     found = planned(data_dir, 20_000)
     assert found.best is None and found.totals["inductor"] == pytest.approx(2003.0)
-
-
-def test_the_lines_of_a_backend_and_the_baseline_cross_where_break_even_is(
-    data_dir: DataDir,
-) -> None:
-    record(data_dir, 0.1)
-    with Store.in_memory(data_dir) as store:
-        results = compare(store, EXPERIMENT_ID).results
-    baseline = of_role(results, "baseline")
-    (backend,) = (one for one in results if one.role == "backend")
-    assert backend.break_even and backend.break_even.steps == pytest.approx(30)
-    lines = [estimate_time(one, baseline) for one in (baseline, backend) if one]
-    first, second = (line.total_seconds(30) for line in lines if line)
-    assert first == pytest.approx(second)
 
 
 @pytest.mark.parametrize(

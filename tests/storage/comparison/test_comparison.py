@@ -240,16 +240,6 @@ def test_in_bf16_one_control_leaves_open_what_two_call_broken(
     assert compared(data_dir).result_of("inductor").parity.verdict == verdict
 
 
-def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, experiment_spec(80, controls=0))
-    comparison = compared(data_dir)
-    parity = comparison.result_of("inductor").parity
-    assert (parity.verdict, comparison.noise_floor) == ("unknown", None)
-    warning = "There is no control: neither this machine's noise nor parity can be judged."
-    assert warning in warnings_of(comparison)
-    assert comparison.loss_band.empty
-
-
 @pytest.mark.parametrize(
     ("state", "why"),
     [
@@ -345,17 +335,6 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
 
 
-def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: DataDir) -> None:
-    for label in ("baseline", "control", "inductor"):
-        Recording(data_dir.runs, label, SPEC)
-    comparison = compared(data_dir)
-    inductor = comparison.result_of("inductor")
-    assert inductor.measured.step_seconds is None
-    assert (inductor.speedup, inductor.break_even) == (None, None)
-    assert inductor.speed_verdict is None
-    assert inductor.parity.verdict == "unknown"
-
-
 def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> None:
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
     comparison = compared(data_dir)
@@ -415,24 +394,6 @@ def test_compiling_that_was_timed_once_is_said_beside_its_break_even(data_dir: D
     comparison = compared(data_dir)
     assert said in notes_of(comparison) and f"note: {said}" in report(comparison)
     assert said == break_even_reason(comparison.result_of("inductor"))
-
-
-def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) -> None:
-    other = "20261122-000000-000000-aaaa"
-    record_experiment(data_dir.runs, SPEC)
-    with Store.in_memory(data_dir) as store:
-        first = compare(store, EXPERIMENT_ID)
-        record_experiment(data_dir.runs, SPEC, experiment_id=other)
-        store.ingest_all()
-        assert compare(store, EXPERIMENT_ID) is first, "another experiment does not touch it"
-
-        control = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
-        shutil.rmtree(control.path)
-        store.ingest()
-        assert [one.label for one in compare(store, EXPERIMENT_ID).results] == [
-            "baseline",
-            "inductor",
-        ]
 
 
 def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:

@@ -13,7 +13,7 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.index.store import Store
 from tests.helpers.correctness_journals import SPEC, passing, record, tensor
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 
 
 @pytest.fixture
@@ -75,13 +75,6 @@ def test_a_run_that_ended_in_the_middle_has_the_status_of_its_end(
     assert known["eager", "training"].status == "pass"
     assert known["eager", "inference"].status == status
     assert known["eager", "inference"].message == "what the supervisor saw"
-
-
-def test_a_run_that_failed_before_it_had_a_model_failed_to_load_it(
-    data_dir: DataDir, store: Store
-) -> None:
-    Recording(data_dir.runs, "eager", SPEC).claim().end(RunState.FAILED, "no such model")
-    assert found(store)["eager", "training"].status == "model_fail_to_load"
 
 
 def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Store) -> None:

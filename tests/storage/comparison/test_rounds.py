@@ -11,7 +11,6 @@ from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.helpers.speed_journals import record_speed, speed_spec
 
 Blocks = list[tuple[int, int, int, float]]
 
@@ -122,11 +121,3 @@ def test_the_first_round_after_a_resumption_is_in_no_speedup(data_dir: DataDir) 
         run.blocks([10 * seconds, *[seconds] * 4], losses[30:]).evaluation(0.8).end()
     with Store.in_memory(data_dir) as store:
         assert rounds_of(store)["inductor"] == [2, 3, 5, 6, 7, 8]
-
-
-def test_warm_up_and_with_it_the_first_round_is_in_no_speedup(data_dir: DataDir) -> None:
-    spec = speed_spec()
-    for label in ("baseline", "control", "eager"):
-        record_speed(data_dir, label, spec, 0.2, num_rounds=6)
-    with Store.in_memory(data_dir) as store:
-        assert rounds_of(store)["eager"] == [2, 3, 4, 5, 6, 7]

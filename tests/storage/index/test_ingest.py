@@ -1,7 +1,6 @@
 """Ingest: every event exactly once, whatever the folders hold."""
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -46,16 +45,6 @@ def content(store: Store) -> dict[str, list[str]]:
 
 def columns(table: str) -> str:
     return "* EXCLUDE (revision)" if table == "progress" else "*"
-
-
-def test_every_event_becomes_a_row_once(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        # Per run: 4 phases, environment, workload, 40 steps, 4 blocks, evaluation = 51; 3 runs.
-        assert store.ingest() == 153
-        assert store.ingest() == 0
-        assert num_rows(store) == 120
-        assert num_rows(store, "blocks") == 12
 
 
 def test_ingest_continues_where_it_stopped(data_dir: DataDir) -> None:
@@ -141,17 +130,6 @@ def test_fields_of_one_name_and_two_types_are_read_as_what_each_is(
         assert store.query("SELECT cpus FROM environments")["cpus"].tolist() == ["0-1,4"]
         counts = store.query("SELECT cpus FROM device_samples ORDER BY seq")["cpus"]
         assert counts.iloc[0] == 3 and counts.iloc[1:].isna().all()
-
-
-def test_losses_that_are_not_finite_survive(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline").start()
-    recording.block([0.1] * 4, [2.0, math.nan, math.inf, -math.inf])
-    with Store.open(data_dir) as store:
-        store.ingest()
-        losses = queries.losses(store, EXPERIMENT_ID)["loss"].tolist()
-    assert losses[0] == 2.0
-    assert math.isnan(losses[1])
-    assert losses[2:] == [math.inf, -math.inf]
 
 
 def test_texts_in_any_script_stay_as_they_are(data_dir: DataDir) -> None:

@@ -11,7 +11,6 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.experiment import EvaluationSpec
 from breakeven.storage import queries
-from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import (
@@ -176,16 +175,6 @@ def test_learning_rate_and_gradient_norm_of_steps_are_missing_where_not_recorded
         "learning_rate": 1,
         "gradient_norm": 2,
     }
-
-
-def test_several_evaluations_in_one_epoch_all_count(data_dir: DataDir) -> None:
-    recording = Recording(data_dir.runs, "baseline").start()
-    for accuracy in (0.25, 0.5, 0.75):
-        recording.block([0.1] * 10, [1.0] * 10).evaluation(accuracy, epoch=0)
-    with Store.in_memory(data_dir) as store:
-        _spec, (baseline,) = load_evidence(store, EXPERIMENT_ID)
-    assert baseline.evaluations["accuracy"].to_dict() == {10: 0.25, 20: 0.5, 30: 0.75}
-    assert baseline.last_evaluation("accuracy") == 0.75
 
 
 def test_only_blocks_without_a_compilation_after_the_first_one_are_steady(

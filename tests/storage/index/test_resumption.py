@@ -123,22 +123,6 @@ def test_a_compilation_that_a_killed_process_was_in_is_not_going_on(data_dir: Da
         assert pd.isna(queries.list_runs(store, EXPERIMENT_ID)["compiling_since"][0])
 
 
-def test_a_resumption_of_one_run_leaves_the_others_alone(data_dir: DataDir) -> None:
-    Recording(data_dir.runs, "baseline").start().block([0.1] * 10, [1.0] * 10)
-    Recording(data_dir.runs, "inductor").start().block([0.1] * 10, [1.0] * 10).resume(0)
-    with Store.in_memory(data_dir) as store:
-        assert steps(store)["label"].tolist() == ["baseline"] * 10
-
-
-def test_a_resumed_process_warms_up_again(data_dir: DataDir) -> None:
-    parts = [blocks(1, 1), lambda run: run.resume(20), blocks(1, 1)]
-    with read_at_once(data_dir, parts) as store:
-        assert queries.blocks(store, EXPERIMENT_ID)["steady"].tolist() == [
-            False, True, False, True,
-        ]  # fmt: skip
-        assert steps(store)["steady"].tolist() == ([False] * 10 + [True] * 10) * 2
-
-
 def test_what_a_resumed_run_says_last_of_machine_and_workload_counts(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "inductor")
     run.start(environment={"device_name": "first"}, num_parameters=1)

@@ -1,6 +1,5 @@
 """The store: one owner, readers beside it, many threads, a file that may be lost."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -263,16 +262,6 @@ def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> N
         other.result(timeout=PATIENCE_SECONDS)
         store.ingest()
         assert num_steps(store) == 120 + 200
-
-
-def test_the_owner_releases_the_file_only_after_closing_it(data_dir: DataDir) -> None:
-    store = Store.open(data_dir)
-    lock = data_dir.database_file.with_suffix(".duckdb.lock")
-    assert lock.exists()
-    store.close()
-    connection = duckdb.connect(str(data_dir.database_file))
-    connection.close()
-    assert os.listdir(data_dir.path).count("breakeven.duckdb") == 1
 
 
 def test_a_store_without_any_run_answers_with_empty_frames(tmp_path: Path) -> None:

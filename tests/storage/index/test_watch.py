@@ -113,15 +113,6 @@ def test_a_run_that_goes_on_is_looked_at_by_every_tick(
         assert states(store, LIVE) == ["finished"]
 
 
-def test_a_new_folder_is_noticed_by_the_next_tick(data_dir: DataDir, few_at_a_time: None) -> None:
-    many(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest_all()
-        Recording(data_dir.runs, "baseline", experiment_id=LIVE).start()
-        store.ingest()
-        assert states(store, LIVE) == ["queued"]
-
-
 def test_a_folder_that_comes_while_time_stamps_stand_still_is_noticed(
     data_dir: DataDir, few_at_a_time: None
 ) -> None:
@@ -135,20 +126,6 @@ def test_a_folder_that_comes_while_time_stamps_stand_still_is_noticed(
         os.utime(data_dir.runs, ns=(stamp, stamp))
         store.ingest()
         assert states(store, LIVE) == ["queued"]
-
-
-def test_a_folder_that_vanished_leaves_with_the_next_tick(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
-    first, *_, last = many(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest_all()
-        for experiment_id in (first, last):
-            shutil.rmtree(data_dir.run_dir(f"{experiment_id}.inductor").path)
-        store.ingest()
-        assert queries.list_runs(store, first)["label"].tolist() == ["baseline"]
-        assert queries.list_runs(store, last)["label"].tolist() == ["baseline"]
-        assert store.rows("SELECT count(*) FROM steps") == [(180,)]  # of 20 runs 18 are left
 
 
 def reopen(data_dir: DataDir, experiment_id: str) -> None:

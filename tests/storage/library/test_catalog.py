@@ -1,6 +1,5 @@
 """The catalog: a row for everything there is, numbers computed once and kept."""
 
-import math
 import os
 import shutil
 import sys
@@ -15,14 +14,14 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import memo, queries, results
+from breakeven.storage import memo, queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes as disk
 from breakeven.storage.library import summary
 from breakeven.storage.library.catalog import catalog, compute
-from breakeven.storage.library.summary import KINDS, BackendSummary, Summary
-from breakeven.storage.results import hash_of, read, written
+from breakeven.storage.library.summary import BackendSummary, Summary
+from breakeven.storage.results import hash_of
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -94,18 +93,6 @@ def test_numbers_survive_in_the_database_and_are_not_computed_again(
         assert (row(store)["name"], row(store)["known"]) == ("Nightly", True)
 
 
-def test_other_code_computes_them_anew(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store.open(recorded) as store:
-        store.ingest_all()
-        compute(store, LONG)
-    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
-    with Store.open(recorded) as store:
-        store.ingest_all()
-        assert not row(store)["known"]
-        assert compute(store, LONG) == 0
-        assert set(store.query("FROM results")["version"]) == {"of tomorrow"}
-
-
 def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None:
     for file in ("storage/statistics/a.py", "storage/index/schema.sql", "runner/specs/b.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -163,12 +150,6 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     assert found.best == slow and found.parity == "broken"
     assert Summary(backends=(broken,)).best == broken
     assert Summary().best is None and Summary().parity is None
-
-
-def test_a_summary_is_read_back_as_it_was() -> None:
-    never = BackendSummary(label="a", state="finished", break_even_steps=math.inf)
-    whole = Summary(backends=(never,), losses=(1.0, 0.5), num_doubts=2)
-    assert read(written(whole, KINDS), KINDS) == whole
 
 
 def test_sizes_are_read_while_others_are_measured(

@@ -123,13 +123,6 @@ def test_no_more_than_three_percent_of_a_recorded_profile_is_unknown(name: str) 
     assert recorded(name).unknown_share < 0.03
 
 
-def test_a_profile_of_strange_kernels_is_not_called_known() -> None:
-    """Nothing takes whatever is left: an operator nobody heard of stays unknown on a GPU, too."""
-    assert classify("void strange<float>(float*)", "aten::strange_thing", "forward", "bf16") == (
-        "other"
-    )
-
-
 def test_where_attention_went_can_be_read_from_the_classes() -> None:
     """BERT in bf16: one fused kernel without a compiler; products in float32 and a softmax under
     Inductor. Seconds as an independent look at the names in the recording adds them up."""

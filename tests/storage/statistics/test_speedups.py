@@ -1,15 +1,10 @@
 """Statistics, against numbers worked out by hand."""
 
 import math
-import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import block_length, median_interval, persistence
 from breakeven.storage.statistics.speedups import (
     Ratio,
@@ -22,7 +17,6 @@ from breakeven.storage.statistics.speedups import (
     sign_test_p,
     speed_verdict,
 )
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
 def ratio(median: float, low: float | None, high: float | None, p: float | None = 0.01) -> Ratio:
@@ -90,16 +84,6 @@ def test_fewer_than_six_pairs_claim_nothing() -> None:
     assert paired_ratio([], []) is None
 
 
-def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
-    random = np.random.default_rng(1)
-    covered = 0
-    for _ in range(200):
-        low, high = median_interval(random.lognormal(mean=0.0, sigma=0.3, size=25))
-        covered += low <= 1.0 <= high  # the median of a log-normal is e^mean
-    # 95 % of 200 is 190 with a standard deviation of 3; the percentile bootstrap is a bit narrow.
-    assert 180 <= covered <= 199
-
-
 def test_rounds_that_persist_are_resampled_together() -> None:
     # Above the median or not: 0 0 1 1 0 0 1 1 0 0 1 1, less the mean of 1/2 all squares are 1/4.
     # Of 11 pairs of neighbours 6 agree and 5 differ: (6 - 5) / 12 = 1/12.
@@ -113,20 +97,6 @@ def test_rounds_that_persist_are_resampled_together() -> None:
     # Alternating rounds and equal ones are resampled one by one.
     assert block_length(np.array([1.0, 2.0] * 6)) == 1
     assert block_length(np.ones(12)) == 1
-
-
-def test_the_interval_covers_the_truth_also_where_neighbours_are_alike() -> None:
-    random = np.random.default_rng(2)
-    covered = 0
-    for _ in range(100):
-        noise = random.normal(size=200)
-        values = np.zeros(200)
-        for step in range(1, 200):
-            values[step] = 0.5 * values[step - 1] + noise[step]
-        low, high = median_interval(values[20:])
-        covered += low <= 0.0 <= high
-    # Resampled one by one the same intervals hold the truth 77 times.
-    assert covered >= 88
 
 
 def test_the_effect_size_weighs_the_ranks_for_against_those_against() -> None:
@@ -274,31 +244,3 @@ def test_the_interval_is_that_of_the_medians_of_all_resamples(count: int, shape:
         medians.append(np.median(picked[:count]))
     assert chunk == 2000
     assert median_interval(values) == tuple(np.quantile(medians, [0.025, 0.975]))
-
-
-NUM_BLOCKS, BLOCK_STEPS = 40, 10
-
-
-@pytest.mark.parametrize(
-    ("compile_seconds", "gain", "steps"),
-    [(30.0, 0.05, 600), (4.0, 0.02, 200), (95.0, 0.10, 950)],
-)
-def test_break_even_finds_the_compile_time_over_the_gain(
-    tmp_path: Path, compile_seconds: float, gain: float, steps: float
-) -> None:
-    spec = experiment_spec(num_steps=NUM_BLOCKS * BLOCK_STEPS, block_steps=BLOCK_STEPS)
-    losses = falling_losses(spec.num_steps)
-    data_dir = DataDir(tmp_path)
-    chance = random.Random(7)
-    # What slows the machine down for a while slows all runs of a round.
-    weather = [chance.uniform(0.95, 1.05) for _ in range(NUM_BLOCKS)]
-    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.2 - gain)):
-        recording = Recording(data_dir.runs, label, spec).claim().start()
-        own = [seconds * shared * chance.gauss(1.0, 0.005) for shared in weather]
-        recording.blocks(own, losses, compile_seconds if label == "inductor" else 0.0)
-        recording.end()
-    with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID).results[-1]
-    assert found.break_even_verdict == "reached"
-    assert found.break_even.steps == pytest.approx(steps, rel=0.05)
-    assert found.break_even.low <= steps <= found.break_even.high

@@ -1,16 +1,11 @@
 """The check of PyTorch's training_loss.py, corrected, against means worked out by hand."""
 
 import math
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.learning import check_loss, loss_excess
-from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 
 def losses(*of_windows: float, rest: int = 0) -> pd.Series:
@@ -46,15 +41,3 @@ def test_a_loss_that_is_not_finite_fails() -> None:
         diverged = losses(1.0)
         diverged[50] = wrong
         assert check_loss(loss_excess(losses(1.0), diverged)) == "fails"
-
-
-def test_the_comparison_shows_it_beside_parity_and_apart_from_it(tmp_path: Path) -> None:
-    data_dir = DataDir(tmp_path)
-    # All losses 0.05 above the baseline's: far outside the band, and well below 0.1.
-    record_experiment(data_dir.runs, experiment_spec(num_steps=200), backend_offset=0.05)
-    with Store.in_memory(data_dir) as store:
-        baseline, _, inductor = compare(store, EXPERIMENT_ID).results
-    assert baseline.training_loss_excess is None and baseline.training_loss_check is None
-    assert inductor.training_loss_excess == pytest.approx(0.05)
-    assert inductor.training_loss_check == "passes"
-    assert inductor.parity is not None and inductor.parity.verdict == "broken"
