@@ -42,7 +42,7 @@ class Recording:
         experiment_id: str = EXPERIMENT_ID,
     ) -> None:
         self.spec = experiment_spec() if spec is None else spec
-        variant = next(one for one in self.spec.variants if one.label == label)
+        variant = next(one for one in self.spec.possible_variants if one.label == label)
         run_spec = RunSpec(experiment_id=experiment_id, experiment=self.spec, variant=variant)
         self.run_id = run_spec.run_id
         self.run = RunDir(runs / run_spec.run_id)

@@ -1,0 +1,79 @@
+"""A search from the form to its answer, and the way between both experiments."""
+
+from dataclasses import replace
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.candidates import candidates, search_spec
+from breakeven.runner.specs.experiment import ExperimentSpec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.pages import opened, text
+
+CONFIRMATION = "20261122-103015-123456-7f3b"
+LOSSES = [1.0 - 0.01 * step for step in range(80)]
+
+
+def searched(folder: DataDir) -> ExperimentSpec:
+    """A search in which inductor was twice as fast, and the fused optimizer no gain."""
+    training = experiment_spec(num_steps=80)
+    spec = search_spec(replace(training, backends=("inductor", "none:optimizer=fused")),
+                       steps=12_345, named=True)  # fmt: skip
+    endings = {
+        "baseline": ("searched", {}), "control": ("searched", {}),
+        "inductor": ("searched", {}), "none-fused": ("equal", {"budget": 60, "to": "inductor"}),
+    }  # fmt: skip
+    for label, (cause, more) in endings.items():
+        seconds = 0.05 if label == "inductor" else 0.1
+        run = Recording(folder.runs, label, spec).claim().start()
+        run.blocks([seconds] * 8, LOSSES, compile_seconds=5.0 if label == "inductor" else 0.0)
+        run.stop("recorded reason", cause=cause, target_width=0.02, **more).end()
+    return spec
+
+
+def test_launch_searches_for_the_planned_length_among_all_candidates(folder: DataDir):
+    app = opened("launch")
+    app.number_input(key="search-steps").set_value(12_345)
+    app.number_input(key="search-minutes").set_value(7).run()
+    app.button(key="search").click().run()
+    assert not app.exception and not app.error, text(app)
+    (queued,) = experiments(folder)
+    assert queued.spec.kind.searches
+    assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
+    assert queued.spec.backends == candidates(queued.spec)
+    assert [one.label for one in queued.variants] == ["baseline", "control"]
+
+
+def test_a_search_names_its_plan_and_leads_to_the_training_that_confirms_it(folder: DataDir):
+    spec = searched(folder)
+    confirming = replace(spec, scenario="train", backends=("inductor",), confirms=EXPERIMENT_ID)
+    record_experiment(folder.runs, confirming, CONFIRMATION)
+    app = opened(experiment=EXPERIMENT_ID)
+    shown = text(app)
+    assert "The best candidates" in shown and "were trained from the beginning" in shown
+    assert "12345" in str([one.value for one in app.text_input])
+    (opens,) = [one for one in app.button if one.label == "The confirmed answer"]
+    app = opens.click().run()
+    assert app.query_params["experiment"] == CONFIRMATION
+    assert "This training confirms what the search" in text(app)
+    (back,) = [one for one in app.button if one.label == "The search"]
+    assert back.click().run().query_params["experiment"] == EXPERIMENT_ID
+
+
+def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
+    searched(folder)
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert "leave the training as it is" in shown
+    assert "The search ended because recorded reason" in shown
+
+
+def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
+    record_experiment(folder.runs, experiment_spec(num_steps=80, backends=("inductor",)))
+    app = opened(experiment=EXPERIMENT_ID, plan="1000000")
+    assert [one.value for one in app.code if "torch.compile" in one.value]
+
+
+def test_run_again_of_a_search_starts_from_its_training(folder: DataDir):
+    spec = searched(folder)
+    assert spec.on_its_own.scenario == "train"
+    app = opened("launch", again=EXPERIMENT_ID)
+    assert not app.exception and not app.error, text(app)
