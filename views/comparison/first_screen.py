@@ -9,7 +9,7 @@ import streamlit as st
 from breakeven.runner.commands.length import LENGTHS, read_length
 from breakeven.runner.settings import Prices, read_settings
 from breakeven.storage.comparison.evidence import of_role
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
@@ -36,17 +36,20 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
         planned = plan(comparison, ask_steps(comparison))
         prices = read_settings(store.data_dir.path).prices
-        st.markdown(plan_text(planned, prices), width="stretch")
+        found = standings(comparison)
+        # Of a baseline that failed its total says nothing about a whole training.
+        is_sure = bool(found.counted) or not found.baseline_ended_early
+        st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
         _show_recipe(comparison, planned)
-    found = verdict_cards(store, comparison, comparison.results, planned.num_steps)
-    if not found:
+    drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps)
+    if not drawn:
         st.html(cards_html(comparison, planned))
         more_rounds.button(store, experiment, comparison)
         return
     with st.container(key="first-screen"):
         chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
     with chart:
-        for card in found:
+        for card in drawn:
             show_card(card)
     with cards:
         st.html(cards_html(comparison, planned))

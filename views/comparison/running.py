@@ -74,8 +74,10 @@ def show_rest(store: Store, experiment_id: str) -> None:
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
     usual = usual_compile_seconds(store, experiment_id, runs)
+    kind = queries.experiment_spec(store, experiment_id).kind
     with st.container(border=True):
-        st.html(progress.runs_html(runs, usual, pd.Timestamp.now(tz="UTC")))
+        st.html(progress.runs_html(runs, usual, pd.Timestamp.now(tz="UTC"),
+                                   has_steps=not kind.compares_tensors))  # fmt: skip
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
@@ -134,7 +136,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
     card = race(store, experiment_id, active)
     if card is not None:
         show_card(card)
-    elif active:
+    elif active and queries.experiment_spec(store, experiment_id).kind.compares_runs:
         st.caption("The losses appear here as soon as the first block of steps is done.")
 
 

@@ -55,9 +55,12 @@ def noise_text(comparison: Comparison) -> Markdown:
 def provenance(experiment: pd.Series) -> Markdown:
     """Where and when: `recorded example, NVIDIA H100, 20 Nov 2026`, then what was trained."""
     parts = ["recorded example"] if experiment["origin"] == "example" else []
-    parts += [inert(experiment["device_name"] or experiment["device"])]
+    # Missing until a run has said it.
+    device, torch = (one if isinstance(one, str) else None
+                     for one in experiment[["device_name", "torch_version"]])  # fmt: skip
+    parts += [inert(device or experiment["device"])]
     parts += [words.day(experiment["submitted"])]
     what = [words.workload(experiment["model"], experiment["data"])]
-    if experiment["torch_version"]:
-        what.append(f"torch {inert(experiment['torch_version'])}")
+    if torch:
+        what.append(f"torch {inert(torch)}")
     return " · ".join([", ".join(parts), *what])

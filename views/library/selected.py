@@ -65,7 +65,7 @@ def show(store: Store, rows: pd.DataFrame) -> None:
 @st.fragment
 def show_menu(store: Store, experiment_id: str) -> None:
     """The same for the experiment of a page, in a menu that is made when a reader opens it."""
-    menu = st.popover("Manage", key="manage", icon=":material/more_horiz:", on_change="rerun")
+    menu = st.popover("Manage", key="manage", type="tertiary", on_change="rerun")
     if not menu.open:
         return
     rows = catalog(store)

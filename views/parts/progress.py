@@ -193,9 +193,13 @@ TURN = '<span title="It has its turn">\N{BLACK RIGHT-POINTING TRIANGLE}</span> '
 
 
 def runs_html(
-    runs: pd.DataFrame, usual_compile_seconds: Mapping[str, float], now: pd.Timestamp
+    runs: pd.DataFrame,
+    usual_compile_seconds: Mapping[str, float],
+    now: pd.Timestamp,
+    *,
+    has_steps: bool = True,
 ) -> Html:
-    """What each run does, how far it is, its loss and speed.
+    """What each run does, and where it makes steps, how far it is, its loss and speed.
 
     `runs`: rows of `storage.queries.list_runs`; `usual_compile_seconds`: what compiling took an
     earlier run, by label.
@@ -204,7 +208,7 @@ def runs_html(
     rows = [
         f'<div class="run-row" role="listitem"><span>{run_mark(run.label, looks[run.label])}</span>'
         f"<span>{_doing(run, usual_compile_seconds.get(run.label), now)}</span>"
-        f"{_progress(run)}<span>{_numbers(run)}</span></div>"
+        + (f"{_progress(run)}<span>{_numbers(run)}</span></div>" if has_steps else "</div>")
         for run in runs.itertuples()
     ]
     return f'<div class="run-rows" role="list">{"".join(rows)}</div>'

@@ -56,12 +56,12 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
     st.markdown(f"### {answers.headline(comparison)}")
+    running.show_failures(store, comparison.experiment_id)
     searching.show(store, comparison)
     first_screen.show(store, experiment, comparison)
     show_doubts(comparison)
     measured_again.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)
-    running.show_failures(store, comparison.experiment_id)
 
 
 def show_verdict_so_far(store: Store, experiment_id: str) -> None:
