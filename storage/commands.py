@@ -26,8 +26,8 @@ from breakeven.storage.compiling.difference import load_compiled
 from breakeven.storage.compiling.kept import code_difference, kept_of
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.difference.replays import load_replay
-from breakeven.storage.difference.scaling import scalings
 from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.difference.speedups import scalings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
@@ -42,7 +42,7 @@ from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
-from breakeven.storage.team import opening
+from breakeven.storage.team import address
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import replay as replay_report
@@ -304,7 +304,7 @@ def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
     it or it cannot be written; or the team's store, where the settings name one."""
     try:
-        store = opening.open_store(data_dir, EXAMPLES)
+        store = address.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:
         raise
     except StoreError:

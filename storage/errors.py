@@ -1,16 +1,4 @@
-"""Errors of the store.
-
-    StoreError
-    ├── StoreLocked            another process owns the database; `Store.in_memory` works anyway
-    ├── StoreUnusable          the database cannot be created in the data folder
-    │   └── TeamStoreUnusable  the store of the team cannot be reached, read or written
-    ├── NotInStore             no experiment or run has this id
-    ├── PredictionsUnreadable  a prediction file is missing or holds something else
-    ├── ImportUnusable         a file to import is none that the Dynamo harness wrote
-    └── NotExportable          a format has no words for what an experiment measured
-
-Every message says what was wrong, with which value, and what to do.
-"""
+"""Errors of the store. Every message says what was wrong, with which value, and what to do."""
 
 
 class StoreError(Exception):
@@ -18,7 +6,7 @@ class StoreError(Exception):
 
 
 class StoreLocked(StoreError):
-    """Another process owns the database of this data folder."""
+    """Another process owns the database of this data folder; `Store.in_memory` works anyway."""
 
 
 class StoreUnusable(StoreError):

@@ -69,7 +69,7 @@ KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityF
 @memo(revision)
 def compare(store: Store, experiment_id: str) -> Comparison:
     """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
-    found = _judge(store, experiment_id)
+    found = _compare(store, experiment_id)
     return Comparison(
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
@@ -105,10 +105,6 @@ def _band(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 @stored("comparison", *KINDS)
-def _judge(store: Store, experiment_id: str) -> StoredComparison:
-    return _compare(store, experiment_id)
-
-
 def _compare(store: Store, experiment_id: str) -> StoredComparison:
     spec, processes = load_evidence(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
@@ -161,7 +157,7 @@ class _Judge:
     ) -> Result:
         first_loss = None if run.losses.empty else float(run.losses.iloc[0])
         precision = self.spec.training.precision
-        inference = judge_inference(run.scores, run.answers, first_loss, precision)
+        gap, fault = judge_inference(run.scores, run.answers, first_loss, precision)
         parity = judge_parity(self.spec, self.equals, run)
         speed = self._speed_verdict(run, speedup, p_holm)
         return Result(
@@ -176,8 +172,8 @@ class _Judge:
             speed_verdict=speed,
             more_rounds=self._more_rounds(speed, speedup, p_holm),
             break_even=self._break_even(run, pairs, difference, speed),
-            parity=parity and break_parity(parity, inference.fault),
-            inference_gap=inference.gap,
+            parity=parity and break_parity(parity, fault),
+            inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
             device_doubts=device_doubts(run, self.baseline),
         )

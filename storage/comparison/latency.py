@@ -81,21 +81,12 @@ class ColdWarm:
         return paired_ratio(self.cold_seconds, self.warm_seconds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoLatency:
-    """A process that has ended without a known compile latency."""
-
-    label: str
-    compiled: bool
-    """Whether it compiled at all; if so, no later step tells what one takes without compiling."""
-
-
-def without_latency(store: Store, experiment_id: str) -> list[NoLatency]:
+def without_latency(store: Store, experiment_id: str) -> list[Evidence]:
     """Cold and warm processes that finished and tell no latency; raises `NotInStore`."""
     spec, found = load_evidence(store, experiment_id)
     labels = {one.label for _text, *pair in spec.cold_and_warm for one in pair}
     return [
-        NoLatency(label=run.label, compiled=run.has_compiled)
+        run
         for run in found
         if run.label in labels and run.state is RunState.FINISHED and run.compile_seconds is None
     ]
@@ -159,10 +150,11 @@ def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
     return float(np.mean(known)) if len(known) == len(found) else None
 
 
-def why_silent(silent: Sequence[NoLatency]) -> list[str]:
-    """Sentences on the processes that tell no latency, for the terminal and for pages."""
-    blind = [one.label for one in silent if one.compiled]
-    idle = [one.label for one in silent if not one.compiled]
+def why_silent(silent: Sequence[Evidence]) -> list[str]:
+    """Sentences on the processes that tell no latency, for the terminal and for pages. Of one that
+    compiled no later step tells what one takes without compiling."""
+    blind = [one.label for one in silent if one.has_compiled]
+    idle = [one.label for one in silent if not one.has_compiled]
     sentences = []
     if blind:
         sentences.append(

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePath
-from typing import Literal
 
 import pandas as pd
 
@@ -18,7 +17,13 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.variants import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.compiling.timeline import PHASES, taken_apart
-from breakeven.storage.difference.sides import environment_of, facts_of, settings_of, unequal
+from breakeven.storage.difference.sides import (
+    Differing,
+    environment_of,
+    facts_of,
+    settings_of,
+    unequal,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.queries import RunRecord
@@ -28,11 +33,7 @@ Sources = Mapping[str, Sequence[str]]
 """A person's own files as a run executed them: path to lines."""
 NEW = "\N{NULL}"
 """Stands before a place that the other run does not have."""
-Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
-               "backend", "setting", "environment", "data"]  # fmt: skip
-DONE: tuple[Kind, ...] = (
-    "graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel"
-)  # fmt: skip
+DONE = ("graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel")
 """What the compiler did; the other kinds are what it was given."""
 MAX_KERNELS = 40
 """Of those that are not the same the ones that took most."""
@@ -112,16 +113,6 @@ class CompiledRun:
         return f"{self.record.experiment_id}.{self.record.variant.label}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileDifference:
-    """Something that is not the same in both runs; a dash where a run has no such thing."""
-
-    kind: Kind
-    name: str
-    one: str
-    other: str
-
-
 def load_compiled(store: Store, run_id: str) -> CompiledRun:
     """Raises `NotInStore`."""
     record = queries.run_record(store, run_id)
@@ -143,11 +134,11 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
     )
 
 
-def compile_difference(one: CompiledRun, other: CompiledRun) -> list[CompileDifference]:
+def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Differing]:
     """Everything that differs and nothing else: what the compiler did first, then what it was
     given."""
     moved = LineMap(one.sources, other.sources)
-    by_kind: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
+    by_kind = [
         ("graph break", *_lined_up(_breaks(one), _breaks(other), moved)),
         ("recompilation", *_lined_up(_recompilations(one), _recompilations(other), moved)),
         ("failure", *_lined_up(_failures(one), _failures(other), moved)),
@@ -160,11 +151,7 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[CompileDiff
         ("environment", _environment(one), _environment(other)),
         ("data", facts_of(one.record.workload), facts_of(other.record.workload)),
     ]
-    return [
-        CompileDifference(kind=kind, name=name, one=values[0], other=values[1])
-        for kind, mine, its in by_kind
-        for name, values in unequal([mine, its])
-    ]
+    return [found for kind, *both in by_kind for found in unequal(kind, both)]
 
 
 def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:

@@ -127,7 +127,6 @@ def _model(side: Side) -> tuple[object, ...]:
     return name, size
 
 
-Kind = Literal["setting", "environment", "data"]
 LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of", "confirms")
 """Settings that say who an experiment is, not what it does."""
 LONGEST = 200
@@ -138,7 +137,7 @@ LONGEST = 200
 class Differing:
     """Something that is not the same on all sides."""
 
-    kind: Kind
+    kind: str
     name: str
     values: tuple[str, ...]
     """One for each side, as text; a dash where nothing is known."""
@@ -146,24 +145,20 @@ class Differing:
 
 def differing(sides: Sequence[Side]) -> list[Differing]:
     """Everything that is not the same on all sides, and nothing else."""
-    found: list[Differing] = []
-    kinds: tuple[tuple[Kind, list[dict[str, str]]], ...] = (
+    kinds = (
         ("setting", [settings_of(side.spec) for side in sides]),
         ("environment", [environment_of(side.environment, side.experiment_id) for side in sides]),
         ("data", [facts_of(side.workload) for side in sides]),
     )
-    for kind, facts in kinds:
-        found += [Differing(kind=kind, name=name, values=values)
-                  for name, values in unequal(facts)]  # fmt: skip
-    return found
+    return [one for kind, facts in kinds for one in unequal(kind, facts)]
 
 
-def unequal(facts: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each name of which not all say the same, with what each says; a dash for nothing."""
+def unequal(kind: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Differing]:
+    """Each name of which not all say the same."""
     for name in dict.fromkeys(name for one in facts for name in one):
         values = tuple(one.get(name, DASH) for one in facts)
         if len(set(values)) > 1:
-            yield name, values
+            yield Differing(kind=kind, name=name, values=values)
 
 
 def settings_of(spec: ExperimentSpec) -> dict[str, str]:

@@ -5,9 +5,9 @@ one, removes what a resumption takes back, and commits rows and new byte offsets
 A tick that is killed leaves no trace; the next one reads the same bytes again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,35 +52,25 @@ def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[
 
 
 def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
-    def write() -> int:
+    with whole(cursor):
         row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
         assert row is not None
         numbers = add_numbers(cursor, experiments_of(seen))
-        write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
+        write_runs(cursor, seen, changed, numbers, int(row[0]))
         return insert_events(cursor, seen.events, numbers)
 
-    return whole(cursor, write)
 
-
-def whole(cursor: Cursor, write: Callable[[], int]) -> int:
-    """Does what `write` does in one transaction, or nothing of it."""
+@contextmanager
+def whole(cursor: Cursor) -> Iterator[None]:
+    """One transaction: all that is done within it counts, or nothing."""
     cursor.begin()
     try:
-        num_rows = write()
+        yield
         cursor.commit()
     except BaseException:
         with suppress(duckdb.Error):  # A commit that failed has rolled back already.
             cursor.rollback()
         raise
-    return num_rows
-
-
-@dataclass(frozen=True)
-class Written:
-    """What is noted of a write."""
-
-    revision: int
-    data_folder: str = ""
 
 
 def write_runs(
@@ -88,9 +78,10 @@ def write_runs(
     seen: FolderScan,
     changed: list[IndexedRun],
     numbers: Mapping[str, int],
-    by: Written,
+    revision: int,
+    data_folder: str = "",
 ) -> None:
-    """Writes all that a look found but for events."""
+    """Writes all that a look found but for events; `revision`: the number of the write."""
     out = [*seen.gone, *seen.restarted]
     if out:
         for table in EVENT_TABLES.values():
@@ -99,15 +90,16 @@ def write_runs(
     _insert(cursor, "runs", [{**row, "experiment": numbers[row["experiment_id"]]}
                              for row in seen.new_runs])  # fmt: skip
     _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
-    _insert(cursor, "progress", [{**vars(row), **vars(by)} for row in changed])
-    cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [by.data_folder])
-    rows = [{"folder": folder, "message": why, "data_folder": by.data_folder}
+    noted = {"revision": revision, "data_folder": data_folder}
+    _insert(cursor, "progress", [{**vars(row), **noted} for row in changed])
+    cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [data_folder])
+    rows = [{"folder": folder, "message": why, "data_folder": data_folder}
             for folder, why in seen.unreadable.values()]  # fmt: skip
     _insert(cursor, "unreadable", rows)
     _delete(cursor, "labels", [*seen.gone, *seen.labels])
     labels = [(run_id, *found) for run_id, found in seen.labels.items() if found is not None]
     _insert(cursor, "labels", [
-        {"run_id": run_id, "stamp": stamp, "content": content, "revision": by.revision}
+        {"run_id": run_id, "stamp": stamp, "content": content, "revision": revision}
         for run_id, stamp, content in labels])  # fmt: skip
 
 

@@ -13,7 +13,7 @@ A template has slots, figures and options:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -47,6 +47,9 @@ class Sentence:
 
 
 Words = str | Figure | Sentence
+Facts = Mapping[str, Any]
+Prepare = Callable[[Facts], Facts]
+"""Adds slots to facts."""
 
 
 def figure(name: str, value: Any) -> Figure:
@@ -63,6 +66,11 @@ def fill(template: str, /, **slots: Any) -> Sentence:
     """The sentence of a template; raises TypeError for a slot of another type, and KeyError for a
     slot without a value."""
     return joined(_filled(_parsed(template), slots))
+
+
+def prepared(template: str, facts: Facts, prepare: Prepare | None) -> Sentence:
+    """The sentence of a template whose slots are facts and what is made of them."""
+    return fill(template, **{**facts, **(prepare(facts) if prepare else {})})
 
 
 def joined(words: Iterable[Words], separator: str = "") -> Sentence:

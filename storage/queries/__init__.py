@@ -8,6 +8,7 @@ None). A loss in a result is never missing: there NaN means that the loss itself
 from breakeven.storage.memo import revision
 from breakeven.storage.queries.experiments import (
     experiment_spec,
+    latest_runs,
     list_experiments,
     list_runs,
     list_suite_runs,
@@ -15,7 +16,6 @@ from breakeven.storage.queries.experiments import (
     suite_experiments,
     unreadable,
 )
-from breakeven.storage.queries.latest import latest_runs
 from breakeven.storage.queries.recorded import (
     accuracy_statuses,
     accuracy_tensors,

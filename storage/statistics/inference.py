@@ -9,7 +9,7 @@ compare answers, the accuracies are compared.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -52,28 +52,19 @@ def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
     return ParityFinding(kind="answers wrong", figures=figures)
 
 
-@dataclass(frozen=True, kw_only=True)
-class InferenceGap:
-    """How far a run's compiled model is from its weights without a compiler."""
-
-    gap: float | None
-    """Largest relative difference in loss; infinite where one of two is not finite. None if they
-    were never both evaluated, or never both finite."""
-    fault: ParityFinding | None
-    """None if nothing is wrong."""
-
-
 def judge_inference(
     scores: pd.DataFrame, answers: pd.DataFrame, first_loss: float | None, precision: Precision
-) -> InferenceGap:
-    """Compares the two models wherever both were evaluated.
+) -> tuple[float | None, ParityFinding | None]:
+    """How far a run's compiled model is from its weights without a compiler, wherever both were
+    evaluated: the largest relative difference in loss, infinite where one of two is not finite,
+    None if they were never both evaluated, or never both finite; and what is wrong, if anything.
 
     `scores` has step, split, compiled, name, value, num_samples, as
     `queries.evaluation_metrics` returns them; `answers` are those of `queries.answers`;
     `first_loss` is that of training.
     """
     if not scores["compiled"].any():
-        return InferenceGap(gap=None, fault=judge_answers(answers))
+        return None, judge_answers(answers)
     keys = ["step", "split", "name"]
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
@@ -85,12 +76,12 @@ def judge_inference(
     compared = pd.MultiIndex.from_frame(judged[["step", "split"]])
     is_compared = pd.MultiIndex.from_frame(pairs[["step", "split"]]).isin(compared)
     accuracies = pairs[(pairs["name"] == "accuracy") & ~is_compared]
-    return InferenceGap(
-        gap=float(gaps.max()) if gaps.notna().any() else None,
-        fault=judge_answers(answers)
+    fault = (
+        judge_answers(answers)
         or _fault(losses, gaps, LOSS_TOLERANCES[precision])
-        or _fault(accuracies, *_accuracy_gaps(accuracies)),
+        or _fault(accuracies, *_accuracy_gaps(accuracies))
     )
+    return (float(gaps.max()) if gaps.notna().any() else None), fault
 
 
 def _relative_gaps(losses: pd.DataFrame, least: float) -> pd.Series:

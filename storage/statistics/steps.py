@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.storage.statistics.intervals import best_block_length
@@ -214,18 +215,11 @@ def _correlation_by_differences(logs: Floats) -> float:
     """Differences of neighbours have the correlation (r - 1) / 2 where the values themselves have
     r, slide or not; by ranks, for which a few steps are nothing (r = 2 sin(pi r_s / 6) of normal
     values: Pearson 1907)."""
-    ranks = _ranks(np.diff(logs))
+    ranks = pd.Series(np.diff(logs)).rank().to_numpy()
     if len(ranks) < MIN_DIFFERENCES or np.ptp(ranks[1:]) == 0 or np.ptp(ranks[:-1]) == 0:
         return 0.0
     by_rank = float(np.corrcoef(ranks[1:], ranks[:-1])[0, 1])
     return 1 + 4 * math.sin(math.pi * by_rank / 6)
-
-
-def _ranks(values: Floats) -> Floats:
-    """From 1 on; equal values share the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return ranks
 
 
 def _orders(count: int, length: int) -> NDArray[np.int64]:

@@ -19,7 +19,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.ingest import (
-    Written,
     add_numbers,
     experiments_of,
     known_progress,
@@ -118,7 +117,8 @@ class Feed:
         with self._lake.telling(), self._lake.connection.cursor() as cursor:
             try:
                 _open_outbox(cursor)
-                num_rows = whole(cursor, lambda: insert_events(cursor, seen.events, numbers))
+                with whole(cursor):
+                    num_rows = insert_events(cursor, seen.events, numbers)
                 self._send(watch, seen, numbers, _filled(cursor))
             finally:
                 cursor.execute(f"USE {OWN}")
@@ -135,7 +135,7 @@ class Feed:
             stand = known_progress(cursor, "run_id IN (SELECT unnest(?))", touched)
             if stand != {name: watch.known[name] for name in touched if name in watch.known}:
                 raise Overtaken
-            write_runs(cursor, seen, changed, numbers, Written(revision, self.name))
+            write_runs(cursor, seen, changed, numbers, revision, self.name)
             present = [(number, table) for table, found in filled.items() for number in found]
             new = [one for one in present if one not in self._present]
             if new:

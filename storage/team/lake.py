@@ -19,6 +19,7 @@ import duckdb
 
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.ingest import whole
 from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
 from breakeven.storage.team.address import Address
@@ -115,15 +116,8 @@ class Lake:
         Raises `Overtaken`, or `TeamStoreUnusable` even where the commit may have come through; the
         next query shows whether it did.
         """
-        with self.telling(), self._alone(), self.cursor() as cursor:
-            cursor.begin()
-            try:
-                yield cursor, snapshot(cursor) + 1
-                cursor.commit()
-            except BaseException:
-                with suppress(duckdb.Error):
-                    cursor.rollback()
-                raise
+        with self.telling(), self._alone(), self.cursor() as cursor, whole(cursor):
+            yield cursor, snapshot(cursor) + 1
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -331,9 +325,8 @@ def _make_tables(cursor: Cursor, *, check: bool) -> None:
                 "--yes` on one: each machine takes its run folders in again by itself"
             )
         return
-    cursor.begin()
-    create(cursor)
-    cursor.commit()
+    with whole(cursor):
+        create(cursor)
 
 
 def create(cursor: Cursor) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 
 from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.ingest import whole
 from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import SCHEMA
 from breakeven.storage.team.lake import LAKE, Lake, snapshot
@@ -40,14 +41,9 @@ class LocalReplica:
             now = snapshot(cursor)
             if now == self.snapshot:
                 return
-            cursor.begin()
-            try:
+            with whole(cursor):
                 now = snapshot(cursor)
                 changed = _copy_news(cursor, self.snapshot)
-                cursor.commit()
-            except BaseException:
-                cursor.rollback()
-                raise
             self._stale |= changed & self._brought.keys()
             self.snapshot = now
 
@@ -92,8 +88,7 @@ def _events() -> list[str]:
 def _copy_events(cursor: Cursor, experiment: int) -> int:
     """Puts an experiment's events, as the store has them, in the place of those that are here."""
     num_rows = 0
-    cursor.begin()
-    try:
+    with whole(cursor):
         query = f"SELECT DISTINCT name FROM {LAKE}.present WHERE experiment = ?"
         present = {name for (name,) in cursor.execute(query, [experiment]).fetchall()}
         for table in _events():
@@ -102,10 +97,6 @@ def _copy_events(cursor: Cursor, experiment: int) -> int:
                 copy = f"INSERT INTO {table} BY NAME FROM {LAKE}.{table} WHERE experiment = ?"
                 row = cursor.execute(copy, [experiment]).fetchone()
                 num_rows += row[0] if row else 0
-        cursor.commit()
-    except BaseException:
-        cursor.rollback()
-        raise
     return num_rows
 
 

@@ -3,43 +3,28 @@
 The terminal prints the sentences; pages and reports link every number to its definition.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.formats import count_of
-from breakeven.storage.numbers.sentences import Sentence, fill, joined, recorded
+from breakeven.storage.numbers.sentences import (
+    Facts,
+    Prepare,
+    Sentence,
+    fill,
+    joined,
+    prepared,
+    recorded,
+)
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 
 MAX_NAMED = 3
 """Of functions, operations and processes."""
 MAX_VALUE = 60
 """Characters of a setting's value that are shown whole."""
-Facts = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Message:
-    """A template for one kind of caution.
-
-    Slots are the figures of the caution; `runs`, which lists `each` filled for every run; and,
-    where the template has the slot `run`, the facts of the only run. `prepare` adds further slots.
-    """
-
-    template: str
-    each: str = "{run}"
-    prepare: Callable[[Facts], Facts] = lambda facts: {}
-
-    def fill(self, caution: Caution) -> Sentence:
-        facts = {**caution.figures, "facts_by_run": caution.runs}
-        if "{run}" in self.template:
-            ((run, mine),) = caution.runs.items()
-            facts |= {**mine, "run": run}
-        each = (fill(self.each, run=run, **mine) for run, mine in caution.runs.items())
-        facts["runs"] = joined(each, ", ") if "{runs}" in self.template else None
-        return fill(self.template, **facts | dict(self.prepare(facts)))
 
 
 @dataclass(frozen=True)
@@ -75,7 +60,16 @@ ENDED = {
 
 def caution_words(caution: Caution) -> Sentence:
     """What the caution is about, and what to do about it."""
-    return (DEVICE.get(caution.kind) or MESSAGES[caution.kind]).fill(caution)
+    kind = caution.kind
+    if kind in DEVICE:
+        return DEVICE[kind].fill(caution)
+    template, facts = MESSAGES[kind], {**caution.figures, "facts_by_run": caution.runs}
+    if "{run}" in template:
+        ((run, mine),) = caution.runs.items()
+        facts |= {**mine, "run": run}
+    each = (fill(EACH.get(kind, "{run}"), run=run, **mine) for run, mine in caution.runs.items())
+    facts["runs"] = joined(each, ", ") if "{runs}" in template else None
+    return prepared(template, facts, PREPARE.get(kind))
 
 
 def doubt_words(caution: Caution) -> Sentence:
@@ -179,160 +173,135 @@ def _measuring_ended(facts: Facts) -> Facts:
     }
 
 
-MESSAGES: dict[Kind, Message] = {
-    "no baseline": Message(
-        "The baseline's run folder is missing or unreadable, so nothing can be compared."
-    ),
-    "ended early": Message("{run} {ending}<: {reason:recorded}>.<{measured}>",
-                           prepare=_ended_early),
-    "loss not finite": Message(
-        "{run} has a loss that is not finite, first at [step {step:d}](step)."
-    ),
-    "not over": Message(
-        "The numbers of runs that are not over are preliminary: {runs}.",
-        each=f"{{run}} ({{state}}, {STEPS_DONE})",
-    ),
-    "different lengths": Message(
+MESSAGES: dict[Kind, str] = {
+    "no baseline":
+        "The baseline's run folder is missing or unreadable, so nothing can be compared.",
+    "ended early": "{run} {ending}<: {reason:recorded}>.<{measured}>",
+    "loss not finite": "{run} has a loss that is not finite, first at [step {step:d}](step).",
+    "not over": "The numbers of runs that are not over are preliminary: {runs}.",
+    "different lengths":
         "The runs trained for different numbers of steps: {groups}. Their final losses and "
         "accuracies are those of shorter and longer trainings.",
-        prepare=_grouped("num_steps", "[{value:d}](num_steps) ({runs})"),
-    ),
-    "stopped": Message(
-        "{run} stopped at [step {step:d} of {num_steps:d}](num_steps): {reason:recorded}."
-    ),
-    "resumed": Message(
+    "stopped": "{run} stopped at [step {step:d} of {num_steps:d}](num_steps): {reason:recorded}.",
+    "resumed":
         "{run} was resumed at {steps}: its later part <{has_compiled:?}compiled again, and compile "
         "latency, graph breaks and recompiles count the first part only><{has_compiled:!}ran in a "
         "new process>; rounds that it did without the baseline are not paired.< It went on "
         "{moves}: its step time, throughput and memory are of both.>",
-        prepare=_resumed,
-    ),
-    "rounds not added": Message("Adding rounds to {runs} ended early: {reason:recorded}."),
-    "rounds added": Message(
+    "rounds not added": "Adding rounds to {runs} ended early: {reason:recorded}.",
+    "rounds added":
         "Of [{num_rounds:d} rounds](round) {num_added:d} were added later by further processes of "
         "{runs}. Compile latency, step time, losses and evaluations are those of the first "
-        "processes."
-    ),
-    "repeated lines": Message(
+        "processes.",
+    "repeated lines":
         "The journals hold lines that do not follow the lines before, as where a journal was "
         "copied into itself: {counts}. The numbers leave these lines out.",
-        prepare=lambda facts: {"counts": _lines(facts)},
-    ),
-    "missing lines": Message(
+    "missing lines":
         "The journals lack lines that the runs wrote, as where a disk or a copy lost a part: "
         "{counts}. Every number is that of the lines that are left.",
-        prepare=lambda facts: {"counts": _lines(facts)},
-    ),
-    "different setting": Message("The runs differ in {setting}: {groups}.",
-                                 prepare=_grouped("value", "{value} ({runs})")),
-    "different sizes": Message(
+    "different setting": "The runs differ in {setting}: {groups}.",
+    "different sizes":
         "The script gave runs other amounts of work than the baseline: {runs}. These rounds are "
         "not compared. Have every run take the same samples.",
-        each="{run} in [{num_rounds:d} rounds](round) ([{size:.6g}](samples_per_second) {of} a "
-        "step instead of [{baseline_size:.6g}](samples_per_second) in the first of them)",
-    ),
-    "fallback": Message(
+    "fallback":
         "This repeats experiment {experiment_id} one run at a time, because the device could not "
-        "hold all runs at once."
-    ),
-    "sequential": Message(
+        "hold all runs at once.",
+    "sequential":
         "The runs took place one after another, so the speedups include drift of clocks, heat and "
-        "other load."
-    ),
-    "compiled together": Message(
+        "other load.",
+    "compiled together":
         "Several runs compiled at the same time: compile latencies and break-evens are those of a "
         "machine under load. Speedups are not affected: all had compiled before the rounds that "
-        "are timed."
-    ),
-    "spread": Message(
+        "are timed.",
+    "spread":
         "The runs were spread over {num_devices:d} devices, each with a baseline and a control of "
         "its own, and are compared within each<{is_paired:?}; repeats went from device to device, "
         "so the intervals include how much devices differ><{is_paired:!}. The baseline takes "
         "{device_difference:device_difference} as long on the slowest as on the fastest: intervals "
         "were widened to both sides by as much, because no run was measured on all devices>.",
-        prepare=lambda facts: {"is_paired": facts["device_difference"] == 1},
-    ),
-    "no control": Message(
+    "no control":
         "{why}: <{is_inference:?}this machine's noise cannot><{is_inference:!}neither this "
         "machine's noise nor parity can> be judged.",
-        prepare=_no_control,
-    ),
-    "noisy": Message(
+    "noisy":
         "This machine is noisy: two equal runs differ by up to {noise_floor:noise_floor}, and "
-        "speedups below that are not called faster or slower."
-    ),
-    "few rounds": Message(
+        "speedups below that are not called faster or slower.",
+    "few rounds":
         f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so there is no interval: "
         "{runs}. Train for more steps.",
-        each="{run} ({num_rounds:round})",
-    ),
-    "nothing compiled": Message(
+    "nothing compiled":
         "Nothing was compiled in {runs}: <{is_script:?}the script never called the compiled "
         "object, or the compiler left it alone><{is_script:!}the compiler found nothing in the "
         "model that it could capture>, so <{is_one:?}this run is a baseline><{is_one:!}these runs "
         "are baselines> by another name.",
-        prepare=lambda facts: {"is_one": len(facts["facts_by_run"]) == 1},
-    ),
-    "given up": Message(
+    "given up":
         "{run} runs {functions} without a compiler, which gave up there<{is_all:?} and compiled "
         "nothing else>: {reason}.",
-        prepare=_given_up,
-    ),
-    "compiles throughout": Message(
+    "compiles throughout":
         "{run} <{is_code:?}compiled code anew><{is_code:!}captured CUDA graphs anew> to its end, "
         "in {num_compiled_steps:d} of {steps_done:d} steps, so no block of it is steady. With "
         "that, a step took {compiled_step_seconds:step_seconds}<, the baseline's "
-        "{baseline_step_seconds:step_seconds}>. More steps would hardly help."
-    ),
-    "operations unknown": Message(
+        "{baseline_step_seconds:step_seconds}>. More steps would hardly help.",
+    "operations unknown":
         "Floating-point operations are not known: there is no FLOP formula for {names}.",
-        prepare=lambda facts: {"names": _first(list(facts["names"]))},
-    ),
-    "answers not compared": Message(
+    "answers not compared":
         "Answers of the compiled model were not compared with those of the same weights without a "
         "compiler: {runs}< ({error:recorded})>. Parity says nothing of inference there.",
-        prepare=lambda facts: {"error": next(
-            (mine["error"] for mine in facts["facts_by_run"].values() if mine["error"]), ""
-        )},
-    ),
-    "measuring ended": Message(
+    "measuring ended":
         "Measuring ended after [{rounds} rounds](round)<{has_repeats:?} in {num_over:d} of "
         "{repeats:d} repeats>: {reason:recorded}.",
-        prepare=_measuring_ended,
-    ),
-    "candidates ended": Message("Candidates that ended: {runs}.", each="{run} ({reason:recorded})"),
-    "search ended": Message(
-        "The search tried {num_tried:d} candidates and ended: {reason:recorded}."
-    ),
-    "confirms": Message(
+    "candidates ended": "Candidates that ended: {runs}.",
+    "search ended": "The search tried {num_tried:d} candidates and ended: {reason:recorded}.",
+    "confirms":
         "This training confirms what the search {experiment_id} found, in fresh processes and from "
-        "the beginning."
-    ),
-    "wide intervals": Message(
+        "the beginning.",
+    "wide intervals":
         "Intervals are wider than the requested [{target_width:noise_floor}](speedup): {runs}; "
         "<{has_repeats:?}processes of the same run differ, and only more repeats tell by how "
         "much><{has_repeats:!}allow for more rounds or seconds, or a quieter machine>.",
-        each="{run} [{width:noise_floor}](speedup)",
-        prepare=lambda facts: {"has_repeats": facts["repeats"] > 1},
-    ),
-    "single repeats": Message(
+    "single repeats":
         "Of {runs} one process of {repeats:d} was measured long enough: the interval does not "
-        "include how much processes differ."
-    ),
-    "latency measured once": Message(
+        "include how much processes differ.",
+    "latency measured once":
         "Compile latency of {runs} was measured once: the interval of [break-even](break_even_low) "
-        "includes the uncertainty of the saving, and not how much compile latencies vary."
-    ),
-    "note": Message("{text}", prepare=lambda facts: {"text": recorded(facts["text"])}),
-    "strangers unknown": Message(
+        "includes the uncertainty of the saving, and not how much compile latencies vary.",
+    "note": "{text}",
+    "strangers unknown":
         "Whether other processes were on the device is not known: the driver does not list the "
-        "runs' own under their numbers, as in many containers."
-    ),
-    "warmed up": Message(
+        "runs' own under their numbers, as in many containers.",
+    "warmed up":
         "The device warmed up from [{begin:.0f} to {end:.0f} °C](temperature_celsius) while "
         "steady blocks ran: step times of later blocks are those of a warmer device. Runs "
-        "that take turns share this; a longer warm-up avoids it."
-    ),
+        "that take turns share this; a longer warm-up avoids it.",
+}  # fmt: skip
+"""A template for each kind of caution. Slots are the figures of the caution; `runs`, which lists
+`EACH` filled for every run; where the template has the slot `run`, the facts of the only run; and
+what `PREPARE` adds."""
+EACH: dict[Kind, str] = {
+    "candidates ended": "{run} ({reason:recorded})",
+    "not over": f"{{run}} ({{state}}, {STEPS_DONE})",
+    "different sizes":
+        "{run} in [{num_rounds:d} rounds](round) ([{size:.6g}](samples_per_second) {of} a step "
+        "instead of [{baseline_size:.6g}](samples_per_second) in the first of them)",
+    "few rounds": "{run} ({num_rounds:round})",
+    "wide intervals": "{run} [{width:noise_floor}](speedup)",
+}  # fmt: skip
+PREPARE: dict[Kind, Prepare] = {
+    "ended early": _ended_early,
+    "different lengths": _grouped("num_steps", "[{value:d}](num_steps) ({runs})"),
+    "resumed": _resumed,
+    "repeated lines": lambda facts: {"counts": _lines(facts)},
+    "missing lines": lambda facts: {"counts": _lines(facts)},
+    "different setting": _grouped("value", "{value} ({runs})"),
+    "spread": lambda facts: {"is_paired": facts["device_difference"] == 1},
+    "no control": _no_control,
+    "nothing compiled": lambda facts: {"is_one": len(facts["facts_by_run"]) == 1},
+    "given up": _given_up,
+    "operations unknown": lambda facts: {"names": _first(list(facts["names"]))},
+    "answers not compared": lambda facts: {"error": next(
+        (mine["error"] for mine in facts["facts_by_run"].values() if mine["error"]), "")},
+    "measuring ended": _measuring_ended,
+    "wide intervals": lambda facts: {"has_repeats": facts["repeats"] > 1},
+    "note": lambda facts: {"text": recorded(facts["text"])},
 }  # fmt: skip
 BLOCKS_SEEN = "in {num_seen:d} of {num_looked:d} steady blocks"
 DEVICE: dict[Kind, DeviceMessage] = {

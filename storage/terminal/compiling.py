@@ -7,12 +7,12 @@ from functools import partial
 from breakeven.runner.texts import printable
 from breakeven.storage.compiling.difference import (
     DONE,
-    CompileDifference,
     CompiledRun,
     compile_difference,
     phases,
 )
 from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
+from breakeven.storage.difference.sides import Differing
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, fill
@@ -33,7 +33,7 @@ SAME_WORK = "The compiler did the same in both runs; its input differs."
 LONGEST = 100
 
 
-def same_text(found: Sequence[CompileDifference]) -> str:
+def same_text(found: Sequence[Differing]) -> str:
     """That nothing differs, or nothing of what the compiler did; empty where it did otherwise."""
     if not found:
         return NOTHING
@@ -48,7 +48,7 @@ def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = (
     if same := same_text(found):
         lines += [same, ""]
     if found:
-        rows = [[row.kind, *map(_cell, (row.name, row.one, row.other))] for row in found]
+        rows = [[row.kind, *map(_cell, (row.name, *row.values))] for row in found]
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
     lines += [f"recorded file that differs: {printable(name)}" for name in code]
     times = [[row.phase, format_seconds(row.one), format_seconds(row.other)]

@@ -4,14 +4,6 @@ from collections.abc import Sequence
 
 from breakeven.runner.texts import printable
 from breakeven.storage.comparison.results import Result, ended_early
-from breakeven.storage.difference.scaling import (
-    Refusal,
-    Scaling,
-    ScalingKind,
-    ScalingObstacle,
-    alone_and_together,
-    devices_of,
-)
 from breakeven.storage.difference.sides import (
     Comparable,
     Obstacle,
@@ -20,7 +12,16 @@ from breakeven.storage.difference.sides import (
     differing,
     labels,
 )
-from breakeven.storage.difference.speedups import Difference, differences
+from breakeven.storage.difference.speedups import (
+    Difference,
+    Refusal,
+    Scaling,
+    ScalingKind,
+    ScalingObstacle,
+    alone_and_together,
+    devices_of,
+    differences,
+)
 from breakeven.storage.numbers.formats import (
     DASH,
     aligned_table,

@@ -1,17 +1,13 @@
 """Profiles in words: why a run is faster or slower than the baseline, and one message for each kind
 of finding, with its evidence and its remedy."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import pandas as pd
 
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.numbers.formats import aligned_table, format_count, format_seconds
-from breakeven.storage.numbers.sentences import Sentence, fill
+from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
@@ -29,7 +25,6 @@ MAX_UNKNOWN = 3
 """Kernels without a class that are named; JSON has all."""
 OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
 """Findings that may cost more than is known, such as fusion that a graph break prevents."""
-Facts = Mapping[str, Any]
 
 
 def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
@@ -122,13 +117,13 @@ MISFITS = {
 
 def finding_words(finding: CostFinding) -> Sentence:
     """What was found of a run, with its evidence, and which other runs have the same."""
-    message = MESSAGES[finding.kind]
+    evidence, _ = MESSAGES[finding.kind]
     others = [fill("{run}<{is_known:?} ({seconds:profile_seconds})>", run=label, seconds=seconds,
                    is_known=seconds is not None) for label, seconds in finding.also]  # fmt: skip
     return fill(
         "{evidence}<{has_cost:?} Potential saving: {bound} {seconds:profile_seconds} a step, "
         "{share:profile_share}.>< Also in {others}.>",
-        evidence=fill(message.evidence, **{**finding.facts, **message.prepare(finding.facts)}),
+        evidence=prepared(evidence, finding.facts, PREPARE.get(finding.kind)),
         has_cost=finding.seconds is not None and finding.share is not None,
         bound="at least" if finding.kind in OPEN_ENDED else "up to",
         seconds=finding.seconds, share=finding.share, others=others,
@@ -137,7 +132,7 @@ def finding_words(finding: CostFinding) -> Sentence:
 
 def remedy_words(finding: CostFinding) -> str:
     """What to do about it; with a remedy that can be measured, what that is."""
-    remedy, advice = finding.remedy, MESSAGES[finding.kind].advice
+    remedy, (_, advice) = finding.remedy, MESSAGES[finding.kind]
     return advice if remedy is None else f"{advice} Measure it: {remedy_option(remedy)}."
 
 
@@ -148,24 +143,14 @@ def remedy_option(remedy: Remedy) -> str:
     return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
-@dataclass(frozen=True)
-class ProfileMessage:
-    """A template for the evidence of a finding, and what to do. Slots are the finding's facts and
-    what `prepare` adds to them."""
-
-    evidence: str
-    advice: str
-    prepare: Callable[[Facts], Facts] = lambda facts: {}
-
-
 def _short(text: str) -> str:
     """The first line, cut where it is long."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= MAX_KERNEL_NAME else f"{line[:MAX_KERNEL_NAME]}…"
 
 
-MESSAGES: dict[Kind, ProfileMessage] = {
-    "attention_unfused": ProfileMessage(
+MESSAGES: dict[Kind, tuple[str, str]] = {
+    "attention_unfused": (
         "attention left the fused kernel. The baseline spends {fused_seconds:profile_seconds} in "
         "one; here it is a softmax of {softmax_seconds:profile_seconds} between matrix products of "
         "{product_seconds:profile_seconds}<, {float32_seconds:profile_seconds} of them in float32 "
@@ -173,87 +158,93 @@ MESSAGES: dict[Kind, ProfileMessage] = {
         "Let half-precision sums be half precision, write the mask so that a fused kernel takes "
         "it, or keep the compiler out of attention.",
     ),
-    "float32_products": ProfileMessage(
+    "float32_products": (
         "matrix products run in float32, without tensor cores, although {precision} was requested "
         "(longest: {kernel}).",
         "Let sums of unfused attention be made in half precision, or find what leaves autocast.",
-        lambda facts: {"kernel": _short(facts["kernel"])},
     ),
-    "tf32_off": ProfileMessage(
+    "tf32_off": (
         "matrix products in float32 leave the device's tensor cores unused: TF32 is off.",
         "Allow TF32, which rounds inputs to 10 bits.",
     ),
-    "device_idle": ProfileMessage(
+    "device_idle": (
         "the device waits: in each step [{count} kernels or graphs](launches) are started, and "
         "<{replays_graphs:?}the graph is replayed, so the rest lies outside it>"
         "<{replays_graphs:!}the host starts kernels more slowly than the device runs them>.",
         "Replay CUDA graphs, make batches larger, or take a faster host.",
-        lambda facts: {"count": format_count(facts["launches"])},
     ),
-    "underfilled": ProfileMessage(
+    "underfilled": (
         "kernels with fewer blocks than the device has processors: at <{batch_size:!}this batch "
         "size><a batch size of {batch_size:d}> they leave it partly empty.",
         "Make batches larger.",
     ),
-    "graph_breaks": ProfileMessage(
+    "graph_breaks": (
         "the graph breaks at {lines} ({reason}), and each part is entered from Python<: "
         "{between_seconds:profile_seconds} of a step lie between the parts>.",
         "Rewrite the line, or move it out of the step.",
-        lambda facts: {"lines": facts["lines"] or "lines that are not known",
-                       "reason": _short(facts["reason"])},
     ),
-    "recompiled": ProfileMessage(
+    "recompiled": (
         "{function} was compiled [<{is_once:?}once><{is_once:!}{times:d} times>](recompiles) more, "
         "for {total_seconds:compile_seconds}, because a guard failed ({reason}).",
         "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
-        lambda facts: {"is_once": facts["times"] == 1, "reason": _short(facts["reason"])},
     ),
-    "random_as_eager": ProfileMessage(
+    "random_as_eager": (
         "separate kernels draw random numbers, as without a compiler, so that losses agree.",
         "Let the compiler draw them within its own kernels; losses then differ by chance.",
     ),
-    "padding": ProfileMessage(
+    "padding": (
         "{padding_share:profile_share} of the tokens are padding, which is computed like the rest.",
         "Sort samples by length, or pack them.",
     ),
-    "small_kernels": ProfileMessage(
+    "small_kernels": (
         "{op} is started [{count}](kernel_calls) times a step< in the {phase}> for "
         "{kernel_seconds:profile_seconds} of work in all: starting it takes longer than running "
         "it.",
         "Compile that part, fuse it, or do it in one call over all tensors.",
-        lambda facts: {"count": format_count(facts["calls"]),
-                       "phase": facts["phase"] if isinstance(facts["phase"], str) else ""},
     ),
-    "costly_kernel": ProfileMessage(
+    "costly_kernel": (
         "one generated kernel, {kernel}, takes {kernel_seconds:profile_seconds}; on all of {title} "
         "the baseline spends {baseline_seconds:profile_seconds}.",
         "Report it with this profile; until then keep the operator out of the graph.",
-        lambda facts: {"kernel": _short(facts["kernel"]), "title": CLASSES[facts["work_class"]]},
     ),
-    "fell_back": ProfileMessage(
+    "fell_back": (
         "{op} runs in no fused code: its own kernel, {kernel}, takes "
         "{kernel_seconds:profile_seconds}.",
         "The compiler generates no code for some operators, or not for their types, such as sums "
         "over repeated indices in bf16: compute that part in float32, or write it another way.",
-        lambda facts: {"kernel": _short(facts["kernel"]), "op": facts["op"] or "an operator"},
     ),
-    "optimizer_unfused": ProfileMessage(
+    "optimizer_unfused": (
         "the optimizer updates the weights in [{count} kernels](kernel_calls) a step, not in one.",
         "Ask for the optimizer's fused form.",
-        lambda facts: {"count": format_count(facts["kernels"])},
     ),
-    "optimizer_compiled_long": ProfileMessage(
+    "optimizer_compiled_long": (
         "the optimizer took {optimizer_seconds:compile_seconds} to compile, all else "
         "{rest_seconds:compile_seconds}: a step with an optimizer that is not compiled begins that "
         "much sooner.",
         "Compile the forward pass alone, and compare what a step then takes.",
     ),
-    "copied_each_step": ProfileMessage(
+    "copied_each_step": (
         "in each step data travel between host and device [{count}](kernel_calls) times"
         "<{waits:?}; the host waits for each one that it reads>.",
         "Keep data on the device, and read losses once in a while only.",
-        lambda facts: {"count": format_count(facts["calls"])},
     ),
+}  # fmt: skip
+"""For each kind a template for the evidence, whose slots are the finding's facts and what `PREPARE`
+adds to them, and what to do."""
+PREPARE: dict[Kind, Prepare] = {
+    "float32_products": lambda facts: {"kernel": _short(facts["kernel"])},
+    "device_idle": lambda facts: {"count": format_count(facts["launches"])},
+    "graph_breaks": lambda facts: {"lines": facts["lines"] or "lines that are not known",
+                       "reason": _short(facts["reason"])},
+    "recompiled": lambda facts: {"is_once": facts["times"] == 1, "reason": _short(facts["reason"])},
+    "small_kernels": lambda facts: {"count": format_count(facts["calls"]),
+                                    "phase": "" if pd.isna(facts["phase"]) else facts["phase"]},
+    "costly_kernel": lambda facts: {"kernel": _short(facts["kernel"]),
+                                    "title": CLASSES[facts["work_class"]]},
+    "fell_back": lambda facts: {"kernel": _short(facts["kernel"]),
+                                "op": facts["op"] or "an operator"},
+    "optimizer_unfused": lambda facts: {"count": format_count(facts["kernels"])},
+    "copied_each_step": lambda facts: {"count": format_count(facts["calls"])},
 }  # fmt: skip
 
 

@@ -4,14 +4,19 @@ The terminal prints the sentences; pages and reports link every number to its de
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.texts import duration
 from breakeven.storage.numbers.formats import DASH, format_verdict
-from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill
+from breakeven.storage.numbers.sentences import (
+    Facts,
+    Figure,
+    Prepare,
+    Sentence,
+    figure,
+    fill,
+    prepared,
+)
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
 from breakeven.storage.statistics.random_numbers import DropoutFault
@@ -38,7 +43,6 @@ LINKS: dict[FindingKind, str] = {
     "no rehearsal": "; ",
 }
 """What precedes a finding that is not the first."""
-Facts = Mapping[str, Any]
 
 
 def parity_text(parity: Parity | None) -> str:
@@ -65,10 +69,8 @@ def parity_words(parity: Parity) -> Sentence:
     broken = False
     for finding in parity.findings:
         link = _link(finding, broken) if so_far.parts else ""
-        message = MESSAGES[finding.kind]
-        so_far = fill(
-            "{so_far}{link}{words}", so_far=so_far, link=link, words=message.fill(finding)
-        )
+        words = prepared(MESSAGES[finding.kind], finding.figures, PREPARE.get(finding.kind))
+        so_far = fill("{so_far}{link}{words}", so_far=so_far, link=link, words=words)
         broken = broken or _breaks(finding)
     return so_far
 
@@ -82,18 +84,6 @@ def _link(finding: ParityFinding, broken: bool) -> str:
     if broken and finding.kind in AGREEING:
         return ", and "
     return LINKS.get(finding.kind, ", but ")
-
-
-@dataclass(frozen=True)
-class ParityMessage:
-    """A template for a kind of finding, whose slots are the finding's figures and what `prepare`
-    adds to them."""
-
-    template: str
-    prepare: Callable[[Facts], Facts] = lambda facts: {}
-
-    def fill(self, finding: ParityFinding) -> Sentence:
-        return fill(self.template, **{**finding.figures, **self.prepare(finding.figures)})
 
 
 INSIDE_BAND = (
@@ -215,92 +205,81 @@ def _answers_wrong(facts: Facts) -> Facts:
     }
 
 
-MESSAGES: dict[FindingKind, ParityMessage] = {
-    "no baseline": ParityMessage("there is no baseline to compare with"),
-    "not begun": ParityMessage("it has not begun to train"),
-    "other weights": ParityMessage("its weights are not those that the baseline began with"),
-    "other samples": ParityMessage("its samples are not those that the baseline began with"),
-    "other inputs": ParityMessage(f"the runs saw other data {SINCE}{DATA_CULPRITS}", _other_data),
-    "not repeatable": ParityMessage(
+MESSAGES: dict[FindingKind, str] = {
+    "no baseline": "there is no baseline to compare with",
+    "not begun": "it has not begun to train",
+    "other weights": "its weights are not those that the baseline began with",
+    "other samples": "its samples are not those that the baseline began with",
+    "other inputs": f"the runs saw other data {SINCE}{DATA_CULPRITS}",
+    "not repeatable":
         f"without a compiler, too, two runs of the script saw other data {SINCE}{DATA_CULPRITS}",
-        _other_data,
-    ),
-    "no control": ParityMessage(
-        "without a control it is not known how far rounding alone drives losses apart"
-    ),
-    "no common step": ParityMessage("no step was done by baseline, control and backend alike"),
-    "control too short": ParityMessage(
-        f"losses can be judged once the control has done {LEAD_STEPS} steps more"
-    ),
-    "no band": ParityMessage("rounding alone moves the loss far from the first step on"),
-    "inside band": ParityMessage(INSIDE_BAND),
-    "outside band": ParityMessage(OUTSIDE_BAND, _outside),
-    "hardly outside": ParityMessage(
+    "no control": "without a control it is not known how far rounding alone drives losses apart",
+    "no common step": "no step was done by baseline, control and backend alike",
+    "control too short": f"losses can be judged once the control has done {LEAD_STEPS} steps more",
+    "no band": "rounding alone moves the loss far from the first step on",
+    "inside band": INSIDE_BAND,
+    "outside band": OUTSIDE_BAND,
+    "hardly outside":
         f"{OUTSIDE_BAND}: too much to be called the same, and too little to call it a fault, since "
         f"how far a control strays is chance, too; {CONTROLS}",
-        _outside,
-    ),
-    "not finite": ParityMessage(f"the loss is not finite at {AT}, where the baseline's is"),
-    "outside later": ParityMessage(
+    "not finite": f"the loss is not finite at {AT}, where the baseline's is",
+    "outside later":
         f"{READ_AS}<{{is_finite:?}}<{{is_bounded:?}}, and rounding and chance explain a difference "
         f"of {{allowed}} at most><{{is_bounded:!}}, which is higher by more than {UNTOLD_LIMIT:g} "
         "times all that was learned ({allowed})>>",
-        _reading,
-    ),
-    "too far apart": ParityMessage(
+    "too far apart":
         f"{READ_AS}: too much to be called the same, while <{{is_bounded:?}}the controls are too "
         f"few, or stray too far, to call it a fault (up to {{allowed}}); {CONTROLS}>"
         "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
         "apart; repeat it without dropout (model.dropout = off)>",
-        _reading,
-    ),
-    "nothing learned": ParityMessage(
+    "nothing learned":
         "the loss of the baseline did not fall, so a broken backend would look the same; train "
-        "longer"
-    ),
-    "dropout": ParityMessage(
+        "longer",
+    "dropout":
         "as it does where a compiler draws other random numbers for dropout than eager code does; "
-        "Breakeven tests this after a training, and this run has no such test"
-    ),
-    "other numbers": ParityMessage(
+        "Breakeven tests this after a training, and this run has no such test",
+    "other numbers":
         "as it does where compiled code draws other random numbers than the script does without a "
-        "compiler, for dropout say: start the script without dropout to tell that from a fault"
-    ),
-    "own numbers": ParityMessage("it draws other random numbers than are drawn without a compiler"),
-    "rehearsal": ParityMessage("without dropout {words}", _rehearsal),
-    "no rehearsal": ParityMessage("no step without them could be compared"),
-    "dropout wrong": ParityMessage(
+        "compiler, for dropout say: start the script without dropout to tell that from a fault",
+    "own numbers": "it draws other random numbers than are drawn without a compiler",
+    "rehearsal": "without dropout {words}",
+    "no rehearsal": "no step without them could be compared",
+    "dropout wrong":
         "dropout {number:d} of {num_dropouts:d} (p = {p:g}<{is_attention:?}, in attention>) "
         "{wrong}<, and {others:d} more of them are wrong>",
-        _dropout_wrong,
-    ),
-    "redraws differ": ParityMessage(
+    "redraws differ":
         "from the state at the end its steps <{is_direction:?}change {of} in another direction>"
         "<{is_direction:!}stray {size:.2g} times as far in what they change of {of}> than steps "
         "without a compiler, more clearly than in any other of {num_divisions:,} ways to divide "
         "them",
-        lambda facts: {"is_direction": facts["what"] == "direction",
-                       "of": facts["tensor"] or "the weights"},
-    ),
-    "draws in inference": ParityMessage(
+    "draws in inference":
         "its compiled model draws random numbers in inference: the same samples are answered "
-        "differently each time"
-    ),
-    "inference wrong": ParityMessage(
+        "differently each time",
+    "inference wrong":
         "its compiled model answers differently from the same weights without a compiler "
         "({name} [{value_compiled:.6g} vs {value:.6g}](inference_gap) at [step {step:.0f}](step), "
-        "{split} split): inference is wrong"
-    ),
-    "answers wrong": ParityMessage(
+        "{split} split): inference is wrong",
+    "answers wrong":
         "its compiled model answers [{wrong:,} of {compared:,} targets](answers) otherwise than "
         "the same weights without a compiler [at step {step:d}](step) ([{samples}](answers) of the "
         "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
         "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "
         "inference is wrong",
-        _answers_wrong,
-    ),
-    "ended early": ParityMessage(
-        "<{is_own:?}it><{is_own:!}the {role}> {ending}",
-        lambda facts: {"is_own": facts["role"] == "backend", "ending": ending_words(facts)},
-    ),
+    "ended early": "<{is_own:?}it><{is_own:!}the {role}> {ending}",
+}  # fmt: skip
+"""A template for each kind of finding. Slots are the finding's figures and what `PREPARE` adds."""
+PREPARE: dict[FindingKind, Prepare] = {
+    "other inputs": _other_data,
+    "not repeatable": _other_data,
+    "outside band": _outside,
+    "hardly outside": _outside,
+    "outside later": _reading,
+    "too far apart": _reading,
+    "rehearsal": _rehearsal,
+    "dropout wrong": _dropout_wrong,
+    "redraws differ": lambda facts: {"is_direction": facts["what"] == "direction",
+                                     "of": facts["tensor"] or "the weights"},
+    "answers wrong": _answers_wrong,
+    "ended early": lambda facts: {"is_own": facts["role"] == "backend",
+                                  "ending": ending_words(facts)},
 }  # fmt: skip

@@ -6,7 +6,8 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
-from breakeven.storage.comparison.latency import ColdWarm, NoLatency, why_silent
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.imports import Brought, ImportedRow
 from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
@@ -67,7 +68,7 @@ def spent_words(seconds: Mapping[str, float]) -> str:
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 
-def caches_report(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:
+def caches_report(found: Sequence[ColdWarm], silent: Sequence[Evidence]) -> str:
     """A line per backend, for the terminal, and one for what says nothing."""
     seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
     lines = [

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.storage.compiling.expected_phases import PhaseTimes
+from breakeven.storage.compiling.timeline import PhaseTimes
 from breakeven.views.parts import progress
 from breakeven.views.parts.progress import Progress
 from breakeven.views.parts.wall import going_html, last_html, tile

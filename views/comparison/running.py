@@ -9,7 +9,7 @@ import streamlit as st
 
 from breakeven.runner.folders.states import FAILED_RUNS, ExperimentState
 from breakeven.storage import queries
-from breakeven.storage.compiling.expected_phases import phase_times
+from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS

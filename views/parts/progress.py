@@ -14,8 +14,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.storage import queries
 from breakeven.storage.comparison.device_doubts import SHARED_CPU
-from breakeven.storage.compiling.expected_phases import PhaseTimes
-from breakeven.storage.compiling.timeline import PHASES
+from breakeven.storage.compiling.timeline import PHASES, PhaseTimes
 from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import always, memo

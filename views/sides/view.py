@@ -6,7 +6,6 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.difference.scaling import scalings
 from breakeven.storage.difference.sides import (
     MAX_SIDES,
     Side,
@@ -15,7 +14,7 @@ from breakeven.storage.difference.sides import (
     labels,
     load_sides,
 )
-from breakeven.storage.difference.speedups import differences
+from breakeven.storage.difference.speedups import differences, scalings
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.difference import WHY, obstacles

@@ -8,13 +8,12 @@ import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.compiling.difference import (
-    CompileDifference,
-    Kind,
     compile_difference,
     load_compiled,
     phases,
 )
 from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.difference.sides import Differing
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiling import same_text
@@ -39,7 +38,7 @@ BREAKS_OF_RANKS = (
     "setting `optimize_ddp` (`ddp_optimizer`, `python_reducer`, `no_optimization`)."
 )
 NO_OTHER = "no other run"
-KINDS: dict[Kind, str] = {
+KINDS: dict[str, str] = {
     "graph break": "Graph breaks", "recompilation": "Recompilations", "failure": "Failures",
     "graphs": "In all", "frame": "Compiled functions", "cache": "Compile caches",
     "kernel": "Kernels and operators",
@@ -160,13 +159,13 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
     return str(runs.loc[runs["label"] == label, "run_id"].iloc[0])
 
 
-def difference_html(found: list[CompileDifference], one: str, other: str) -> Html:
+def difference_html(found: list[Differing], one: str, other: str) -> Html:
     """What differs, and nothing else, kind by kind."""
     body = ""
     for place, row in enumerate(found):
         first = place == 0 or found[place - 1].kind != row.kind
         kind = inert(KINDS[row.kind]) if first else ""
-        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in (row.one, row.other))
+        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in row.values)
         body += f'<tr><td>{kind}</td><td class="words">{inert(row.name)}</td>{cells}</tr>'
     head = "".join(f"<th>{name}<br><small>{inert(title)}</small></th>"
                    for name, title in (("This run", one), ("Other run", other)))  # fmt: skip

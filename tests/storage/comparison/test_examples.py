@@ -8,8 +8,8 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.difference.scaling import scalings
 from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.difference.speedups import scalings
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 

@@ -97,7 +97,7 @@ def loaded(folder: DataDir, *names: str) -> list[CompiledRun]:
 
 def rows(folder: DataDir, one: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
     found = compile_difference(*loaded(folder, one, other))
-    return [(row.name, row.one, row.other) for row in found if not kinds or row.kind in kinds]
+    return [(row.name, *row.values) for row in found if not kinds or row.kind in kinds]
 
 
 def own(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:

@@ -43,7 +43,7 @@ def test_of_files_that_are_not_kept_breaks_are_paired_in_the_order_of_their_line
 
 def test_kernels_differ_by_name_and_by_how_often_a_step_calls_them(data_dir: DataDir):
     found = {
-        row.name: (row.one, row.other)
+        row.name: row.values
         for row in difference(data_dir, (), (), {"gemm": 2, "softmax": 1, "same": 3},
                               {"gemm": 4, "flash": 1, "same": 3})
         if row.kind == "kernel"

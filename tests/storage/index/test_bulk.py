@@ -5,9 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from typing import Any
 
-import duckdb
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -69,19 +68,15 @@ def test_nothing_is_lost_or_doubled_where_a_transaction_fails_after_others_were_
 ) -> None:
     for one in ids(9):
         record_experiment(data_dir.runs, SPEC, one)
-    done, whole = [], ingest.whole
+    done, insert = [], ingest.insert_events
 
-    def failed(cursor: duckdb.DuckDBPyConnection, write: Callable[[], int]) -> int:
-        def written() -> int:
-            num_rows = write()
-            done.append(num_rows)
-            if len(done) == failing:
-                raise OSError(28, "No space left on device")
-            return num_rows
+    def failed(*given: Any) -> int:
+        done.append(insert(*given))
+        if len(done) == failing:
+            raise OSError(28, "No space left on device")
+        return done[-1]
 
-        return whole(cursor, written)
-
-    monkeypatch.setattr(ingest, "whole", failed)
+    monkeypatch.setattr(ingest, "insert_events", failed)
     with Store.open(data_dir) as store:
         with pytest.raises(StoreUnusable, match="No space left"):
             store.ingest_all()
@@ -167,12 +162,12 @@ import sys
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index import folders, ingest, store
 folders.MAX_TICK_BYTES = 6_000
-whole = ingest.whole
-def told(cursor, write):
-    num_rows = whole(cursor, write)
+commit = ingest._commit
+def told(*given):
+    num_rows = commit(*given)
     print("committed", flush=True)
     return num_rows
-ingest.whole = told
+ingest._commit = told
 with store.Store.open(DataDir(sys.argv[1])) as opened:
     opened.ingest_all()
 """

@@ -169,7 +169,7 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
         ]
     )  # fmt: skip
     answers = pd.DataFrame(columns=[*FIGURES, "samples"])
-    return judge_inference(scores, answers, first_loss, "float32").fault
+    return judge_inference(scores, answers, first_loss, "float32")[1]
 
 
 @pytest.mark.parametrize(
