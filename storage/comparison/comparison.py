@@ -25,7 +25,7 @@ from breakeven.storage.comparison.evidence import (
     losses_by_run,
     of_role,
 )
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison, Result, StoredComparison
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
 from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
@@ -51,17 +51,6 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-
-@dataclass(frozen=True)
-class StoredComparison:
-    """What of a comparison is stored: the rest is found faster than it is read."""
-
-    results: tuple[Result, ...]
-    warnings: tuple[Caution, ...]
-    notes: tuple[Caution, ...]
-    noise_floor: float | None
-
-
 KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading,
          Caution, RunState)  # fmt: skip
 
@@ -71,13 +60,10 @@ def compare(store: Store, experiment_id: str) -> Comparison:
     """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
     found = _compare(store, experiment_id)
     return Comparison(
+        **vars(found),
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
         baseline="baseline",
-        results=found.results,
-        warnings=found.warnings,
-        notes=found.notes,
-        noise_floor=found.noise_floor,
         find_band=partial(_band_of, ref(store), experiment_id),
     )
 

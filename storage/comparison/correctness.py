@@ -103,6 +103,8 @@ def _check(
     state = RunState(run["state"])
     recorded = status.iloc[-1].to_dict() if len(status) else {}
     failed = tensors[~tensors["passed"]]
+    # A tensor whose error is not a number is the worst of all.
+    worst = failed.sort_values("error_ratio", ascending=False, na_position="first", kind="stable")
     return Check(
         label=run["label"],
         state=state,
@@ -112,7 +114,7 @@ def _check(
         tolerance=recorded.get("tolerance"),
         num_tensors=len(tensors),
         num_failed=len(failed),
-        worst=tuple(map(_named, _worst_first(failed).head(MAX_WORST).to_dict("records"))),
+        worst=tuple(map(_named, worst.head(MAX_WORST).to_dict("records"))),
         notes=tuple(recorded.get("notes") or ()),
     )
 
@@ -122,11 +124,6 @@ def _status_of(state: RunState, loaded: bool) -> str | None:
     if state in (RunState.FAILED, RunState.LOST):
         return "fail_to_run" if loaded else "model_fail_to_load"
     return {RunState.TIMEOUT: "timeout", RunState.OUT_OF_MEMORY: "OOM"}.get(state)
-
-
-def _worst_first(tensors: pd.DataFrame) -> pd.DataFrame:
-    """A tensor whose error is not a number is the worst of all."""
-    return tensors.sort_values("error_ratio", ascending=False, na_position="first", kind="stable")
 
 
 def _named(tensor: dict[str, object]) -> str:

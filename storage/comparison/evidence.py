@@ -272,6 +272,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
         )
+    breaks = _of_training(queries.graph_breaks(store, experiment_id))
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
@@ -279,7 +280,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "scores": queries.evaluation_metrics(store, experiment_id),
         "answers": queries.answers(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
-        "graph_breaks": _of_code(_of_training(queries.graph_breaks(store, experiment_id))),
+        # Without those that torch makes where several devices share a run.
+        "graph_breaks": breaks[breaks["cause"] == "code"],
     }
     losses = losses_by_run(store, experiment_id)  # The steps, which have them, are at hand now.
     series = {name: _by_run(frame) for name, frame in series.items()}
@@ -366,11 +368,6 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
     """What the compiler did in training, in the first process of each run."""
     return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
-
-
-def _of_code(breaks: pd.DataFrame) -> pd.DataFrame:
-    """Without those that torch makes where several devices share a run."""
-    return breaks[breaks["cause"] == "code"]
 
 
 def _stop(stops: pd.DataFrame) -> Stop | None:

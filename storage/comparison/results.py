@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -85,19 +85,25 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """An experiment's results, one per run in the order of its variants."""
+class StoredComparison:
+    """What of a comparison is stored: the rest is found faster than it is read."""
 
-    experiment_id: str
-    spec: ExperimentSpec
-    baseline: str
-    """Label of the run that the others are compared to."""
     results: tuple[Result, ...]
     warnings: tuple[Caution, ...]
     """What a reader must know before believing the numbers."""
     notes: tuple[Caution, ...]
     """What a reader would not guess of the workload; it holds for all runs alike."""
     noise_floor: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(StoredComparison):
+    """An experiment's results, one per run in the order of its variants."""
+
+    experiment_id: str
+    spec: ExperimentSpec
+    baseline: str
+    """Label of the run that the others are compared to."""
     find_band: Callable[[], pd.DataFrame] = field(compare=False, repr=False)
 
     @property
@@ -199,24 +205,14 @@ def standings(comparison: Comparison) -> Standings:
         (result for result in comparison.results if result.role == "backend"),
         key=lambda result: 0.0 if result.speedup is None else -result.speedup.median,
     )
-    groups = {result.label: _group(result) for result in backends}
-
-    def of(group: Group) -> tuple[Result, ...]:
-        return tuple(result for result in backends if groups[result.label] == group)
-
-    return Standings(
-        counted=of("counted"),
-        broken=of("broken"),
-        unfinished=of("unfinished"),
-        unmeasured=of("unmeasured"),
-        baseline=of_role(comparison.results, "baseline"),
-    )
+    groups: dict[str, tuple[Result, ...]] = {
+        group: tuple(result for result in backends if _group(result) == group)
+        for group in ("counted", "broken", "unfinished", "unmeasured")
+    }
+    return Standings(**groups, baseline=of_role(comparison.results, "baseline"))
 
 
-Group = Literal["counted", "broken", "unfinished", "unmeasured"]
-
-
-def _group(result: Result) -> Group:
+def _group(result: Result) -> str:
     if result.parity is not None and result.parity.verdict == "broken":
         return "broken"
     if ended_early(result):

@@ -179,7 +179,8 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution
         labels = [variant.label for variant in spec.variants if variant.repeat == repeat]
         runs = [run for run in processes if run.label in labels]
         if spec.kind.ends_by_width and any(run.state is RunState.FINISHED for run in runs):
-            rounds.setdefault(_reason(runs), []).append(_num_rounds(runs))
+            numbers = {number for run in runs for number in run.steady_blocks["round"]}
+            rounds.setdefault(_reason(runs), []).append(len(numbers))
     return tuple(
         Caution(
             kind="measuring ended",
@@ -221,7 +222,3 @@ def _reason(runs: Sequence[Evidence]) -> str:
     if not stops:
         return "the requested rounds are over"
     return stops[0].reason if stops[0].ending is None else stops[0].ending.why
-
-
-def _num_rounds(runs: Sequence[Evidence]) -> int:
-    return len({number for run in runs for number in run.steady_blocks["round"]})

@@ -49,6 +49,8 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.graph_breaks if run.has_compiled else None
     frames = run.compiled_frames
+    # A script says by itself in which precision it computes, as far as it was found out.
+    precision = run.workload.get("precision") if spec.is_script else spec.training.precision
     return RunNumbers(
         num_steps=len(run.steps),
         step_seconds=run.step_seconds,
@@ -56,7 +58,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         tokens_per_second=_per_second(run, run.per_step("tokens")),
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
-        peak_share=_peak_share(run, flops_per_second, _precision(spec, run)),
+        peak_share=_peak_share(run, flops_per_second, precision),
         energy_per_step=_energy_per_step(run) if spec.num_devices == 1 else None,
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
@@ -68,7 +70,9 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         final_loss=final_loss(run.losses),
         graph_breaks=None if breaks is None else int(breaks["count"].fillna(1).sum()),
         recompiles=int(frames["recompile_reason"].notna().sum()) if len(frames) else None,
-        distinct_graph_breaks=None if breaks is None else _num_distinct(breaks),
+        distinct_graph_breaks=None
+        if breaks is None
+        else len(breaks[["location", "reason"]].drop_duplicates()),
         guards=_whole_number(frames["guards"].sum(min_count=1)),
     )
 
@@ -108,11 +112,6 @@ def _real_tokens_per_second(run: Evidence) -> float | None:
     return None if rate is None or padding is None else rate * (1 - padding)
 
 
-def _precision(spec: ExperimentSpec, run: Evidence) -> Precision | None:
-    """In which the run computes; a script says that itself, as far as it was found out."""
-    return run.workload.get("precision") if spec.is_script else spec.training.precision
-
-
 def _peak_share(run: Evidence, achieved: float | None, precision: Precision | None) -> float | None:
     """Share of what the device can do at most, where that is known."""
     if achieved is None or precision is None:
@@ -126,10 +125,6 @@ def _last_scores(run: Evidence, split: str) -> dict[str, float]:
     mine = run.scores[(run.scores["split"] == split) & ~run.scores["compiled"]]
     last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
     return dict(zip(last["name"], last["value"], strict=True))
-
-
-def _num_distinct(graph_breaks: pd.DataFrame) -> int:
-    return len(graph_breaks[["location", "reason"]].drop_duplicates())
 
 
 def _most(bytes_of_blocks: pd.Series) -> int | None:

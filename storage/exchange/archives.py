@@ -132,17 +132,9 @@ def plain_parts(name: str) -> tuple[str, ...]:
     if len(parts) > MAX_DEPTH:
         raise ImportUnusable(f"{shown} lies in more than {MAX_DEPTH} folders")
     for part in parts:
-        if not part.isprintable() or not _is_utf8(part) or len(part.encode()) > LONGEST_NAME:
+        if not part.isprintable() or len(part.encode()) > LONGEST_NAME:
             raise ImportUnusable(f"{shown} is no plain name of a file")
     return parts
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, _Readable | None]]:

@@ -41,6 +41,7 @@ def records(row: HarnessRow) -> Iterator[dict[str, Any]]:
 
 
 def _common(row: HarnessRow) -> dict[str, Any]:
+    versions = row.environment.get("versions") or {}
     record = {
         "timestamp": row.ended,
         "schema_version": SCHEMA_VERSION,
@@ -55,7 +56,7 @@ def _common(row: HarnessRow) -> dict[str, Any]:
         "model": _known(
             {"name": row.name, "backend": row.backend, "origins": row.origin and [row.origin]}
         ),
-        "dependencies": _dependencies(row),
+        "dependencies": {package: {"version": version} for package, version in versions.items()},
     }
     return _known(record)
 
@@ -74,11 +75,6 @@ def _runner(row: HarnessRow) -> dict[str, Any]:
             "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
         }
     )
-
-
-def _dependencies(row: HarnessRow) -> dict[str, Any]:
-    versions = row.environment.get("versions") or {}
-    return {package: {"version": version} for package, version in versions.items()}
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:

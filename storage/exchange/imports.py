@@ -276,12 +276,8 @@ def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limit
         if head.startswith(ARCHIVES) or head[TAR] == b"ustar":
             return Brought(runs=take_in(data_dir, file, examples, limits))
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
-            return Brought(runs=_of_report(data_dir, file, examples, limits))
+            with tempfile.TemporaryDirectory() as folder:
+                archive = Path(folder, "runs.zip")
+                archive.write_bytes(reports.archive_in(file))
+                return Brought(runs=take_in(data_dir, archive, examples, limits))
     return Brought(rows=import_file(data_dir, file))
-
-
-def _of_report(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> TakenIn:
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder, "runs.zip")
-        archive.write_bytes(reports.archive_in(file))
-        return take_in(data_dir, archive, examples, limits)

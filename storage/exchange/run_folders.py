@@ -106,7 +106,9 @@ def take_in(
         _put(data_dir, new)
         experiments = dict.fromkeys(run.run_id.partition(".")[0] for run in runs)
         there_are = set(names)
-        left_out = [name for name in names if not _is_of_a_run(name, there_are)]
+        paths = [PurePosixPath(name) for name in names]
+        left_out = [str(one) for one in paths
+                    if "compile-cache" in one.parts or not _is_within(one, there_are)]  # fmt: skip
         return TakenIn(experiments=tuple(experiments), new_runs=[run.run_id for run in new],
                        known_runs=[*there], left_out=left_out)  # fmt: skip
 
@@ -176,9 +178,9 @@ def _require_plain_journals(runs: Sequence[RunDir]) -> None:
             )
 
 
-def _is_within(folder: PurePosixPath, names: set[str]) -> bool:
-    """Whether a folder lies in one that is a run's, as artifacts do."""
-    return any(f"{parent}/spec.json" in names for parent in folder.parents)
+def _is_within(path: PurePosixPath, names: set[str]) -> bool:
+    """Whether a file or a folder lies in a folder that is a run's, as artifacts do."""
+    return any(f"{parent}/spec.json" in names for parent in path.parents)
 
 
 def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> None:
@@ -274,13 +276,6 @@ def _put(data_dir: DataDir, runs: Sequence[RunDir]) -> None:
             os.rename(run.path, target)
             undo.callback(shutil.rmtree, target, ignore_errors=True)
         undo.pop_all()
-
-
-def _is_of_a_run(name: str, names: set[str]) -> bool:
-    """Whether a file lies in a folder with a specification."""
-    path = PurePosixPath(name)
-    is_cache = "compile-cache" in path.parts
-    return not is_cache and any(f"{parent}/spec.json" in names for parent in path.parents)
 
 
 @contextmanager

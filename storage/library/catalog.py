@@ -171,6 +171,8 @@ def short_source(source: str) -> str:
 def _imported_rows(store: Store) -> list[dict[str, Any]]:
     """Results of other programs; they have no page of their own."""
     with suppress(ImportUnusable):  # which Compare tells
+        frame = imported(store.data_dir)
+        whole = frame.astype(object).where(frame.notna(), None)
         return [
             {
                 "name": row.name,
@@ -188,15 +190,9 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
                 "archived": False,
                 "known": True,
             }
-            for row in _rows_of(store)
+            for row in whole.itertuples(index=False)
         ]
     return []
-
-
-def _rows_of(store: Store) -> list[Any]:
-    frame = imported(store.data_dir)
-    whole = frame.astype(object).where(frame.notna(), None)
-    return list(whole.itertuples(index=False))
 
 
 COLUMNS = [

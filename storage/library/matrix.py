@@ -1,6 +1,7 @@
 """Backends against models, batch sizes, devices or versions: the newest experiment in each cell."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,7 +67,8 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
     for row in rows.to_dict("records"):
         by_place.setdefault((row["backend"], _text(row[across])), []).append(row)
     columns = sorted({column for _, column in by_place}, key=_order)
-    backends = _widest_first([backend for backend, _ in by_place])
+    widths = Counter(backend for backend, _ in by_place)
+    backends = sorted(widths, key=lambda name: (-widths[name], name))
     shown = {place: _shown_one(mine, quantity) for place, mine in by_place.items()}
     cells = [
         _cell(shown.get((backend, column)), backend, column, quantity,
@@ -123,11 +125,6 @@ def _cell(
 def _mixed(shown: Sequence[dict[str, Any]], across: str) -> dict[str, tuple[str, ...]]:
     values = {name: {_text(row[name]) for row in shown} for name in ACROSS if name != across}
     return {name: tuple(sorted(seen, key=_order)) for name, seen in values.items() if len(seen) > 1}
-
-
-def _widest_first(backends: Sequence[str]) -> list[str]:
-    counts = {name: backends.count(name) for name in dict.fromkeys(backends)}
-    return sorted(counts, key=lambda name: (-counts[name], name))
 
 
 def _text(value: Any) -> str:

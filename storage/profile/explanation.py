@@ -22,8 +22,6 @@ from breakeven.storage.statistics.intervals import half_width
 NOT_A_PERSONS = ("runner/worker/", "torch/")
 """Places of graph breaks that users cannot mend: the `loss.backward()` of Breakeven's own step, and
 breaks that torch itself requests."""
-MAX_KEPT = 8
-"""Explanations kept per store."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,12 +99,12 @@ class Parity:
     """
 
     verdict: ParityVerdict
-    first_step_outside: int | None
+    first_step_outside: int | None = None
     """From where it shows: the step outside the band, the first step of a window, or the number of
     steps done before an evaluation."""
-    max_ratio_to_band: float | None
-    steps_compared: int
-    findings: tuple[ParityFinding, ...]
+    max_ratio_to_band: float | None = None
+    steps_compared: int = 0
+    findings: tuple[ParityFinding, ...] = ()
     """What the verdict rests on, in the order in which it was found."""
     last_step_in_band: int | None = None
     """None where no loss could be compared to a band."""
@@ -163,10 +163,8 @@ def judge_losses(
     last = int(band["step"].max()) if len(band) else None
     found = Parity(
         verdict="holds",
-        first_step_outside=None,
         max_ratio_to_band=highest,
         steps_compared=len(common),
-        findings=(),
         last_step_in_band=last,
     )
     if not len(outside):
@@ -292,6 +290,4 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
 
 def unknown(kind: FindingKind, **figures: Any) -> Parity:
     """Nothing can be said, and why."""
-    found = ParityFinding(kind=kind, figures=figures)
-    return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
-                  steps_compared=0, findings=(found,))  # fmt: skip
+    return Parity(verdict="unknown", findings=(ParityFinding(kind=kind, figures=figures),))

@@ -1,6 +1,6 @@
 """The cells of a suite run, read from its experiments."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from breakeven.runner.folders.states import RunState
@@ -92,7 +92,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
     comparison = compare(store, experiment_id)
     baseline = of_role(comparison.results, "baseline")
     control = of_role(comparison.results, "control")
-    for result in _backends(comparison):
+    for result in (one for one in comparison.results if one.role == "backend"):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = all(RunState(state).is_final for state in states)
         failure = _why_no_speed(comparison, baseline, result) if is_over else None
@@ -121,10 +121,6 @@ def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[
         else:
             failure = f"no cold process and its warm one both have a compile latency: {ends}"
             yield replace(plain, speed_failure=failure if is_over else None)
-
-
-def _backends(comparison: Comparison) -> Iterable[Result]:
-    return (result for result in comparison.results if result.role == "backend")
 
 
 def _memory_ratio(baseline: Result | None, result: Result) -> float | None:

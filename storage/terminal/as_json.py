@@ -17,8 +17,7 @@ from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.plan import Plan
-from breakeven.storage.profile.explanation import Bridge, Explanation
-from breakeven.storage.profile.findings import CostFinding
+from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.finding_words import (
@@ -69,10 +68,14 @@ def explanation_json(found: Explanation) -> str:
         "profiles": [_profile(one) for one in found.profiles],
         "bridges": [
             {"label": label, "words": str(bridge_words(one, found.own_speedups.get(label))),
-             **_bridge(one), "own_speedup": found.own_speedups.get(label)}
+             "difference": one.difference, "parts": one.parts,
+             "own_speedup": found.own_speedups.get(label)}
             for label, one in found.bridges.items()
         ],
-        "findings": [_finding(one) for one in found.findings],
+        "findings": [
+            {**_fields(one), "words": str(finding_words(one)), "advice": remedy_words(one)}
+            for one in found.findings
+        ],
     }  # fmt: skip
     return _written(document)
 
@@ -123,15 +126,6 @@ def _profile(profile: Profile) -> dict[str, Any]:
         "kernels": profile.kernels,
         "failures": profile.failures,
     }
-
-
-def _bridge(found: Bridge) -> dict[str, Any]:
-    return {"difference": found.difference, "parts": found.parts}
-
-
-def _finding(finding: CostFinding) -> dict[str, Any]:
-    return {**_fields(finding), "words": str(finding_words(finding)),
-            "advice": remedy_words(finding)}  # fmt: skip
 
 
 def _written(document: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepare
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
-from breakeven.storage.profile.profiles import IDLE, Misfit, Profile
+from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.caution_words import ENDED
 
 MAX_PARTS = 3
@@ -76,7 +76,8 @@ def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
 def profile_words(profile: Profile) -> Sentence:
     """What profiling a run cost, or why there is no profile, or why a profile is withheld."""
     if profile.misfit is not None:
-        return _withheld(profile.label, profile.misfit)
+        parts, step = profile.misfit.seconds, profile.misfit.step_seconds
+        return fill(MISFITS[profile.misfit.kind], run=profile.label, parts=parts, step=step)
     if not profile.is_known:
         why = "; ".join(profile.failures) or _why_not(profile)
         return fill("{run} has no profile: {why}.", run=profile.label, why=why)
@@ -100,10 +101,6 @@ def _why_not(profile: Profile) -> str:
     if state.ended_early:
         return f"the run {ENDED[state]} before"
     return "it was recorded without, or too short" if state.is_final else "it comes in the end"
-
-
-def _withheld(label: str, found: Misfit) -> Sentence:
-    return fill(MISFITS[found.kind], run=label, parts=found.seconds, step=found.step_seconds)
 
 
 MISFITS = {
