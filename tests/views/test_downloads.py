@@ -12,7 +12,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.scenarios import CacheSpec
-from breakeven.storage.exchange.harness import write_csv
+from breakeven.storage.exchange.formats import write_csv
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.views.parts import downloads
 from tests.helpers.journals import (
