@@ -7,6 +7,8 @@ that no calendar holds: further on, arithmetic on every row is safe.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -16,6 +18,7 @@ from breakeven.runner.folders.events import MAX_COUNT
 from breakeven.runner.folders.states import MAX_TIME
 from breakeven.storage.index.journal_lines import Lines
 
+SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 EVENT_TABLES = {
     "phase": "phases",
     "environment": "environments",
@@ -98,7 +101,7 @@ Columns = dict[str, tuple[str, bool]]
 def insert_events(cursor: Cursor, journals: Mapping[str, Lines], numbers: Mapping[str, int]) -> int:
     """Inserts new lines, by run, and removes what resumptions take back; returns the number of new
     rows. `numbers`: of the experiments."""
-    tables = event_columns(cursor)
+    tables = event_columns()
     num_rows = 0
     for kind, table in EVENT_TABLES.items():
         found = {run_id: lines[kind] for run_id, lines in journals.items() if kind in lines}
@@ -141,25 +144,16 @@ def _insert(
     return 0 if row is None else int(row[0])
 
 
-def event_columns(cursor: Cursor) -> dict[str, Columns]:
-    """The columns of each table of events, which is looked up once: there is one schema."""
-    if not _columns:
-        _columns.update(_event_columns(cursor))
-    return _columns
-
-
-_columns: dict[str, Columns] = {}
-
-
-def _event_columns(cursor: Cursor) -> dict[str, Columns]:
+@cache
+def event_columns() -> dict[str, Columns]:
+    """The columns of each table of events."""
     tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
-    query = (
-        "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
-        "WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id') "
-        "AND database_name = current_database()"
-    )
-    for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
-        tables[table][name] = (kind, required)
+    query = """SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns()
+        WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id')"""
+    with duckdb.connect(":memory:") as scratch:
+        scratch.execute(SCHEMA)
+        for table, name, kind, required in scratch.execute(query, [list(tables)]).fetchall():
+            tables[table][name] = (kind, required)
     return tables
 
 

@@ -25,9 +25,9 @@ from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
 from breakeven.storage.index.folders import IndexedRun
 from breakeven.storage.index.ingest import REVISIONS, run_tick, start_watch
+from breakeven.storage.index.journal_inserts import SCHEMA
 from breakeven.storage.index.watch import Watch
 
-SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
 """Tells a database that this schema made from one that another version of the project made."""
 MANY_ROWS = 100_000

@@ -20,13 +20,13 @@ import duckdb
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import whole
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
-from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, SCHEMA, Cursor
+from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 
-OWN, LAKE, DATABASE = "memory", "team", "team_database"
-"""This process's own database, which spills what it has no room for; the names under which the
-store and a second connection to its database (of SQLite a second file) are attached to it."""
+LAKE, DATABASE = "team", "team_database"
+"""The names under which the store and a second connection to its database (of SQLite a second file)
+are attached to this process's own database, which spills what it has no room for."""
 PACKAGES = "requirements-team.txt"
 TABLES = Path(__file__).with_name("lake.sql").read_text()
 RESULTS = f"{DATABASE}.breakeven_results"

@@ -11,8 +11,7 @@ from collections import OrderedDict
 
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import whole
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, Cursor
-from breakeven.storage.index.store import SCHEMA
+from breakeven.storage.index.journal_inserts import EVENT_TABLES, SCHEMA, Cursor
 from breakeven.storage.team.lake import LAKE, Lake, snapshot
 
 LISTED = "environments"

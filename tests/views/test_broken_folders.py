@@ -70,8 +70,7 @@ def opened(page: str, **query: str) -> str:
 
 def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
     """For each field of each kind of event a row with each extreme in it, beside plain values."""
-    with Store.in_memory(data_dir) as store, store._connection.cursor() as cursor:
-        tables = event_columns(cursor)
+    tables = event_columns()
     rows = []
     # A resumption takes back what stands above it.
     for kind, table in sorted(EVENT_TABLES.items(), key=lambda entry: entry[0] != "resumed"):
