@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
-from breakeven.runner.specs.variants import Variant
 from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks, variant_of
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 from breakeven.storage.results import stored
@@ -149,15 +147,10 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
     """The runs that stand on a rung, from the lowest; of several on one the first."""
     by_stage: dict[str, tuple[Rung, Result]] = {}
     for result in comparison.results:
-        rung = rung_of(_variant(comparison.spec, result.label))
+        rung = rung_of(variant_of(comparison.spec, result.label))
         if rung is not None:
             by_stage.setdefault(rung.stage, (rung, result))
     return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]
-
-
-def _variant(spec: ExperimentSpec, label: str) -> Variant:
-    member = spec.repeats_by_label[label][0]
-    return next(one for one in spec.possible_variants if one.label == member)
 
 
 def _timed(

@@ -88,7 +88,6 @@ class _Places:
         self.into, self.limits = into, limits
         self.files: list[str] = []
         self._kinds: dict[tuple[str, ...], str] = {}
-        self._taken: set[tuple[str, ...]] = set()
         self._num_bytes = 0
 
     def write(self, name: str, content: _Readable | None) -> None:
@@ -114,11 +113,9 @@ class _Places:
                 file.write(chunk)
 
     def _claim(self, place: tuple[str, ...], kind: str, name: str) -> None:
-        known = self._kinds.setdefault(place, kind)
-        if known != kind or (kind == "file" and place in self._taken):
+        if place in self._kinds and (self._kinds[place] != kind or kind == "file"):
             raise ImportUnusable(f"{printable(name)} is in it twice")
-        if kind == "file":
-            self._taken.add(place)
+        self._kinds[place] = kind
 
 
 def plain_parts(name: str) -> tuple[str, ...]:

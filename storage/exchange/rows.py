@@ -17,7 +17,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared
+from breakeven.storage.comparison.rounds import load_compared, variant_of
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
@@ -167,8 +167,6 @@ def rows(store: Store, experiment_id: str) -> list[HarnessRow]:
 def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> HarnessRow:
     spec = comparison.spec
     baseline = of_role(comparison.results, "baseline")
-    process = spec.repeats_by_label[result.label][0]
-    variant = next(one for one in spec.possible_variants if one.label == process)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0
     breaks = (
@@ -183,7 +181,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
         tag=result.label,
         backend=result.backend or "",
         dtype=spec.training.precision,
-        dynamic=variant.dynamic is True,
+        dynamic=variant_of(spec, result.label).dynamic is True,
         state=RunState(result.state),
         accuracy=_status(comparison, result),
         speedup=None if result.speedup is None else result.speedup.median,

@@ -138,7 +138,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
 def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Derives a run's state from its files, unless it has ended and was not resumed since."""
     # Before the file is read: one that is replaced meanwhile is then read again the next time.
-    stamp = _written(run_dir.exit_file)
+    stamp = written(run_dir.exit_file)
     if stamp is not None and stamp == before.exit_stamp:
         return before
     stands = run_dir.standing
@@ -154,9 +154,15 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     )
 
 
-def _written(file: Path) -> int | None:
+def written(file: Path) -> int | None:
+    """When a file was written, in nanoseconds; None if there is none."""
+    found = lstat(file)
+    return None if found is None else found.st_mtime_ns
+
+
+def lstat(file: str | Path) -> os.stat_result | None:
     try:
-        return os.lstat(file).st_mtime_ns
+        return os.lstat(file)
     except OSError:
         return None
 
@@ -214,11 +220,8 @@ def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
     """Notes differences from the labels that the index has, which were written at `known`.  Labels
     that cannot be read appear among the unreadable folders; their run counts all the same.
     """
-    try:
-        # Before the file is read: one that is replaced meanwhile is read again the next time.
-        stamp = os.lstat(run.labels_file).st_mtime_ns
-    except OSError:
-        stamp = None
+    # Before the file is read: one that is replaced meanwhile is read again the next time.
+    stamp = written(run.labels_file)
     if stamp == known:
         return
     try:

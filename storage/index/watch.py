@@ -29,8 +29,10 @@ from breakeven.storage.index.folders import (
     IndexedRun,
     describe,
     look_at_labels,
+    lstat,
     read_journal,
     standing,
+    written,
 )
 from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
@@ -221,18 +223,17 @@ class Watch:
         is with nearly all when a dashboard starts."""
         if before.folder != path or before.exit_stamp is None or before.run_id in self.unreadable:
             return False
-        ended, labels = (_lstat(f"{path}/{name}") for name in WATCHED[:2])
+        ended, labels = (written(Path(path, name)) for name in WATCHED[:2])
         try:
             journal = stat_journal(Path(path, "events.jsonl"))
         except InvalidRunFolder:
             return False
         return (
-            ended is not None
-            and journal is not None
-            and ended.st_mtime_ns == before.exit_stamp
+            journal is not None
+            and ended == before.exit_stamp
             and journal.size == before.journal_offset
             and journal.inode == before.journal_inode
-            and (None if labels is None else labels.st_mtime_ns) == self._labels.get(before.run_id)
+            and labels == self._labels.get(before.run_id)
         )
 
 
@@ -250,12 +251,5 @@ def _stamp(folder: str) -> Stamp | None:
 
 def _found(file: str) -> tuple[int, int]:
     """When it was changed, in nanoseconds, and its size; zeros if there is none."""
-    found = _lstat(file)
+    found = lstat(file)
     return (0, 0) if found is None else (found.st_ctime_ns, found.st_size)
-
-
-def _lstat(file: str) -> os.stat_result | None:
-    try:
-        return os.lstat(file)
-    except OSError:
-        return None

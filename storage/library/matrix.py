@@ -69,7 +69,10 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
     columns = sorted({column for _, column in by_place}, key=_order)
     widths = Counter(backend for backend, _ in by_place)
     backends = sorted(widths, key=lambda name: (-widths[name], name))
-    shown = {place: _shown_one(mine, quantity) for place, mine in by_place.items()}
+    shown = {}
+    for place, mine in by_place.items():
+        measured = [row for row in mine if row[quantity] is not None or _is_unsure(row, quantity)]
+        shown[place] = (measured or mine)[-1]
     cells = [
         _cell(shown.get((backend, column)), backend, column, quantity,
               len(by_place.get((backend, column), ())))
@@ -84,11 +87,6 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
         cells=tuple(cells),
         mixed=_mixed([row for row in shown.values() if row[quantity] is not None], across),
     )
-
-
-def _shown_one(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, Any]:
-    measured = [row for row in rows if row[quantity] is not None or _is_unsure(row, quantity)]
-    return (measured or rows)[-1]
 
 
 def _is_unsure(row: dict[str, Any], quantity: str) -> bool:

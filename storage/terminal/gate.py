@@ -14,7 +14,6 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
-from breakeven.storage.statistics.outcomes import Quantity, Reading
 from breakeven.storage.terminal.parity_words import parity_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
@@ -87,17 +86,14 @@ def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> 
     theirs, mine = baseline.value(name), backend.value(name)
     if mine is None:
         return f"it has no {METRICS[name].title.lower()} to compare with the baseline's"
-    last = _last_reading(backend, "accuracy" if name == "accuracy" else "evaluation loss")
+    quantity = "accuracy" if name == "accuracy" else "evaluation loss"
+    readings = reversed(backend.parity.readings if backend.parity else ())
+    last = next((one for one in readings if one.quantity == quantity), None)
     if last is not None:
         return _worse(name, last.value, "equal trainings'", last.expected, last.limit)
     if name != "accuracy":
         return "without a control the effect of rounding on the loss is unknown"
     return _worse(name, mine, "the baseline's", theirs, _sampling(comparison, theirs, mine))
-
-
-def _last_reading(backend: Result, quantity: Quantity) -> Reading | None:
-    found = backend.parity.readings if backend.parity else ()
-    return next((one for one in reversed(found) if one.quantity == quantity), None)
 
 
 def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> str | None:

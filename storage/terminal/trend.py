@@ -108,9 +108,12 @@ def sizes_text(series: Series, step: Step) -> str:
     write = METRICS[series.quantity].format
     low, high = step.ratio_interval
     interval = "" if low == high else f" ({_change(low)} to {_change(high)})"
+    versions = [f"{name} {before or DASH} to {after or DASH}"
+                for name, (before, after) in series.changed(step).items()]  # fmt: skip
+    changed = f"; {', '.join(versions)}" if versions else ""
     return (
         f"{write(step.before.value)} to {write(step.after.value)}, {_change(step.ratio)}{interval}"
-        f"{_versions(series, step)}"
+        f"{printable(changed)}"
     )
 
 
@@ -157,12 +160,6 @@ def _title(series: Series) -> str:
 
 def _change(ratio: float) -> str:
     return f"{'+' if ratio >= 1 else '-'}{format_share(abs(ratio - 1))}"
-
-
-def _versions(series: Series, step: Step) -> str:
-    changed = [f"{name} {before or DASH} to {after or DASH}"
-               for name, (before, after) in series.changed(step).items()]  # fmt: skip
-    return printable(f"; {', '.join(changed)}") if changed else ""
 
 
 def _told(series: Series) -> dict[str, Any]:
