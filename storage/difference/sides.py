@@ -171,18 +171,14 @@ def settings_of(spec: ExperimentSpec) -> dict[str, str]:
 
 
 def environment_of(environment: Mapping[str, Any], experiment_id: str) -> dict[str, str]:
-    """Machine and software of a run, as texts by name, without what names the run itself."""
-    return facts_of(_own(environment, experiment_id))
-
-
-def _own(environment: Mapping[str, Any], experiment_id: str) -> dict[str, Any]:
-    """Without what names the run itself, such as its cache folder."""
-    return {
+    """Machine and software of a run, as texts by name, without what names the run itself,
+    such as its cache folder."""
+    return facts_of({
         name: {key: value for key, value in entry.items() if experiment_id not in str(value)}
         if isinstance(entry, Mapping)
         else entry
         for name, entry in environment.items()
-    }
+    })  # fmt: skip
 
 
 def facts_of(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from pathlib import Path
 
-from breakeven.runner.errors import InvalidRunFolder, RunnerError
-from breakeven.runner.folders.events import stat_journal
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
@@ -32,7 +31,6 @@ from breakeven.storage.index.folders import (
     lstat,
     read_journal,
     standing,
-    written,
 )
 from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
@@ -194,9 +192,6 @@ class Watch:
             seen.num_damaged += 1
             if seen.num_damaged > MAX_DAMAGED:
                 return
-        if stamp is not None and before is not None and self._is_as_known(before, path):
-            seen.stamps[name] = stamp
-            return
         run_dir, description = RunDir(Path(path)), None
         try:
             if before is None or before.folder != path:
@@ -217,24 +212,6 @@ class Watch:
             seen.new_runs.append(description)
         if stamp is not None and now.state != RunState.RUNNING and name not in seen.behind:
             seen.stamps[name] = stamp
-
-    def _is_as_known(self, before: IndexedRun, path: str) -> bool:
-        """Whether a run that is over stands as it was taken in, so that nothing need be read: so it
-        is with nearly all when a dashboard starts."""
-        if before.folder != path or before.exit_stamp is None or before.run_id in self.unreadable:
-            return False
-        ended, labels = (written(Path(path, name)) for name in WATCHED[:2])
-        try:
-            journal = stat_journal(Path(path, "events.jsonl"))
-        except InvalidRunFolder:
-            return False
-        return (
-            journal is not None
-            and ended == before.exit_stamp
-            and journal.size == before.journal_offset
-            and journal.inode == before.journal_inode
-            and labels == self._labels.get(before.run_id)
-        )
 
 
 def _stamp(folder: str) -> Stamp | None:

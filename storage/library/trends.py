@@ -64,16 +64,12 @@ class Series:
     """Of an experiment that is newer than all points."""
 
     @cached_property
-    def _divided(self) -> tuple[list[Level], list[Step]]:
-        return divide([point.value for point in self.points])
-
-    @property
     def levels(self) -> list[Level]:
-        return self._divided[0]
+        return divide([point.value for point in self.points])[0]
 
-    @property
+    @cached_property
     def steps(self) -> list[Step]:
-        return self._divided[1]
+        return divide([point.value for point in self.points])[1]
 
     @property
     def is_out_of_line(self) -> bool:

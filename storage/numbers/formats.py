@@ -83,83 +83,31 @@ JOULES: tuple[Unit, ...] = (
     (1, 1000, _three, "J"),
     (1e3, math.inf, _three, "kJ"),
 )
-
-
-@_defined
-def format_bytes(num_bytes: Any) -> str:
-    """In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
-    return in_units(num_bytes, BYTES)
-
-
-@_defined
-def format_count(count: Any) -> str:
-    """A whole number with thousands separated; an infinite number of steps is never reached."""
-    return "never" if math.isinf(count) else f"{count:,.0f}"
-
-
-@_defined
-def format_ratio(ratio: Any) -> str:
-    return f"{ratio:.2f}x"
-
-
-@_defined
-def format_correlation(number: Any) -> str:
-    return f"{number:.2f}"
-
-
-@_defined
-def format_multiple(multiple: Any) -> str:
-    return digits(multiple, 2) if math.isfinite(multiple) else "infinite"
-
-
-@_defined
-def format_share(share: Any) -> str:
-    return f"{share * 100:.1f} %"
-
-
-@_defined
-def format_rate(rate: Any) -> str:
-    return f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3)
-
-
-@_defined
-def format_flops(rate: Any) -> str:
-    """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
-    return in_units(rate, FLOPS)
-
-
-@_defined
-def format_energy(joules: Any) -> str:
-    """820 mJ, 12.3 J, 1.23 kJ, 1,020 kJ."""
-    return in_units(joules, JOULES)
-
-
-@_defined
-def format_epochs(epochs: Any) -> str:
-    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 9.95 else 0}f}"
-
-
-@_defined
-def format_number(number: Any) -> str:
-    """Four digits, very large and very small ones with an exponent; whole numbers as they are."""
-    return f"{number:.4g}" if number == round(number, 0) else digits(number, 4)
-
-
-@_defined
-def format_p_value(p: Any) -> str:
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
+format_bytes = _defined(lambda num_bytes: in_units(num_bytes, BYTES))
+"""In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
+format_count = _defined(lambda count: "never" if math.isinf(count) else f"{count:,.0f}")
+"""A whole number with thousands separated; an infinite number of steps is never reached."""
+format_ratio = _defined("{:.2f}x".format)
+format_correlation = _defined("{:.2f}".format)
+format_multiple = _defined(lambda one: digits(one, 2) if math.isfinite(one) else "infinite")
+format_share = _defined(lambda share: f"{share * 100:.1f} %")
+format_rate = _defined(lambda rate: f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3))
+format_flops = _defined(lambda rate: in_units(rate, FLOPS))
+"""950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
+format_energy = _defined(lambda joules: in_units(joules, JOULES))
+"""820 mJ, 12.3 J, 1.23 kJ, 1,020 kJ."""
+format_epochs = _defined(
+    lambda epochs: "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 9.95 else 0}f}"
+)
+format_number = _defined(lambda one: f"{one:.4g}" if one == round(one, 0) else digits(one, 4))
+"""Four digits, very large and very small ones with an exponent; whole numbers as they are."""
+format_p_value = _defined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
 format_text = _defined(str)
 VERDICT_WORDS = {
     "holds": "matches", "nothing learned": "not testable", "unsure": "inconclusive",
 }  # fmt: skip
 """Verdicts as people read them, where files and programs have another word."""
-
-
-@_defined
-def format_verdict(verdict: Any) -> str:
-    return VERDICT_WORDS.get(verdict, str(verdict))
+format_verdict = _defined(lambda verdict: VERDICT_WORDS.get(verdict, str(verdict)))
 
 
 def count_of(count: int, noun: str) -> str:

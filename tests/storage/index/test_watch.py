@@ -10,9 +10,9 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, Labels, RunState
+from breakeven.runner.folders.states import Exit, Labels, RunState, Standing
 from breakeven.storage import queries
-from breakeven.storage.index import listing, watch
+from breakeven.storage.index import folders, listing, watch
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
@@ -283,13 +283,23 @@ def test_what_stands_as_it_was_taken_in_is_not_read_when_a_dashboard_starts(
     data_dir.run_dir(f"{ids[7]}.baseline").write_labels(Labels(name="called so"))
     later()
     read: list[str] = []
-    whole = watch.standing
+    lines, standing, labels = folders.read_complete_lines, RunDir._standing, RunDir.read_labels
 
-    def listened(before: watch.IndexedRun, run_dir: RunDir) -> watch.IndexedRun:
+    def of_journal(path: Path, *given: int) -> tuple[bytes, int]:
+        read.append(path.parent.name)
+        return lines(path, *given)
+
+    def of_run(run_dir: RunDir) -> Standing:
         read.append(run_dir.run_id)
-        return whole(before, run_dir)
+        return standing(run_dir)
 
-    monkeypatch.setattr(watch, "standing", listened)
+    def of_labels(run_dir: RunDir) -> Labels:
+        read.append(run_dir.run_id)
+        return labels(run_dir)
+
+    monkeypatch.setattr(folders, "read_complete_lines", of_journal)
+    monkeypatch.setattr(RunDir, "_standing", of_run)
+    monkeypatch.setattr(RunDir, "read_labels", of_labels)
     with Store.open(data_dir) as store:
         store.ingest_all()
         assert read == [f"{ids[3]}.inductor", f"{ids[5]}.inductor", f"{ids[7]}.baseline"]
