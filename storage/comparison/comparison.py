@@ -58,7 +58,7 @@ KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityF
 @memo(revision)
 def compare(store: Store, experiment_id: str) -> Comparison:
     """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
-    found = _compare(store, experiment_id)
+    found = _judge(store, experiment_id)
     return Comparison(
         **vars(found),
         experiment_id=experiment_id,
@@ -91,6 +91,10 @@ def _band(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 @stored("comparison", *KINDS)
+def _judge(store: Store, experiment_id: str) -> StoredComparison:
+    return _compare(store, experiment_id)
+
+
 def _compare(store: Store, experiment_id: str) -> StoredComparison:
     spec, processes = load_evidence(store, experiment_id)
     _, runs = load_compared(store, experiment_id)

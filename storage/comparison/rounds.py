@@ -14,7 +14,6 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence, load_evidence, of_role
 from breakeven.storage.index.store import Store
@@ -131,12 +130,6 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
         if found:
             pooled.append(_pool(label, found, begins))
     return pooled
-
-
-def variant_of(spec: ExperimentSpec, label: str) -> Variant:
-    """The variant that a result is of; of repeats the first."""
-    first = spec.repeats_by_label[label][0]
-    return next(one for one in spec.possible_variants if one.label == first)
 
 
 def _begins_of_added(baseline: Evidence) -> list[int]:

@@ -15,9 +15,10 @@ from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks, variant_of
+from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.results import stored
 from breakeven.storage.statistics.speedups import (
     Ratio,
@@ -147,7 +148,7 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
     """The runs that stand on a rung, from the lowest; of several on one the first."""
     by_stage: dict[str, tuple[Rung, Result]] = {}
     for result in comparison.results:
-        rung = rung_of(variant_of(comparison.spec, result.label))
+        rung = rung_of(variant_of(comparison.spec, result.label)[0])
         if rung is not None:
             by_stage.setdefault(rung.stage, (rung, result))
     return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]

@@ -17,9 +17,10 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.comparison.rounds import load_compared, variant_of
+from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome
 
@@ -181,7 +182,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
         tag=result.label,
         backend=result.backend or "",
         dtype=spec.training.precision,
-        dynamic=variant_of(spec, result.label).dynamic is True,
+        dynamic=variant_of(spec, result.label)[0].dynamic is True,
         state=RunState(result.state),
         accuracy=_status(comparison, result),
         speedup=None if result.speedup is None else result.speedup.median,

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.specs.variants import parse_backends
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.comparison.rounds import variant_of
 from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
-from breakeven.storage.profile.findings import Case, CostFinding, findings
+from breakeven.storage.profile.findings import Case, CostFinding, findings, variant_of
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
 
@@ -145,11 +143,9 @@ def _cases(
     breaks = breaks[~breaks["location"].fillna("").str.startswith(NOT_A_PERSONS)]
     workloads = queries.workloads(store, experiment_id).set_index("label")
     is_known = baseline is not None and baseline.is_known
-    labels_of_backends = [one.label for one in parse_backends(spec.backends)]
-    names = dict(zip(labels_of_backends, spec.backends, strict=True))
     cases = []
     for profile in profiles:
-        variant = variant_of(spec, profile.label)
+        variant, text = variant_of(spec, profile.label)
         # Controls are baselines once more: what is found there was found already.
         if variant.role == "control" or not profile.is_known:
             continue
@@ -158,7 +154,7 @@ def _cases(
             Case(
                 spec=spec,
                 variant=variant,
-                text=names.get(profile.label),
+                text=text,
                 profile=profile,
                 baseline=baseline if is_known and profile is not baseline else None,
                 workload=workloads.loc[labels[0]].to_dict() if labels[0] in workloads.index else {},

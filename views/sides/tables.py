@@ -7,9 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.difference.speedups import Refusal, Scaling
 from breakeven.storage.difference.sides import Differing, Side, labels
-from breakeven.storage.difference.speedups import Difference
+from breakeven.storage.difference.speedups import Difference, Refusal, Scaling
 from breakeven.storage.numbers.formats import DASH, format_ratio
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS

@@ -10,8 +10,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
-from breakeven.storage.comparison.rounds import variant_of
-from breakeven.storage.profile.findings import Case
+from breakeven.storage.profile.findings import Case, variant_of
 from breakeven.storage.profile.profiles import Profile, believed, classified
 
 RECORDED = Path(__file__).parent
@@ -71,9 +70,9 @@ def case_of(
     settings = TrainingSpec(**{"precision": "bf16", **training})
     spec = ExperimentSpec(name="test", training=settings, backends=(backend,), devices=("cuda:0",))
     label = "baseline" if baseline is None else spec.variants[-1].label
-    text = None if baseline is None else backend
+    variant, text = variant_of(spec, label)
     return Case(
-        spec=spec, variant=variant_of(spec, label), text=text, profile=replace(run, label=label),
+        spec=spec, variant=variant, text=text, profile=replace(run, label=label),
         baseline=baseline, workload={},
         breaks=pd.DataFrame(columns=["location", "reason", "count"]),
         frames=pd.DataFrame(
