@@ -1,7 +1,8 @@
 """Brings run folders into a team's store: every event exactly once, with any number of writers.
 
-As in the embedded database (storage/index/ingest.py), byte offsets are committed with the rows. A
-writer is alone, and looks first whether the runs still stand as this process knew them.
+As in the embedded database (storage/index/ingest.py), byte offsets are committed with the rows.
+What new lines say is first put into tables of this process's own, while others write; then, alone,
+it is looked whether the runs still stand as this process knew them, and what is ready goes over.
 
 A run belongs to the data folder that recorded it first. A copy of it elsewhere, such as an example,
 is skipped as long as the first folder has it.
@@ -22,12 +23,20 @@ from breakeven.storage.index.ingest import (
     experiments_of,
     known_progress,
     start_watch,
+    whole,
     write_runs,
 )
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, insert_events
+from breakeven.storage.index.journal_inserts import (
+    EVENT_TABLES,
+    SCHEMA,
+    Cursor,
+    insert_events,
+    take_back,
+)
 from breakeven.storage.index.watch import Watch
-from breakeven.storage.team.lake import Lake, Overtaken
+from breakeven.storage.team.lake import OWN, Lake, Overtaken
 
+OUTBOX = "outbox"
 ID_FILE = "team-store-id"
 """Names the data folder in a team's store: the same from every machine that has it mounted, another
 one for a copy of it."""
@@ -104,22 +113,40 @@ class Feed:
         self._leave_to_others(watch, seen)
         if not watch.is_news(seen):
             return 0
-        numbers, changed = self._numbers_of(experiments_of(seen)), watch.changed(seen)
+        numbers = self._numbers_of(experiments_of(seen))
+        with self._lake.telling(), self._lake.connection.cursor() as cursor:
+            try:
+                _open_outbox(cursor)
+                with whole(cursor):
+                    num_rows = insert_events(cursor, seen.events, numbers)
+                self._send(watch, seen, numbers, _filled(cursor))
+            finally:
+                cursor.execute(f"USE {OWN}")
+                cursor.execute(f"DETACH DATABASE IF EXISTS {OUTBOX}")
+        return num_rows
+
+    def _send(
+        self, watch: Watch, seen: FolderScan, numbers: dict[str, int], filled: dict[str, list[int]]
+    ) -> None:
+        """Has what is ready count, if the runs stand as they did."""
+        changed = watch.changed(seen)
         touched = sorted({*seen.gone, *seen.labels, *(row.run_id for row in changed)})
-        present = {(numbers[run_id.partition(".")[0]], EVENT_TABLES[kind])
-                   for run_id, lines in seen.events.items()
-                   for kind in EVENT_TABLES.keys() & lines.keys()} - self._present  # fmt: skip
         with self._lake.writing() as (cursor, revision):
             stand = known_progress(cursor, "run_id IN (SELECT unnest(?))", touched)
             if stand != {name: watch.known[name] for name in touched if name in watch.known}:
                 raise Overtaken
             write_runs(cursor, seen, changed, numbers, revision, self.name)
-            num_rows = insert_events(cursor, seen.events, numbers)
-            if present:
-                columns = [list(column) for column in zip(*present, strict=True)]
+            present = [(number, table) for table, found in filled.items() for number in found]
+            new = [one for one in present if one not in self._present]
+            if new:
+                columns = [list(column) for column in zip(*new, strict=True)]
                 cursor.execute("INSERT INTO present SELECT unnest(?), unnest(?)", columns)
-        self._present |= present
-        return num_rows
+            for table in filled:
+                cursor.execute(f"INSERT INTO {table} BY NAME FROM {OUTBOX}.{table}")
+            if "resumptions" in filled:
+                query = f"SELECT DISTINCT run_id FROM {OUTBOX}.resumptions"
+                take_back(cursor, [run_id for (run_id,) in cursor.execute(query).fetchall()])
+        self._present.update(new)
 
     def _leave_to_others(self, watch: Watch, seen: FolderScan) -> None:
         """Drops the runs of other data folders from a look."""
@@ -146,6 +173,24 @@ class Feed:
                 found = add_numbers(cursor, ids)
                 self._numbers |= found
         raise self._lake.always_overtaken()
+
+
+def _open_outbox(cursor: Cursor) -> None:
+    """Makes the cursor's tables those of an empty database in memory."""
+    cursor.execute(f"DETACH DATABASE IF EXISTS {OUTBOX}")
+    cursor.execute(f"ATTACH ':memory:' AS {OUTBOX}")
+    cursor.execute(f"USE {OUTBOX}")
+    cursor.execute(SCHEMA)
+
+
+def _filled(cursor: Cursor) -> dict[str, list[int]]:
+    """Tables of events that hold rows, and of which experiments."""
+    found = {}
+    for table in EVENT_TABLES.values():
+        rows = cursor.execute(f"SELECT DISTINCT experiment FROM {table}").fetchall()
+        if rows:
+            found[table] = [number for (number,) in rows]
+    return found
 
 
 def data_folder_id(data_dir: DataDir) -> str:

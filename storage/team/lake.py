@@ -24,9 +24,9 @@ from breakeven.storage.index.journal_inserts import EVENT_TABLES, SCHEMA, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 
-LAKE, DATABASE = "team", "team_database"
-"""The names under which the store and a second connection to its database (of SQLite a second file)
-are attached to this process's own database, which spills what it has no room for."""
+OWN, LAKE, DATABASE = "memory", "team", "team_database"
+"""This process's own database, which spills what it has no room for; the names under which the
+store and a second connection to its database (of SQLite a second file) are attached to it."""
 PACKAGES = "requirements-team.txt"
 TABLES = Path(__file__).with_name("lake.sql").read_text()
 RESULTS = f"{DATABASE}.breakeven_results"

@@ -26,6 +26,7 @@ REVIEWED = {
     "queries/series.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/timeline.py": {"doing", "under_way"},
     "team/replica.py": {"gone", "listed", "rows", "table"},
+    "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
     "team/lake.py": {"', '.join(options)", "file", "kind", "', '.join(['TYPE s3', *settings])",
                       "place", "quoted(question)", "self.address.catalog"},
