@@ -42,7 +42,7 @@ from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
-from breakeven.storage.team import address
+from breakeven.storage.team import opening
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import replay as replay_report
@@ -304,7 +304,7 @@ def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
     it or it cannot be written; or the team's store, where the settings name one."""
     try:
-        store = address.open_store(data_dir, EXAMPLES)
+        store = opening.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:
         raise
     except StoreError:

@@ -13,11 +13,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.settings import TeamStoreSettings, read_settings
+from breakeven.runner.settings import TeamStoreSettings
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.store import Store
 
 CATALOGS = ("postgres", "sqlite")
 S3 = "s3://"
@@ -57,18 +55,6 @@ def masked(text: str) -> str:
     for secret in SECRETS:
         text = secret.sub(rf"\g<1>{MASK}", text)
     return text
-
-
-def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
-    """The store of a data folder: its own, or a team's where the settings name one. Raises what
-    `Store.open` does, `SettingsUnusable`, and for a team's store `TeamStoreUnusable`."""
-    address = team_address(read_settings(data_dir.path).store)
-    if address is None:
-        return Store.open(data_dir, examples)
-    # DuckDB's extensions are looked for only where somebody wants them.
-    from breakeven.storage.team.store import TeamStore
-
-    return TeamStore.at(address, data_dir, examples)
 
 
 def team_address(settings: TeamStoreSettings) -> Address | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from breakeven.storage.index.store import Store
 
 IMPORTED = (
-    "breakeven.storage.team.address",
+    "breakeven.storage.team.opening",
     "breakeven.storage.comparison.comparison",
     "breakeven.views.tabs.experiment",
     "breakeven.views.comparison.behind_verdicts",

@@ -91,7 +91,7 @@ def open_store() -> "Store":
     what this machine offers, so that the answer is there when somebody wants to launch.
     """
     # With all that it takes: a server answers before it is there.
-    from breakeven.storage.team import address
+    from breakeven.storage.team import opening
 
     folder = data_dir()
     shared = process_wide()
@@ -99,7 +99,7 @@ def open_store() -> "Store":
         store = shared.stores.get(folder.path)
         if store is None:
             folder.make()
-            store = shared.stores[folder.path] = address.open_store(folder, EXAMPLES)
+            store = shared.stores[folder.path] = opening.open_store(folder, EXAMPLES)
             if has_open_work(folder):
                 with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
                     ensure_supervisor(folder)

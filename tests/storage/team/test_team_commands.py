@@ -118,4 +118,5 @@ def test_who_names_no_store_loads_nothing_of_it(statement: str) -> None:
     code = f"import sys; {statement}; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}
-    assert loaded == {"breakeven.storage.team.address"}
+    few = {f"breakeven.storage.team.{name}" for name in ("address", "opening")}
+    assert "breakeven.storage.team.address" in loaded <= few
