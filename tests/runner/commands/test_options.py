@@ -43,9 +43,10 @@ def paths_of(kind: type, prefix: str = "") -> list[str]:
 
 
 def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
-    # Set by the command `suite` and by the supervisor alone.
-    expected = set(paths_of(ExperimentSpec)) - {"suite_run", "fallback_of", "replay_of"}
-    assert set(FIELDS) == expected == set(CHANGED)
+    # Set by the commands `suite` and `tune` and by the supervisor alone.
+    by_commands = {"suite_run", "fallback_of", "replay_of", "confirms"}
+    expected = {path for path in paths_of(ExperimentSpec) if not path.startswith("tune.")}
+    assert set(FIELDS) == expected - by_commands == set(CHANGED)
     assert len({field.flag for field in FIELDS.values()}) == len(FIELDS)
     assert len({(field.section, field.label) for field in FIELDS.values()}) == len(FIELDS)
     assert not [path for path, field in FIELDS.items() if not field.text]
@@ -163,7 +164,7 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
     """As on a GPU server where nothing but torch and transformers is installed."""
     monkeypatch.setattr(waiting, "find_spec", lambda name: None)
     planned = read_length("8h")
-    assert start.judge(data_dir, "20261121-093015-123456-7f3a", [], planned) == 2
+    assert start.judge(waiting.Storage(data_dir), "20261121-093015-123456-7f3a", [], planned) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
     command = "breakeven show 20261121-093015-123456-7f3a '--plan=8.0 hours' --data-folder FOLDER"
