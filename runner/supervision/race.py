@@ -175,11 +175,13 @@ class Race:
         return self._total(best)
 
     def finalists(self, most: int = 3) -> tuple[Variant, ...]:
-        """The best so far, then further candidates that surely beat the baseline, the fastest at
-        the planned length first: the best may turn out to train wrongly."""
+        """The best so far, then further candidates that probably beat the baseline, the fastest at
+        the planned length first: the best may turn out to train wrongly. A training confirms them,
+        so that a bound for each alone suffices."""
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
-                 and not self._is_broken(one) and self._beats(one, baseline)]  # fmt: skip
+                 and not self._is_broken(one)
+                 and self._beats(one, baseline, bound=1 / ERROR_RATE)]  # fmt: skip
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
         return tuple(one.variant for one in ranked[:most])
@@ -228,9 +230,11 @@ class Race:
             return self._ending("equal", MAX_ROUNDS, best.label)
         return None
 
-    def _beats(self, one: Racer, other: Racer, gain: float = MIN_GAIN) -> bool:
+    def _beats(
+        self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
+    ) -> bool:
         """Whether a run surely takes less time at the planned length than another, by at least this
-        share of the other's steps."""
+        share of the other's steps. `bound`: of the stake, if not that of the whole search."""
         rounds = _shared(one, other)
         step = other.step_seconds
         if len(rounds) < MIN_ROUNDS or step is None:
@@ -241,7 +245,7 @@ class Race:
         if share <= 0:
             return False
         below = sum(_ratio(one, other, number) < share for number in rounds)
-        return stake(below, len(rounds)) >= self._bound
+        return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
 
     def _is_broken(self, racer: Racer) -> bool:
         """Whether its losses leave the band of baseline and controls by more than rounding does."""

@@ -146,6 +146,12 @@ def test_a_run_that_was_stopped_does_not_unmake_those_that_finished() -> None:
     assert text.endswith("**slow** (stopped) did not finish.")
 
 
+def test_of_several_that_are_faster_the_fastest_step_is_named_which_need_not_take_the_least_time():
+    assert said(rated("a", 1.4, "faster"), rated("b", 1.2, "faster")).startswith(
+        "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed of no compile"
+    )
+
+
 def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     assert "It learns the same thing." in said(rated("a", 2.0, "faster"))
     unknown = said(rated("a", 2.0, "faster", "unknown"))

@@ -50,7 +50,7 @@ def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
     """The sentence about the speeds that count; empty without one."""
     faster = [result for result in found.counted if result.speed_verdict == "faster"]
     if faster:
-        return _winner(faster[0], spec)
+        return _winner(faster[0], spec, is_alone=len(faster) == 1)
     if not found.counted:
         return ""
     at: dict[SpeedVerdict, list[Markdown]] = {}
@@ -116,9 +116,11 @@ def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) 
     return joined([texts[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
-def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
-    does = "answers" if spec.is_inference else "trains"
-    text = f"{_name(best)} {does} at {_speed(best)} the speed of no compile"
+def _winner(best: Result, spec: ExperimentSpec, *, is_alone: bool) -> Markdown:
+    """Of several that are faster, the fastest step need not take the least time in all."""
+    does = "answers at" if spec.is_inference else "trains at"
+    does = does if is_alone else "has the fastest step at"
+    text = f"{_name(best)} {does} {_speed(best)} the speed of no compile"
     text += f"{_pays(best, spec)}."
     if spec.is_inference:
         return f"{text} Whether it gives the same answers, the scenario `accuracy` checks."
