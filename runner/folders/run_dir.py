@@ -160,7 +160,12 @@ class RunDir:
         except FileNotFoundError:
             return None
         except InvalidSpec as error:
-            why = f"cannot be used: {printable(error)}"
+            is_json = error.field != kind.__name__
+            why = (
+                f"cannot be used: {printable(error)}"
+                if is_json
+                else (f"cannot be read: it {error.rule}")
+            )
             raise InvalidRunFolder(f"{printable(file)} {why}") from None
 
     def open(self, name: str) -> BinaryIO:
