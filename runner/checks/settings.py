@@ -15,6 +15,7 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.variants import parse_backend
 
@@ -39,10 +40,13 @@ def check_settings(spec: ExperimentSpec) -> None:
 
 
 def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
-    """An experiment with these settings and nothing else; None where all are the usual ones."""
+    """An experiment with these settings and nothing else; None where all are the usual ones. What
+    is in the table of a search may be unknown to this torch: that candidate alone then fails."""
     training = spec.training
     is_scheduled = not training.has_constant_rate
-    with_options = tuple(text for text in spec.backends if parse_backend(text).options)
+    of_table = set(candidates(spec)) if spec.kind.searches else set()
+    with_options = tuple(text for text in spec.backends
+                         if text not in of_table and parse_backend(text).options)  # fmt: skip
     usual = TrainingSpec()
     reduced = replace(
         usual,

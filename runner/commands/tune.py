@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
-from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.experiment import check_at_once
 from breakeven.runner.commands.length import Length, add_plan
 from breakeven.runner.commands.options import add_spec_options, checked, read_spec
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, experiments
-from breakeven.runner.machine.capabilities import probe, read_capabilities
+from breakeven.runner.machine.capabilities import likely_capabilities, read_capabilities
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
@@ -49,8 +49,8 @@ def read_budget(text: str) -> float:
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
-    machine = read_capabilities(data_dir) or probe(data_dir)
-    work = read_spec(options, machine.usual_device)
+    machine = read_capabilities(data_dir)
+    work = read_spec(options, (machine or likely_capabilities()).usual_device)
     spec = search_spec(
         work,
         steps=_steps(work, options.plan),
@@ -59,12 +59,12 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
         named=options.backends is not None,
     )
     spec = spec if options.name is None else replace(spec, name=options.name)
-    check(spec, machine)
+    is_checked = check_at_once(spec, machine)
     tune = spec.tune
     _print(f"Up to {len(spec.backends)} ways to train for {tune.steps:,} steps; the search takes "
            f"at most {duration(tune.max_seconds)}.")  # fmt: skip
     storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage, is_checked=True)
+    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:

@@ -9,6 +9,7 @@ from breakeven.runner.checks import settings as settings_check
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.checks.settings import check_settings, settings_of
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
+from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.settings_check import first_refused
 from tests.helpers.machine import MACHINE
@@ -104,3 +105,11 @@ def test_a_torch_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(settings_check, "COMMAND", ("sh", "-c", "echo broken torch >&2; exit 1"))
     with pytest.raises(ProbeFailed, match="broken torch"):
         check_settings(asked(optimizer_options={"eps": 1e-7}))
+
+
+def test_candidates_of_the_table_wait_for_no_torch_and_others_are_checked() -> None:
+    work = ExperimentSpec(name="x")
+    assert settings_of(search_spec(work, steps=1000)) is None
+    mistyped = replace(work, backends=("inductor", "inductor:cpp_wraper=true"))
+    found = settings_of(search_spec(mistyped, steps=1000, named=True))
+    assert found is not None and found.backends == ("inductor:cpp_wraper=true",)
