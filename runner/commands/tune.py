@@ -61,8 +61,9 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = spec if options.name is None else replace(spec, name=options.name)
     is_checked = check_at_once(spec, machine)
     tune = spec.tune
-    _print(f"Up to {len(spec.backends)} ways to train for {tune.steps:,} steps; the search takes "
-           f"at most {duration(tune.max_seconds)}.")  # fmt: skip
+    count = len(spec.backends)
+    _print(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
+           f"search takes at most {duration(tune.max_seconds)}.")  # fmt: skip
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     storage.run("show", [experiment.experiment_id])

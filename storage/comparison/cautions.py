@@ -102,14 +102,15 @@ def _about_search(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Why each candidate ended, and the search itself."""
     reasons = {run.label: run.stop.reason if run.stop else run.reason for run in runs
                if run.state.is_final}  # fmt: skip
-    ended = {run.label: {"reason": printable(reasons[run.label] or "", LONGEST_NOTE)}
-             for run in runs if run.role == "backend" and reasons.get(run.label)}  # fmt: skip
     whole = next((reasons[run.label] for run in runs
                   if run.role == "baseline" and reasons.get(run.label)), None)  # fmt: skip
+    tried = [run for run in runs if run.role == "backend"]
+    ended = {run.label: {"reason": printable(reasons[run.label] or "", LONGEST_NOTE)}
+             for run in tried if reasons.get(run.label) not in (None, whole)}  # fmt: skip
     if ended:
         yield Caution(kind="candidates ended", runs=ended)
     if whole is not None:
-        yield Caution(kind="search ended", figures={"reason": whole, "num_tried": len(ended)})
+        yield Caution(kind="search ended", figures={"reason": whole, "num_tried": len(tried)})
 
 
 def _about_confirmation(spec: ExperimentSpec) -> Iterator[Caution]:

@@ -250,7 +250,7 @@ MESSAGES: dict[Kind, str] = {
         "Measuring ended after [{rounds} rounds](round)<{has_repeats:?} in {num_over:d} of "
         "{repeats:d} repeats>: {reason:recorded}.",
     "candidates ended": "Candidates that ended: {runs}.",
-    "search ended": "The search tried {num_tried:d} candidates and ended: {reason:recorded}.",
+    "search ended": "Candidates tried: {num_tried:d}. The search ended: {reason:recorded}.",
     "confirms":
         "This training confirms what the search {experiment_id} found, in fresh processes and from "
         "the beginning.",

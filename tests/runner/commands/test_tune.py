@@ -1,0 +1,77 @@
+"""`breakeven tune`, from the command to the confirmed answer; only its runs are fake."""
+
+from pathlib import Path
+
+import pytest
+
+import breakeven.runner.commands.waiting
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.commands.cli import main
+from breakeven.runner.commands.tune import read_budget
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.supervision.supervisor import supervise
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.machine import MACHINE, keep
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(autouse=True)
+def supervised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits for a supervisor in its own process."""
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(
+        breakeven.runner.commands.waiting, "ensure_supervisor",
+        lambda data_dir: supervise(data_dir, FAKE_WORKER),
+    )  # fmt: skip
+
+
+def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
+    """Exit status, and the scenarios of the experiments that were made."""
+    data_dir = DataDir(folder)
+    keep(data_dir, MACHINE)
+    status = main([
+        "tune", f"--data-folder={folder}", "--device=cpu", "--train-samples=200", "--batch-size=1",
+        "--block-steps=2", "--set=speed.batches=2", "--set=speed.warm_up_blocks=1",
+        "--set=more_controls=0", *options,
+    ])  # fmt: skip
+    return status, [one.spec.scenario for one in experiments(data_dir)]
+
+
+def test_the_answer_is_confirmed_for_the_planned_length(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, scenarios = tuned(tmp_path, "--backends=none:optimizer=fused", "--plan=5000",
+                              "--budget=60s")  # fmt: skip
+    shown = capfd.readouterr().out
+    # What the fake runs record is too little to show parity.
+    assert (status, scenarios) == (4, ["tune", "train"])
+    assert "1 candidate for a training of 5,000 steps; the search takes at most 1 min" in shown
+    assert "to confirm the answer" in shown
+    assert "plan for 5,000 steps: take none-fused" in shown
+    assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
+
+
+def test_without_a_gain_the_answer_is_to_leave_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, scenarios = tuned(tmp_path, "--backends=eager", "--plan=2 epochs")
+    assert (status, scenarios) == (0, ["tune"])
+    assert "leave the training as it is" in capfd.readouterr().out
+    (search,) = experiments(DataDir(tmp_path))
+    assert search.spec.tune.steps == 400  # two epochs of 200 samples, one by one
+
+
+def test_a_length_in_hours_is_refused_because_the_speed_is_searched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, scenarios = tuned(tmp_path, "--plan=3h")
+    assert (status, scenarios) == (2, [])
+    assert "say it in steps, epochs, samples or tokens" in capfd.readouterr().err
+
+
+def test_a_budget_has_a_unit() -> None:
+    assert [read_budget(text) for text in ("90s", "1.5m", "2h")] == [90, 90, 7200]
+    with pytest.raises(ValueError, match="is no time"):
+        read_budget("90")
