@@ -40,7 +40,8 @@ MAX_WAITING = 1_000
 FINISH_SECONDS = 20.0
 """How long the end of a process waits for what has not been sent."""
 MAX_BODY = 2_000
-LOWEST_PRIORITY = 19
+LOW_PRIORITY = 5
+"""Of the process that reads trends. At the lowest, busy processes keep it from ending in time."""
 TREND_LIMIT_SECONDS = 600.0
 TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
                  "--fail-if", "worse>2%")  # fmt: skip
@@ -137,7 +138,7 @@ class Notifier:
 
     def trends_broke(self, data_dir: DataDir, ended: Collection[str]) -> None:
         """Tells of each series that one of these experiments shows to have become worse. Asks a
-        process of storage's, at the lowest priority: call it while nothing is measured."""
+        process of storage's, at a low priority: call it while nothing is measured."""
         if not self.is_any or not ended:
             return
         try:
@@ -204,7 +205,7 @@ def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, process.pid, LOW_PRIORITY)
         try:
             answer, errors = process.communicate(timeout=TREND_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
