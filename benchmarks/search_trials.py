@@ -55,7 +55,8 @@ def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> Experiment
 
 
 class Track:
-    """Plays a race; what `wrong` names computes other losses, what `dies` names fails."""
+    """Plays a race. What `wrong` names computes other losses from round `wrong_from` on; what
+    `dies` names fails."""
 
     def __init__(self, spec: ExperimentSpec, speed: Speed, seed: str, noise: Noise) -> None:
         self.race, self.spec = Race(spec), spec
@@ -63,6 +64,7 @@ class Track:
         self.tried: list[str] = []
         self.endings: dict[str, str] = {}
         self.wrong: set[str] = set()
+        self.wrong_from = 0
         self.dies: set[str] = set()
         self.num_rounds = 0
         self._speed, self._noise = speed, noise
@@ -106,7 +108,8 @@ class Track:
         self._strays[label] = likeness * self._strays.get(label, 0.0) + fresh
         seconds = self._pace[label] * math.exp(self._strays[label])
         self._write(label, self.num_rounds, seconds, compiled=False)
-        loss = math.exp(-self.num_rounds / 50) + (0.1 if label in self.wrong else 0.0)
+        is_wrong = label in self.wrong and self.num_rounds >= self.wrong_from
+        loss = math.exp(-self.num_rounds / 50) + 0.1 * is_wrong
         self.race.take(label, {"kind": "step", "step": self.num_rounds, "loss": loss})
 
     def _write(self, label: str, number: int, seconds: float, *, compiled: bool) -> None:

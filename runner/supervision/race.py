@@ -111,6 +111,8 @@ class Race:
         self._racers: dict[str, Racer] = {}
         self._ended: set[str] = set()
         """Candidates of which it is decided that they are not the best."""
+        self._broken: set[str] = set()
+        """Candidates whose losses leave the band of equal trainings."""
         self._losses: list[Loss] = []
         self._origins: dict[str, Variant] = {}
         """What a candidate was derived from, by its label."""
@@ -147,7 +149,8 @@ class Race:
         if "baseline" not in living:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
-        dropped: dict[str, Ending] = {}
+        self._judge_losses()
+        dropped = self._depose()
         for racer in self._racing(living):
             ending = self._why_dropped(racer)
             if ending is not None:
@@ -156,7 +159,7 @@ class Race:
             elif self._beats(racer, self._racers[self._best]):
                 dropped |= self._succeed(racer)
         if elapsed >= self._plan.max_seconds:
-            return Decision(over=self._ending("seconds", self._plan.max_seconds))
+            return Decision(dropped=dropped, over=self._ending("seconds", self._plan.max_seconds))
         racing, waiting = self._racing(living), self._untried()
         if not racing and not waiting:
             return Decision(dropped=dropped, over=self._ending("searched"))
@@ -178,9 +181,10 @@ class Race:
         """The best so far, then further candidates that probably beat the baseline, the fastest at
         the planned length first: the best may turn out to train wrongly. A training confirms them,
         so that a bound for each alone suffices."""
+        self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
-                 and not self._is_broken(one)
+                 and one.label not in self._broken
                  and self._beats(one, baseline, bound=1 / ERROR_RATE)]  # fmt: skip
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
@@ -208,7 +212,7 @@ class Race:
         if origin is None:
             return
         before, now = self._total(self._racers[origin.label]), self._total(racer)
-        if self._is_broken(racer) or now is None or before is None or now >= before:
+        if racer.label in self._broken or now is None or before is None or now >= before:
             change = difference(racer.variant, origin)
             self._losses.append(Loss(racer.variant.backend, change))
 
@@ -222,7 +226,7 @@ class Race:
 
     def _why_dropped(self, racer: Racer) -> Ending | None:
         best = self._racers[self._best]
-        if self._is_broken(racer):
+        if racer.label in self._broken:
             return self._ending("wrong")
         if self._beats(best, racer, gain=0.0):
             return self._ending("loses", self._plan.steps, best.label)
@@ -247,17 +251,30 @@ class Race:
         below = sum(_ratio(one, other, number) < share for number in rounds)
         return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
 
-    def _is_broken(self, racer: Racer) -> bool:
-        """Whether its losses leave the band of baseline and controls by more than rounding does."""
+    def _judge_losses(self) -> None:
+        """Notes whose losses leave the band of baseline and controls by more than rounding does."""
+        precision = self._spec.training.precision
         equals = [one.losses for one in self._racers.values() if one.variant.role != "backend"]
         if len(equals) < 2:
-            return False
-        if not all(map(math.isfinite, racer.losses.values())):
-            return all(math.isfinite(loss) for losses in equals for loss in losses.values())
-        band = half_widths(equals[0], equals[1:], self._spec.training.precision)
-        limit = broken_from(self._spec.training.precision, len(equals) - 1)
-        return any(abs(racer.losses[step] - equals[0][step]) > limit * half
-                   for step, half in band.items() if step in racer.losses)  # fmt: skip
+            return
+        band = half_widths(equals[0], equals[1:], precision)
+        limit = broken_from(precision, len(equals) - 1)
+        are_finite = all(math.isfinite(loss) for losses in equals for loss in losses.values())
+        for label, racer in self._racers.items():
+            if racer.variant.role != "backend" or label in self._broken:
+                continue
+            diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
+            if diverges or any(abs(loss - equals[0][step]) > limit * band[step]
+                               for step, loss in racer.losses.items() if step in band):  # fmt: skip
+                self._broken.add(label)
+
+    def _depose(self) -> dict[str, Ending]:
+        """A best so far that turns out to compute other losses gives its place back."""
+        if self._best not in self._broken:
+            return {}
+        before, self._best = self._best, "baseline"
+        self._end(self._racers[before])
+        return {before: self._ending("wrong")}
 
     def _total(self, racer: Racer) -> float | None:
         """Seconds at the planned length, by the rounds that it shares with the baseline."""
@@ -286,7 +303,7 @@ class Race:
         for racer in self._racers.values():
             total = self._total(racer)
             compiler = racer.variant.backend
-            if total is None or total > limit or self._is_broken(racer):
+            if total is None or total > limit or racer.label in self._broken:
                 continue
             if racer.variant.role != "control" and compiler != best.variant.backend:
                 former = leaders.get(compiler)

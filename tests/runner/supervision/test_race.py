@@ -84,6 +84,22 @@ def test_a_fast_candidate_that_computes_wrongly_is_dropped_and_never_combined() 
     assert not {one.label for one in track.race.finalists()} & track.wrong
 
 
+def test_a_best_candidate_whose_losses_become_wrong_loses_its_place_to_a_correct_one() -> None:
+    def speed(variant: Variant) -> tuple[float, float]:
+        return 1.0, 0.5 if variant.scope == "blocks" else 0.8 if variant.backend else 1.0
+
+    # The last one is as fast as the second: it keeps the race going until the fault begins.
+    names = ("inductor", "inductor:scope=blocks", "inductor:scope=blocks+cpp_wrapper=true")
+    track = raced(search(names), speed)
+    track.wrong, track.wrong_from = {"inductor-blocks"}, 50
+    track.run(max_rounds=45)
+    assert track.race.best == "inductor-blocks"
+    track.run()
+    assert track.endings["inductor-blocks"] == "wrong"
+    found = [one.label for one in track.race.finalists()]
+    assert found == ["inductor-blocks-cpp_wrapper_true", "inductor"]
+
+
 def test_a_candidate_that_fails_gives_its_place_back() -> None:
     track = raced(search(), lambda variant: (1.0, 0.8 if variant.backend else 1.0))
     track.dies = {one.label for one in track.spec.candidates if one.backend}
