@@ -51,7 +51,7 @@ class AccuracySpec(Spec, path="accuracy."):
         require(valid, "accuracy.parts", parts, rule)
 
 
-MAX_REPEATS = 9
+MAX_CACHE_REPEATS = 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class CacheSpec(Spec, path="cache."):
     """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
     repeats: Annotated[
         int,
-        Bounds(1, MAX_REPEATS, "each compiles everything anew"),
+        Bounds(1, MAX_CACHE_REPEATS, "each compiles everything anew"),
         Prompt("Cold and warm pairs", rare=True),
     ] = 1
     """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
