@@ -15,7 +15,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, experiments
 from breakeven.runner.machine.capabilities import likely_capabilities, read_capabilities
-from breakeven.runner.specs.candidates import search_spec
+from breakeven.runner.specs.candidates import UNCONFIRMED, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.values import split_at_commas
@@ -69,7 +69,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:
-        _print("No candidate was surely faster at this length: leave the training as it is.")
+        _print(UNCONFIRMED)
         return 0
     _print("The best are trained from the beginning, in fresh processes, to confirm the answer.")
     follow(data_dir, training, storage)

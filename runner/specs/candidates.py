@@ -23,6 +23,8 @@ FORMS = {
     "SGD": ("foreach", "fused"),
 }  # fmt: skip
 """Forms of optimizers other than one parameter after the other, as torch 2.13 has them."""
+UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
+"""What page and terminal say of a search without a confirmation; its plan says what to take."""
 SETTINGS_OF_RUNS = ("label", "role", "repeat", "perturbation_seed", "place", "cache")
 
 

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.specs.candidates import UNCONFIRMED
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
@@ -24,8 +25,7 @@ def show(store: Store, comparison: Comparison) -> None:
         ended = next((one.figures["reason"] for one in comparison.notes
                       if one.kind == "search ended"), "")  # fmt: skip
         why = f" The search ended because {inert(ended)}." if ended else ""
-        st.info("No candidate was surely faster for this length: leave the training as it is."
-                + why, icon=":material/manage_search:")  # fmt: skip
+        st.info(UNCONFIRMED + why, icon=":material/manage_search:")
         return
     row = found.iloc[0]
     state = ExperimentState(row["state"])

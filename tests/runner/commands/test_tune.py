@@ -10,6 +10,7 @@ from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.tune import read_budget
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.candidates import UNCONFIRMED
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE, keep
@@ -58,7 +59,8 @@ def test_without_a_gain_the_answer_is_to_leave_it(
 ) -> None:
     status, scenarios = tuned(tmp_path, "--backends=eager", "--plan=2 epochs")
     assert (status, scenarios) == (0, ["tune"])
-    assert "leave the training as it is" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert UNCONFIRMED in shown and "plan for 400 steps: do not compile" in shown
     (search,) = experiments(DataDir(tmp_path))
     assert search.spec.tune.steps == 400  # two epochs of 200 samples, one by one
 

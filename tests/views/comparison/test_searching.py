@@ -62,7 +62,7 @@ def test_a_search_names_its_plan_and_leads_to_the_training_that_confirms_it(fold
 def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
     searched(folder)
     shown = text(opened(experiment=EXPERIMENT_ID))
-    assert "leave the training as it is" in shown
+    assert "No candidate gained enough to be confirmed" in shown
     assert "The search ended because recorded reason" in shown
 
 
