@@ -63,7 +63,8 @@ def _show_recipe(comparison: Comparison, planned: Plan) -> None:
     variant, _ = variant_of(comparison.spec, planned.best.label)
     with st.popover("Use it", icon=":material/content_paste:"):
         st.caption(f"Lines for a training of your own, to take {inert(planned.best.label)}:")
-        st.code(recipe(comparison.spec, variant), language="python")
+        # Colours of syntax are hard to read in the dark theme.
+        st.code(recipe(comparison.spec, variant), language=None)
 
 
 def ask_steps(comparison: Comparison) -> int:
