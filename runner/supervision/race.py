@@ -34,7 +34,9 @@ MIN_GAIN = 0.01
 """Of a step. Two processes of one program differ by about as much, so that less is no reason to
 prefer a candidate to the best so far."""
 PROMISING = 1.3
-"""Times the total of the best so far, up to which settings of another compiler are tried."""
+"""Times the total of the best so far, up to which settings of another family are tried."""
+PLAIN_MODES = (None, "reduce-overhead")
+"""The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds after which losses and times of a candidate are looked at."""
 
@@ -83,10 +85,19 @@ class Racer:
                 self.steps[int(event["round"])] = steps
 
 
+class Family(NamedTuple):
+    """A kind of compiled code. Each kind is one step away from every other: a training that waits
+    for the host may gain by CUDA graphs alone."""
+
+    compiler: str | None
+    replays_graphs: bool
+    """Whether its steps are CUDA graphs."""
+
+
 class Loss(NamedTuple):
     """A setting that did not gain."""
 
-    compiler: str | None
+    family: Family
     change: Mapping[str, object]
     """What was tried, by the name of the setting."""
 
@@ -214,7 +225,7 @@ class Race:
         before, now = self._total(self._racers[origin.label]), self._total(racer)
         if racer.label in self._broken or now is None or before is None or now >= before:
             change = difference(racer.variant, origin)
-            self._losses.append(Loss(racer.variant.backend, change))
+            self._losses.append(Loss(family_of(racer.variant), change))
 
     def _succeed(self, racer: Racer) -> dict[str, Ending]:
         """A candidate becomes the best so far; the former one, which has lost, ends."""
@@ -287,7 +298,7 @@ class Race:
 
     def _untried(self) -> list[Variant]:
         """Candidates that differ in one setting from the best so far; when there are none left,
-        from the best of another compiler."""
+        from the best of another family."""
         for origin in self._bases():
             found = self._neighbours(origin)
             if found:
@@ -296,36 +307,46 @@ class Race:
         return []
 
     def _bases(self) -> list[Variant]:
-        """The best so far, and the best of each other compiler that is not far behind."""
+        """The best so far, and the best of each other family that is not far behind."""
         best = self._racers[self._best]
         limit = PROMISING * (self._total(best) or math.inf)
-        leaders: dict[str | None, tuple[float, Variant]] = {}
+        leaders: dict[Family, tuple[float, Variant]] = {}
         for racer in self._racers.values():
             total = self._total(racer)
-            compiler = racer.variant.backend
+            family = family_of(racer.variant)
             if total is None or total > limit or racer.label in self._broken:
                 continue
-            if racer.variant.role != "control" and compiler != best.variant.backend:
-                former = leaders.get(compiler)
+            if racer.variant.role != "control" and family != family_of(best.variant):
+                former = leaders.get(family)
                 if former is None or total < former[0]:
-                    leaders[compiler] = (total, racer.variant)
+                    leaders[family] = (total, racer.variant)
         ranked = sorted(leaders.values(), key=itemgetter(0))
         return [best.variant, *(variant for _, variant in ranked)]
 
     def _neighbours(self, origin: Variant) -> list[Variant]:
-        """In the order of the table of moves, compilers first. A setting that was no gain under a
-        compiler is not tried again under that compiler."""
+        """In the order of the table of moves, families first. A setting that was no gain in a
+        family is not tried again in that family."""
         found = {
             variant.label: (_rank(change), variant)
             for variant in self._spec.candidates
             if variant.label not in self._racers
-            and len(change := difference(variant, origin)) == 1
-            and Loss(variant.backend, change) not in self._losses
+            and _are_neighbours(variant, origin, change := difference(variant, origin))
+            and Loss(family_of(variant), change) not in self._losses
         }
         return [variant for _, variant in sorted(found.values(), key=itemgetter(0))]
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
         return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)
+
+
+def family_of(variant: Variant) -> Family:
+    return Family(variant.backend, variant.captures_cuda_graphs)
+
+
+def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
+    """Whether they differ in one setting, or in their family alone."""
+    is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
+    return len(change) == 1 or (is_family and family_of(one) != family_of(other))
 
 
 def _shared(one: Racer, other: Racer) -> list[int]:

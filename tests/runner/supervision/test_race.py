@@ -1,11 +1,12 @@
 """A search drops what loses, combines what gains, and leaves alone what is equal."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
-from breakeven.runner.specs.candidates import difference
+from breakeven.runner.specs.candidates import candidates, difference
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import ERROR_RATE, stake
@@ -43,6 +44,21 @@ def test_settings_that_gain_are_combined() -> None:
     assert track.race.best == "inductor-fused-cpp_wrapper_true"
     assert track.race.finalists()[0].label == track.race.best
     assert len(track.tried) < len(track.spec.candidates)
+
+
+def test_a_compiler_that_only_pays_with_cuda_graphs_is_found_although_it_loses_without() -> None:
+    on_cuda = replace(search(), devices=("cuda:0",))
+    on_cuda = replace(on_cuda, backends=candidates(on_cuda))
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        share = {None: 1.0, "inductor": 0.7, "cudagraphs": 0.4}[variant.backend]
+        replays_inductor = variant.backend == "inductor" and variant.captures_cuda_graphs
+        return 5.0, 0.3 if replays_inductor else share
+
+    track = raced(on_cuda, speed)
+    assert track.run() == "searched"
+    assert track.race.best == "inductor-reduce-overhead"
+    assert "loses" in {track.endings["inductor"], track.endings["cudagraphs"]}
 
 
 def test_equal_candidates_leave_the_training_as_it_is() -> None:
