@@ -32,15 +32,11 @@ from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_
 from tests.helpers.loop import FAULTS
 
 NET = """
-from pathlib import Path
 import torch
 
 class Net(torch.nn.Module):
-    '''Cannot be made as long as a file `broken` lies beside it.'''
-
     def __init__(self):
         super().__init__()
-        assert not Path(__file__).with_name("broken").exists(), "broken since yesterday"
         self.layer = torch.nn.Linear(32, 4)
 
     def forward(self, x, labels=None):
@@ -49,30 +45,9 @@ class Net(torch.nn.Module):
 SOON = AddedRounds(processes=2, max_seconds=0.4)
 
 
-@pytest.fixture
-def trained(
-    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[DataDir, Experiment]:
-    """Baseline, control and `eager`, which trained 40 steps in blocks of 5."""
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
-    (tmp_path / "net.py").write_text(NET)
-    spec = ExperimentSpec(
-        name="trial",
-        backends=("eager",),
-        task="custom",
-        model=ModelSpec(source=f"{tmp_path / 'net.py'}:Net"),
-        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
-                      num_eval_samples=8),
-        training=TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
-                              losses=("CrossEntropyLoss",)),
-        block_steps=5,
-        cpu_threads=1,
-        profile_steps=0,
-    )  # fmt: skip
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir)
-    return data_dir, find_experiment(data_dir, experiment_id)
 
 
 def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
@@ -84,86 +59,87 @@ def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
 
 
 @pytest.mark.heavy
-def test_further_processes_add_rounds_and_leave_what_the_training_came_to(
-    trained: tuple[DataDir, Experiment],
+def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed_since(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data_dir, experiment = trained
+    """Baseline and `eager` trained 40 steps in blocks of 5; the rounds change nothing of that."""
+    monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
+    net = tmp_path / "net.py"
+    net.write_text(NET)
+    spec = ExperimentSpec(
+        name="trial",
+        backends=("eager",),
+        controls=0,
+        task="custom",
+        model=ModelSpec(source=f"{net}:Net"),
+        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=80,
+                      num_eval_samples=8),
+        training=TrainingSpec(batch_size=4, max_steps=40, learning_rate=1e-3,
+                              losses=("CrossEntropyLoss",)),
+        block_steps=5,
+        cpu_threads=1,
+        profile_steps=0,
+    )  # fmt: skip
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    experiment = find_experiment(data_dir, experiment_id)
     before = {run: run.events_file.read_bytes() for run in experiment.runs}
     known = facts(data_dir, experiment)
-    assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "control", "eager"]
+    assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "eager"]
     assert not experiment.is_over
+    # The supervisor finds the backend first: the baseline is as before its turn to be reopened.
+    (baseline, _) = experiment.runs
+    for file in (baseline.claim_file, baseline.exit_file):
+        file.write_text((baseline.attempts / "1" / file.name).read_text())
+    opens = threading.Timer(1.0, baseline.reopen)
+    opens.start()
     supervise(data_dir)
+    opens.join()
     for run, journal in before.items():
         assert run.state is RunState.FINISHED and run.events_file.read_bytes().startswith(journal)
         later = read_events(run.events_file, len(journal))[0]
         kinds = {event["kind"] for event in later}
         assert {"resumed", "block"} <= kinds
         assert not {"step", "evaluation", "stopped", "random_numbers", "profile"} & kinds
-        assert [one["attempt"] for one in later if one["kind"] == "resumed"] == [2, 3]
-        (first, *_) = [one["first_step"] for one in later if one["kind"] == "block"]
+        first = next(one["first_step"] for one in later if one["kind"] == "block")
         assert first == 40
+    (_, eager) = experiment.runs
+    assert [one["attempt"] for one in events_of(eager, "resumed")] == [2, 3]
+    rounds = [{event["round"] for event in events_of(run, "block")} for run in experiment.runs]
+    assert rounds[0] == rounds[1]
     assert facts(data_dir, experiment) == known
     with Store.in_memory(data_dir) as store:
         _, runs = load_compared(store, experiment.experiment_id)
         notes = compare(store, experiment.experiment_id).notes
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
-    assert counts.keys() == {"baseline", "control", "eager"}
+    assert counts.keys() == {"baseline", "eager"}
     assert all(len(one) == 3 and min(one) >= 6 for one in counts.values())
     assert next(one.figures["num_added"] for one in notes if one.kind == "rounds added") >= 12
 
-
-@pytest.mark.heavy
-def test_runs_that_can_no_longer_be_made_remain_finished(
-    trained: tuple[DataDir, Experiment], tmp_path: Path
-) -> None:
-    data_dir, experiment = trained
-    known = facts(data_dir, experiment)
-    (tmp_path / "broken").touch()
+    # Its weights are the same, and it does twice the work.
+    net.write_text(NET.replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
+    blocks = {run: len(events_of(run, "block")) for run in experiment.runs}
     add_rounds(experiment, ["eager"], SOON)
     supervise(data_dir)
-    ends = [run.read_exit() for run in experiment.runs]
-    assert {one.state for one in ends if one} == {RunState.FINISHED}
-    assert all("adding rounds ended early" in one.reason for one in ends if one)
-    assert any("broken since yesterday" in one.reason for one in ends if one)
-    assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
-    assert facts(data_dir, experiment) == known
-
-
-@pytest.mark.heavy
-def test_a_supervisor_that_finds_the_backend_first_waits_for_the_baseline(
-    trained: tuple[DataDir, Experiment],
-) -> None:
-    data_dir, experiment = trained
-    add_rounds(experiment, ["eager"], AddedRounds(processes=1, max_seconds=0.2))
-    claim = (experiment.runs[0].attempts / "1" / "claim.json").read_text()
-    experiment.runs[0].claim_file.write_text(claim)  # as before its turn to be reopened
-    ended = (experiment.runs[0].attempts / "1" / "exit.json").read_text()
-    experiment.runs[0].exit_file.write_text(ended)
-    opens = threading.Timer(1.0, experiment.runs[0].reopen)
-    opens.start()
-    supervise(data_dir)
-    opens.join()
-    rounds = [{event["round"] for event in events_of(run, "block")} for run in experiment.runs]
-    assert rounds[0] == rounds[1] == rounds[2] and len(rounds[0]) > 8
-
-
-@pytest.mark.heavy
-def test_a_model_that_was_changed_since_adds_no_rounds_and_the_comparison_says_so(
-    trained: tuple[DataDir, Experiment], tmp_path: Path
-) -> None:
-    """Its weights are the same, and it does twice the work."""
-    data_dir, experiment = trained
-    net = tmp_path / "net.py"
-    net.write_text(net.read_text().replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
-    before = {run: len(events_of(run, "block")) for run in experiment.runs}
-    add_rounds(experiment, ["eager"], SOON)
-    supervise(data_dir)
-    assert {run: len(events_of(run, "block")) for run in experiment.runs} == before
+    assert {run: len(events_of(run, "block")) for run in experiment.runs} == blocks
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
     with Store.in_memory(data_dir) as store:
         told = "\n".join(warnings_of(compare(store, experiment.experiment_id)))
     assert "Adding rounds to " in told
     assert "net.py:Net is another one than in the first process" in told
+
+
+@pytest.mark.heavy
+def test_runs_that_can_no_longer_be_made_remain_finished(data_dir: DataDir) -> None:
+    experiment = recorded(data_dir)
+    known = facts(data_dir, experiment)
+    add_rounds(experiment, ["inductor"], SOON)
+    supervise(data_dir, ("/bin/false",))
+    ends = [run.read_exit() for run in experiment.runs]
+    assert {one.state for one in ends if one} == {RunState.FINISHED}
+    assert all("adding rounds ended early: exit status 1" in one.reason for one in ends if one)
+    assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
+    assert facts(data_dir, experiment) == known
 
 
 def events_of(run: RunDir, kind: str) -> list[dict[str, Any]]:
