@@ -198,13 +198,13 @@ CHANGES = st.tuples(
 
 
 @settings(
-    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "8")),
+    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "2")),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking would take minutes
     derandomize="BREAKEVEN_FUZZ_EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(changes=st.lists(CHANGES, min_size=8, max_size=16))
+@given(changes=st.lists(CHANGES, min_size=24, max_size=32))
 def test_any_value_may_stand_anywhere_in_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[tuple[str, list[int], Any]]
 ) -> None:

@@ -11,6 +11,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.texts import MAX_NESTING, read_json
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
@@ -21,6 +22,7 @@ from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 DEPTHS = (MAX_NESTING + 1, 400, 900, 1_100, 100_000)
+FILES = ("spec.json", "claim.json", "exit.json", "labels.json", "devices.json")
 
 
 def nested(depth: int, of: str) -> str:
@@ -28,44 +30,47 @@ def nested(depth: int, of: str) -> str:
     return begin * depth + "1" + end * depth
 
 
-@pytest.mark.parametrize("of", ["lists", "objects"])
-@pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize(
-    "file", ["spec.json", "claim.json", "exit.json", "labels.json", "devices.json"]
-)
-def test_a_file_that_is_nested_too_deeply_is_told_in_a_sentence(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str], file: str, depth: int, of: str
-) -> None:
-    record_experiment(data_dir.runs)
-    run = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
-    whole = json.loads(run.spec_file.read_text()) if file == "spec.json" else {}
-    content = json.dumps({**whole, "more": 0}).replace('"more": 0', f'"more": {nested(depth, of)}')
-    (run.path / file).write_text(content)
-    if file == "claim.json":
+def break_file(run: RunDir, name: str, value: str) -> str:
+    """The sentence that is told of the run."""
+    whole = json.loads(run.spec_file.read_text()) if name == "spec.json" else {}
+    content = json.dumps({**whole, "more": 0}).replace('"more": 0', f'"more": {value}')
+    (run.path / name).write_text(content)
+    if name == "claim.json":
         run.exit_file.unlink()
-    said = str(run.standing.reason)
-    if file in ("spec.json", "labels.json", "devices.json"):
-        with pytest.raises(RunnerError) as raised:
-            run.read_labels() if file == "labels.json" else spec_in_use(run)
-        said = str(raised.value)
-    assert file in said and "it is nested too deeply" in said
+    if name not in ("spec.json", "labels.json", "devices.json"):
+        return str(run.standing.reason)
+    with pytest.raises(RunnerError) as raised:
+        run.read_labels() if name == "labels.json" else spec_in_use(run)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("depth", "of"),
+    [(MAX_NESTING + 1, "lists"), (900, "objects"), (1_100, "lists"), (100_000, "objects")],
+)
+def test_files_that_are_nested_too_deeply_are_told_in_a_sentence(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], depth: int, of: str
+) -> None:
+    for number, name in enumerate(FILES):
+        experiment_id = EXPERIMENT_ID[:-1] + str(number)
+        record_experiment(data_dir.runs, experiment_id=experiment_id)
+        said = break_file(data_dir.run_dir(f"{experiment_id}.control"), name, nested(depth, of))
+        assert name in said and "it is nested too deeply" in said and "recursion" not in said
     assert main(["list", "--runs", "--data-folder", str(data_dir.path)]) == 0
     shown = capsys.readouterr().out
     with Store.in_memory(data_dir) as store:
         told = "\n".join(queries.unreadable(store)["message"])
-    assert "recursion" not in said + shown + told
+    assert "recursion" not in shown + told
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_a_line_of_a_journal_that_is_nested_too_deeply_is_left_out(
-    data_dir: DataDir, depth: int
-) -> None:
+def test_lines_of_a_journal_that_are_nested_too_deeply_are_left_out(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs)
     journal = data_dir.run_dir(f"{EXPERIMENT_ID}.control").events_file
     before, _ = read_events(journal)
     line = '{"v":1,"kind":"step","seq":%d,"step":99,"x":true,"loss":%s}\n'
     with journal.open("a") as file:
-        file.write(line % (len(before), nested(depth, "lists")))
+        for depth in DEPTHS:
+            file.write(line % (len(before), nested(depth, "lists")))
     assert read_events(journal)[0] == before
     with Store.in_memory(data_dir) as store:
         assert compare(store, EXPERIMENT_ID).results
