@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
@@ -28,6 +29,7 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.loop import FAULTS, of_kind, torch_afresh
 from tests.helpers.loop import run as run_here
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
@@ -69,6 +71,7 @@ class Waiting:
 
     def batch_end(self, state):
         while state.step == 30 and not Path(__file__).with_name("go on").exists():
+            Path(__file__).with_name("waits").touch()
             time.sleep(0.02)
 """
 
@@ -125,13 +128,12 @@ def curve(events: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
-@pytest.mark.parametrize(
-    ("num_runs", "kills"), [(1, 2), pytest.param(2, 10, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
 def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
-    data_dir: DataDir, tmp_path: Path, num_runs: int, kills: int
+    data_dir: DataDir, tmp_path: Path
 ) -> None:
-    """So many runs, side by side, are killed so many times each."""
+    """Two runs, side by side, are killed ten times each."""
+    num_runs, kills = 2, 10
     # Not before the first checkpoint: nothing could go on from there.
     steps = random.Random(20).sample(range(7, NUM_STEPS), num_runs * kills)
     plans = [sorted(steps[place * kills : (place + 1) * kills]) for place in range(num_runs)]
@@ -164,17 +166,17 @@ def killed_at(steps: list[int], data_dir: DataDir, folder: Path) -> RunDir:
     return run
 
 
-def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(
+def test_a_supervisor_that_starts_again_has_a_lost_run_go_on_to_the_losses_of_one_that_was_not(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join((str(tmp_path), str(FAULTS))))
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     hook = f"{tmp_path / 'waiting.py'}:Waiting"
-    every = CheckpointSpec(every=5, unit="steps")
-    run = only_run(data_dir, experiment(checkpoints=every, callbacks=(hook,)))
+    run = only_run(data_dir, experiment(callbacks=(hook,)))
     supervisor = ensure_supervisor(data_dir)
     assert supervisor is not None
-    wait_until(lambda: run.has_checkpoint)
+    wait_until(lambda: run.has_checkpoint and (tmp_path / "waits").exists())
     claim = run.read_claim()
     assert claim is not None
     os.kill(supervisor.pid, signal.SIGKILL)
@@ -182,11 +184,16 @@ def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(
     supervisor.wait()
     wait_until(lambda: run.state is RunState.LOST)
     (tmp_path / "go on").touch()
-    ensure_supervisor(data_dir)
-    wait_until(lambda: run.state is RunState.FINISHED)
+    supervise(data_dir)
+    assert run.state is RunState.FINISHED
     events, _ = read_events(run.events_file)
+    with torch_afresh():
+        undisturbed = run_here(experiment(), tmp_path / "undisturbed")
+    assert curve(events) == curve(undisturbed) and len(curve(events)) == NUM_STEPS
+    ends = [of_kind(one, "evaluation")[-1]["loss"] for one in (events, undisturbed)]
+    assert ends[0] == ends[1]
     (resumed,) = of_kind(events, "resumed")
-    assert resumed["step"] >= 5 and set(curve(events)) == set(range(NUM_STEPS))
+    assert resumed["step"] == 28, "the last of every 7 steps before the 30th"
     blocks = of_kind(events, "block")
     before = [block["round"] for block in blocks if block["seq"] < resumed["seq"]]
     after = [block["round"] for block in blocks if block["seq"] > resumed["seq"]]
