@@ -1,8 +1,5 @@
 """What the compiler did, at which step and in whose line, as the journal has it."""
 
-import os
-import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,15 +13,8 @@ from torch._dynamo import utils as dynamo_utils
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.project import PACKAGE, PROJECT_ROOT
-from breakeven.runner.specs.experiment import (
-    DataSpec,
-    ExperimentSpec,
-    ModelSpec,
-    RunSpec,
-    TrainingSpec,
-)
+from breakeven.runner.project import PACKAGE
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.compiler.observer import (
     PACKAGES,
     TORCH,
@@ -35,7 +25,6 @@ from breakeven.runner.worker.compiler.observer import (
 )
 from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
-from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 MINE = FrameSummary("/home/me/model.py", 12, "forward")
@@ -175,40 +164,21 @@ def data():
 """
 
 
-def own_net(file: Path, backend: str, code: str = OWN) -> ExperimentSpec:
-    """Trains a network of one's own, which compiles in no time, from this file."""
-    file.parent.mkdir()
-    file.write_text(code)
-    return experiment(
-        task="custom",
-        model=ModelSpec(source=f"{file}:net"),
-        data=DataSpec(source=f"{file}:data", num_train_samples=16, num_eval_samples=4),
-        training=TrainingSpec(batch_size=4, losses=("CrossEntropyLoss",)),
-        backends=(backend,),
-        block_steps=2,
-    )
-
-
-def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(tmp_path: Path) -> None:
-    """In a process of its own, because it used to wait for ever."""
-    file = tmp_path / "own" / "own.py"
-    spec = own_net(file, "aot_eager", OWN.replace('torch.save(logits, "/dev/null")', ""))
-    (variant,) = (one for one in spec.variants if one.role == "backend")
-    run = RunDir(tmp_path / "x.aot_eager")
-    run.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
-    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
-    allowed = {**os.environ, CODE_VARIABLE: str(file.parent)}
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=PATIENCE_SECONDS, env=allowed)
-    ends = of_kind(read_events(run.events_file)[0], "compile_ended")
-    assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
-
-
 def test_a_graph_break_of_a_model_of_ones_own_names_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "own" / "own.py"
     monkeypatch.setenv(CODE_VARIABLE, str(file.parent))
-    spec = own_net(file, "eager:scope=forward")
+    file.parent.mkdir()
+    file.write_text(OWN)
+    spec = experiment(
+        task="custom",
+        model=ModelSpec(source=f"{file}:net"),
+        data=DataSpec(source=f"{file}:data", num_train_samples=16, num_eval_samples=4),
+        training=TrainingSpec(batch_size=4, losses=("CrossEntropyLoss",)),
+        backends=("eager:scope=forward",),
+        block_steps=2,
+    )
     events = run(spec, tmp_path / "events.jsonl", "eager-forward")
     breaks = [one for one in of_kind(events, "graph_break") if one["phase"] == "training"]
     line = OWN.splitlines().index('        torch.save(logits, "/dev/null")') + 1

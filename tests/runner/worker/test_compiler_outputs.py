@@ -20,6 +20,7 @@ from breakeven.storage.compiling.kept import code_difference, kept_of
 from breakeven.storage.index.store import Store
 from tests.faults.trial import FOLDER, WORKLOADS
 from tests.helpers.loop import experiment, of_kind
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.heavy
 
@@ -45,7 +46,8 @@ def start(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     run.write_spec(run_spec)
     done = subprocess.run(
         [sys.executable, "-m", "breakeven.runner.worker", str(run.path)], cwd=PROJECT_ROOT,
-        capture_output=True, text=True, env={**os.environ, CODE_VARIABLE: str(FOLDER)},
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        env={**os.environ, CODE_VARIABLE: str(FOLDER)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -67,6 +69,12 @@ def test_every_graph_of_the_compiler_is_kept_with_its_compilation(folder: DataDi
             assert one["compile_id"] in compiled and file.stat().st_size == one["bytes"]
     (graph, *_) = (one for one in kept if one["what"] == "graph of Dynamo")
     assert "def forward(self" in (run.path / graph["file"]).read_text()
+
+
+def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(folder: DataDir) -> None:
+    """It used to wait for ever."""
+    ends = of_kind(events(folder), "compile_ended")
+    assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
 
 
 def test_the_trace_opens_in_tlparse(folder: DataDir, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """What the tasks make of built-in models and data."""
 
-import json
+import runpy
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,11 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+import breakeven.runner.worker.tasks
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.project import PACKAGE
-from breakeven.runner.specs.experiment import ModelSpec, TrainingSpec
+from breakeven.runner.specs import workload
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.training import EvaluationSpec, Metric
-from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA, Task
+from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
+from breakeven.runner.worker import probe
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import load_workload
@@ -91,31 +92,24 @@ TASK = Task(learns="the better text", samples="texts", models=("builtin:bert-tin
 def load(experiment):
     return text_classification.load(experiment)
 '''
-USE_NEW_TASK = """
-import json
-from dataclasses import asdict
-from breakeven.runner.specs.workload import TASKS
-from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.worker.probe import tasks
-from breakeven.runner.worker.model.workload import load_workload
-
-assert "better" in TASKS
-load_workload(ExperimentSpec(name="x", task="better"))
-print(json.dumps(asdict(tasks()["better"])))
-"""
 
 
-def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE / "runner", tmp_path / "breakeven" / "runner")
-    shutil.copy(PACKAGE / "__init__.py", tmp_path / "breakeven")
-    (tmp_path / "breakeven" / "runner" / "worker" / "tasks" / "better.py").write_text(NEW_TASK)
-    done = subprocess.run(
-        [sys.executable, "-c", USE_NEW_TASK],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = Task.from_dict(json.loads(done.stdout.splitlines()[-1]))
+def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "specs").mkdir()
+    shutil.copy(PACKAGE / "runner" / "specs" / "workload.py", tmp_path / "specs")
+    folder = tmp_path / "worker" / "tasks"
+    folder.mkdir(parents=True)
+    (folder / "better.py").write_text(NEW_TASK)
+    found = runpy.run_path(str(tmp_path / "specs" / "workload.py"))["TASKS"]
+    assert found == ("better",)
+    for module in (workload, probe):
+        monkeypatch.setattr(module, "TASKS", found)
+    monkeypatch.setattr(breakeven.runner.worker.tasks, "__path__", [str(folder)])
+    (told,) = tasks().values()
     assert (told.learns, told.models) == ("the better text", ("builtin:bert-tiny",))
+    load_workload(ExperimentSpec(name="x", task="better"))
 
 
 @pytest.mark.parametrize(

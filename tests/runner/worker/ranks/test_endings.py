@@ -42,8 +42,8 @@ class Work:
             experiment(block_steps=10_000),
             devices=("cpu", "cpu"),
             cpu_threads=1,
-            data=DataSpec(num_train_samples=40_000, num_eval_samples=4, sequence_length=8),
-            training=TrainingSpec(batch_size=4),
+            data=DataSpec(num_train_samples=400, num_eval_samples=4, sequence_length=8),
+            training=TrainingSpec(batch_size=4, epochs=1000),
         )
         experiment_id = submit(folder, spec)
         self.run: RunDir = folder.run_dir(f"{experiment_id}.baseline")
@@ -66,10 +66,10 @@ class Work:
         self._is_set_up = True
 
     def begin(self) -> None:
-        """Gives all ranks the turn once they are set up, and lets them make some steps."""
+        """Gives all ranks the turn once they are set up, and lets them begin their steps."""
         self.set_up()
         self.post.give(Turn(round=0, position=0))
-        time.sleep(1.5)
+        time.sleep(0.2)
         assert self.process.poll() is None and len(self.ranks) == 2
 
     @property

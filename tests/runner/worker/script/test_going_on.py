@@ -1,10 +1,6 @@
 """Scripts that were killed go on from their own checkpoints, as if nothing had happened."""
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +14,12 @@ from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.queue import find_experiment, resume, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ScriptSpec
+from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from tests.helpers.forked import work_on
 from tests.helpers.loop import of_kind
-from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.script.scripts import NET, Ran, experiment, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -33,12 +29,12 @@ import os, signal, sys
 from pathlib import Path
 
 def strike(step):
-    '''Kills this process in the first of the planned steps, which is one no more.'''
+    '''Ends this process in the first of the planned steps, which is one no more.'''
     plan = Path(sys.argv[1])
     steps = plan.read_text().split()
-    if steps and int(steps[0]) == step:
+    if steps and abs(int(steps[0])) == step:
         plan.write_text(" ".join(steps[1:]))
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL if int(steps[0]) > 0 else signal.SIGTERM)
 
 """
 PLAIN = """
@@ -146,35 +142,28 @@ for number in range(first, 12):
 """Fails once, in its tenth step; there is one checkpoint, in the middle of its second block."""
 
 
-def run_of(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> RunDir:
-    """A run of a script that waits, and is killed at these steps."""
+def killed_at(folder: Path, code: str, plan: str) -> RunDir:
+    """A run of a script that ends early in these steps, by -TERM in those that are negative, and
+    goes on each time, until it is done."""
     folder.mkdir()
     (folder / "train.py").write_text(KILLER + code)
-    (folder / "kills").write_text(" ".join(map(str, kills)))
+    (folder / "plan").write_text(plan)
     spec = experiment(
         folder / "train.py", backends=(), controls=0, block_steps=5, cpu_threads=1,
-        script=ScriptSpec(arguments=(str(folder / "kills"),)), **changes,
+        script=ScriptSpec(arguments=(str(folder / "plan"),)),
     )  # fmt: skip
     data_dir = DataDir(folder / "data")
-    (run,) = find_experiment(data_dir, submit(data_dir, spec)).runs
-    return run
-
-
-def work(run: RunDir) -> int:
-    """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
-    environment = {**os.environ, CODE_VARIABLE: str(run.path.parents[2])}
-    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
-    return subprocess.run(
-        command, cwd=PROJECT_ROOT, env=environment, timeout=PATIENCE_SECONDS
-    ).returncode
-
-
-def killed_at(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> RunDir:
-    run = run_of(folder, code, kills, **changes)
-    for _ in kills:
-        assert work(run) == -signal.SIGKILL
-        run.reopen()
-    assert work(run) == 0, run.log_tail()
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    (run,) = found.runs
+    for step in plan.split():
+        status = work_on(run, **{CODE_VARIABLE: str(folder)})
+        if int(step) < 0:
+            assert (status, run.state) == (WorkerExit.CANCELLED, RunState.CANCELLED)
+            assert resume(found) == ["baseline"]
+        else:
+            assert status == -signal.SIGKILL, run.log_tail()
+            run.reopen()
+    assert work_on(run, **{CODE_VARIABLE: str(folder)}) == 0, run.log_tail()
     return run
 
 
@@ -186,36 +175,28 @@ def curve(run: RunDir) -> dict[int, float]:
     return {step["step"]: step["loss"] for step in events(run, "step")}
 
 
-def undisturbed(folder: Path, code: str) -> RunDir:
-    """The same in this process, where nobody kills it."""
-    (folder / "kills").touch()
-    arguments = ScriptSpec(arguments=(str(folder / "kills"),))
-    return run(folder, KILLER + code, backends=(), controls=0, block_steps=5, cpu_threads=1,
-               script=arguments).folder  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return killed_at(tmp_path_factory.mktemp("plain") / "killed", PLAIN, (23,))
+    return killed_at(tmp_path_factory.mktemp("plain") / "killed", PLAIN, "23 -30")
 
 
-def test_a_killed_script_has_the_losses_of_one_that_was_not(killed: RunDir, tmp_path: Path) -> None:
-    expect_the_same(killed, undisturbed(tmp_path, PLAIN), [21])
+def test_a_script_that_is_killed_and_then_cancelled_has_the_losses_of_one_that_was_not(
+    killed: RunDir, tmp_path: Path
+) -> None:
+    """The cancelled one goes on in the folder that it left."""
+    expect_the_same(killed, killed_at(tmp_path / "whole", PLAIN, ""), [21, 28])
+    assert not (killed.workplace / "train.py").exists(), "its own files are removed at the end"
 
 
 @pytest.mark.parametrize(
-    ("code", "kills", "gone_on"),
-    [
-        pytest.param(TRAINER, (18,), [14], marks=pytest.mark.slow),
-        (LIGHTNING, (30,), [28]),
-    ],
+    ("code", "kills", "gone_on"), [(TRAINER, "18", [14]), (LIGHTNING, "30", [28])],
     ids=["Trainer", "Lightning"],
-)
+)  # fmt: skip
 def test_killed_scripts_of_libraries_have_the_losses_of_one_that_was_not(
-    tmp_path: Path, code: str, kills: tuple[int, ...], gone_on: list[int]
+    tmp_path: Path, code: str, kills: str, gone_on: list[int]
 ) -> None:
     run = killed_at(tmp_path / "killed", code, kills)
-    expect_the_same(run, undisturbed(tmp_path, code), gone_on)
+    expect_the_same(run, killed_at(tmp_path / "whole", code, ""), gone_on)
 
 
 def expect_the_same(run: RunDir, whole: RunDir, gone_on: list[int]) -> None:
@@ -301,25 +282,6 @@ def test_what_was_done_twice_counts_once(killed: RunDir) -> None:
         assert queries.step_times(store, experiment_id)["step"].tolist() == list(range(40))
         assert queries.inputs(store, experiment_id)["step"].is_unique
         assert queries.evaluations(store, experiment_id)["step"].tolist() == [10, 20, 30, 40]
-
-
-def test_a_cancelled_script_is_resumed_in_the_folder_that_it_left(tmp_path: Path) -> None:
-    ran = run_of(
-        tmp_path / "mine", PLAIN.replace("strike(number)", "import time; time.sleep(0.1)"), ()
-    )
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "breakeven.runner.worker", str(ran.path)], cwd=PROJECT_ROOT,
-        env={**os.environ, CODE_VARIABLE: str(tmp_path / "mine")},
-    )  # fmt: skip
-    wait_until(lambda: ran.has_checkpoint)
-    worker.terminate()
-    worker.wait()
-    assert ran.state is RunState.CANCELLED
-    found = find_experiment(DataDir(ran.path.parents[1]), ran.run_id.partition(".")[0])
-    assert resume(found) == ["baseline"]
-    assert work(ran) == 0
-    assert curve(ran).keys() == set(range(40)) and events(ran, "resumed")[0]["step"] >= 7
-    assert not (ran.workplace / "train.py").exists(), "its own files are removed at the end"
 
 
 def test_by_hand_saving_and_loading_are_torchs(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Processes that have torch loaded: one process a session imports what runs import, which takes
+seconds, and each process that a test asks for is a fork of that one."""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from breakeven.runner.folders.run_dir import RunDir
+from tests.helpers.waiting import PATIENCE_SECONDS
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["breakeven.runner.worker.session", "tests.helpers.forked",
+                              "breakeven.runner.worker.script.running"])  # fmt: skip
+
+
+def fork(output: Path, work: Callable[..., Any], *arguments: Any, **changes: str) -> int:
+    """Calls a function of a module in a process whose environment is this one's with changes, and
+    which writes to a file; its exit status once it has ended, negative for a signal's number."""
+    environment = {**os.environ, **changes}
+    process: ForkServerProcess = FORKS.Process(
+        target=_call, args=(str(output), environment, work, arguments), daemon=True
+    )
+    process.start()
+    process.join(PATIENCE_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+    assert process.exitcode is not None, "the process did not end"
+    return process.exitcode
+
+
+def work_on(run: RunDir, **changes: str) -> int:
+    """What `python -m breakeven.runner.worker` does with a run's folder."""
+    return fork(run.output_file, _work, str(run.path), **changes)
+
+
+def _work(folder: str) -> int:
+    from breakeven.runner.worker.__main__ import main
+
+    sys.argv = ["worker", folder]
+    return main()
+
+
+def _call(
+    output: str, environment: dict[str, str], work: Callable[..., Any], arguments: Any
+) -> None:
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1), os.dup2(file, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    with contextlib.ExitStack() as stack:
+        for name in ("stdout", "stderr"):
+            number = {"stdout": 1, "stderr": 2}[name]
+            setattr(sys, name, stack.enter_context(os.fdopen(os.dup(number), "w", buffering=1)))
+        status = work(*arguments)
+        sys.stdout.flush()
+    sys.exit(status)
