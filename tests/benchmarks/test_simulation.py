@@ -3,12 +3,11 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.simulation.history import Result, play
+from benchmarks.simulation.history import play
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.turns import TurnPost
@@ -34,12 +33,8 @@ SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess
 """Modules through which code meets its system."""
 
 
-@pytest.fixture
-def some(tmp_path: Path) -> Iterator[list[Result]]:
-    yield [play(tmp_path, f"test/{number}") for number in range(NUM_HISTORIES)]
-
-
-def test_no_history_breaks_a_promise(some: list[Result]) -> None:
+def test_no_history_breaks_a_promise(tmp_path: Path) -> None:
+    some = [play(tmp_path, f"test/{number}") for number in range(NUM_HISTORIES)]
     assert [(one.seed, one.violation) for one in some if one.violation] == []
     events = sum((one.events for one in some), Counter[str]())
     for name in ("supervisor killed", "command killed", "run killed", "stall", "full disk", "stop"):

@@ -18,8 +18,8 @@ from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from tests.helpers.forked import work_on
 from tests.helpers.loop import of_kind
+from tests.runner.worker.forked import work_on
 from tests.runner.worker.script.scripts import NET, Ran, experiment, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]

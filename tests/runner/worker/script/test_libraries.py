@@ -19,7 +19,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import RunSpec, ScriptSpec
-from tests.helpers.forked import fork, work_on
+from tests.runner.worker.forked import fork, work_on
 from tests.runner.worker.script.scripts import experiment
 
 pytestmark = pytest.mark.heavy

@@ -14,7 +14,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["breakeven.runner.worker.session", "tests.helpers.forked",
+FORKS.set_forkserver_preload(["breakeven.runner.worker.session", "tests.runner.worker.forked",
                               "breakeven.runner.worker.script.running"])  # fmt: skip
 
 
