@@ -111,7 +111,10 @@ def test_everything_is_imported_from_breakeven() -> None:
     bare = re.compile(r"^\s*(import|from) (runner|storage|views|serve|dashboard)\b", re.M)
     for part in ("runner", "storage", "views", "breakeven", "benchmarks", "tests"):
         for file in (PROJECT_ROOT / part).rglob("*.py"):
-            assert not bare.search(file.read_text()), file
+            found = ast.walk(ast.parse(file.read_text())) if bare.search(file.read_text()) else ()
+            for node in found:  # Text of a test may have such a line.
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    assert not bare.match(ast.unparse(node)), file
 
 
 def test_nobody_imports_the_worker() -> None:
