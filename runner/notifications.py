@@ -127,7 +127,9 @@ class Notifier:
         states = [run.state for run in experiment.runs]
         if not all(state.is_final for state in states):
             return
-        came_to = ExperimentState.of(states)
+        searched = experiment.spec.kind.searches and RunState.FINISHED in states
+        came_to = ExperimentState.of([state for state in states
+                                      if not (searched and state.is_cancelled)])  # fmt: skip
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
         body = (
             f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. "

@@ -51,7 +51,11 @@ class RunState(StrEnum):
     @property
     def is_failed(self) -> bool:
         """Whether it ended neither as planned nor by a request to stop."""
-        return self.ended_early and self is not RunState.CANCELLED
+        return self.ended_early and not self.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self is RunState.CANCELLED
 
     @property
     def early_end(self) -> EarlyEnd | None:

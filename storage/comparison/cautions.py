@@ -174,7 +174,9 @@ def _about_runs(
         for run, ratio in zip(runs, speedups, strict=True)
     }
     for run in processes:
-        if run.state.ended_early:
+        # A search ends candidates itself; a note says why.
+        is_dropped = spec.kind.searches and run.role == "backend" and run.state.is_cancelled
+        if run.state.ended_early and not is_dropped:
             end = {"state": run.state, "reason": run.reason, "role": run.role, **_done(run)}
             if spec.kind.compares_runs and run.label in rounds:  # no repeat of several
                 of_it = [rounds[run.label]] if run.role == "backend" else rounds.values()

@@ -200,9 +200,15 @@ class Standings:
 
 
 def standings(comparison: Comparison) -> Standings:
-    """Each backend in the first group that it fits, in the order broken, unfinished, unmeasured."""
+    """Each backend in the first group that it fits, in the order broken, unfinished, unmeasured;
+    not the candidates that a search ended before they finished."""
+    searches = comparison.spec.kind.searches
     backends = sorted(
-        (result for result in comparison.results if result.role == "backend"),
+        (
+            result
+            for result in comparison.results
+            if result.role == "backend" and not (searches and RunState(result.state).is_cancelled)
+        ),
         key=lambda result: 0.0 if result.speedup is None else -result.speedup.median,
     )
     groups: dict[str, tuple[Result, ...]] = {

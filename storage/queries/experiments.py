@@ -33,6 +33,10 @@ FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "ba
 """Columns of `runs` that tell the same of each run of an experiment."""
 
 
+DROPPED = "(scenario = 'tune' AND role = 'backend' AND state = 'cancelled')"
+"""Candidates that a search ended before they finished: the search is finished all the same."""
+
+
 @memo(generation)
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
@@ -54,7 +58,8 @@ def list_experiments(store: Store) -> pd.DataFrame:
             coalesce(max(placed), any_value(device)) AS device, max(device_name) AS device_name,
             max(host) AS host, max(torch_version) AS torch_version,
             max(transformers_version) AS transformers_version,
-            min(claimed) AS claimed, max(ended) AS ended, list(DISTINCT state) AS state,
+            min(claimed) AS claimed, max(ended) AS ended, 
+            list(DISTINCT state) FILTER (NOT {DROPPED}) AS state,
             count(*) AS num_runs, max(progress.revision) AS revision,
             count(*) FILTER (list_contains($1, state)) AS num_ended,
             list(folder ORDER BY position) AS folders,

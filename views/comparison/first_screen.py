@@ -39,8 +39,8 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
         found = standings(comparison)
         # Of a baseline that failed its total says nothing about a whole training.
         is_sure = bool(found.counted) or not found.baseline_ended_early
-        st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
         _show_recipe(comparison, planned)
+        st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
     drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps)
     if not drawn:
         st.html(cards_html(comparison, planned))

@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.pages import opened, text
 
@@ -64,6 +69,27 @@ def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert "No candidate gained enough to be confirmed" in shown
     assert "The search ended because recorded reason" in shown
+
+
+@pytest.mark.parametrize(
+    ("baseline", "state"),
+    [(RunState.FINISHED, "finished"), (RunState.CANCELLED, "cancelled")],
+)
+def test_a_candidate_that_the_search_ends_while_it_compiles_leaves_the_search_finished(
+    folder: DataDir, baseline: RunState, state: str
+):
+    spec = search_spec(replace(experiment_spec(), backends=("inductor",)), steps=9, named=True)
+    for label, came_to in (("baseline", baseline), ("control", baseline)):
+        run = Recording(folder.runs, label, spec).claim().start()
+        run.blocks([0.1] * 8, LOSSES).stop("searched", cause="searched", target_width=0.02)
+        run.end(came_to)
+    dropped = Recording(folder.runs, "inductor", spec).claim().start()
+    dropped.end(RunState.CANCELLED, "compiling took too long")
+    with Store.in_memory(folder) as store:
+        assert queries.list_experiments(store)["state"].tolist() == [state]
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert "inductor (compiling took too long)" in shown
+    assert "inductor was cancelled" not in shown and "inductor did not finish" not in shown
 
 
 def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
