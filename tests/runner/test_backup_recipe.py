@@ -25,7 +25,7 @@ from breakeven.runner.supervision import supervisor
 from breakeven.storage.index.store import Store
 from tests.helpers.waiting import wait_until
 
-NUM_STEPS = 200
+NUM_STEPS = 120
 SPEC = ExperimentSpec(
     name="trial", backends=(), controls=0, block_steps=5, cpu_threads=1, profile_steps=0,
     data=DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),

@@ -19,6 +19,7 @@ from tests.helpers.nights import record_slower_torch
 from tests.helpers.serving import Receiver
 
 pytestmark = pytest.mark.heavy
+TREND_COMMAND = notifications.TREND_COMMAND
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     monkeypatch.setenv("BREAKEVEN_NOTIFY", server.address)
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
     yield server
     server.shutdown()
 
@@ -97,6 +99,7 @@ def test_a_server_that_never_answers_delays_no_run(
         monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:{silent.getsockname()[1]}/")
         monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
         monkeypatch.setattr(notifications, "FINISH_SECONDS", 0.1)
+        monkeypatch.setattr(notifications, "TREND_COMMAND", ("/bin/echo", "[]"))
         first, second = (submit(data_dir, spec("crash")) for _ in range(2))
         assert supervisor.supervise(data_dir, FAKE_WORKER)
         states = {data_dir.run_dir(f"{one}.baseline").state for one in (first, second)}
@@ -130,8 +133,9 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
 
 @pytest.mark.slow
 def test_a_trend_that_broke_is_told_with_the_experiment_that_shows_it(
-    receiver: Receiver, data_dir: DataDir
+    receiver: Receiver, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(notifications, "TREND_COMMAND", TREND_COMMAND)
     record_slower_torch(data_dir)
     notifier = Notifier()
     nights = [f"202611{day:02d}-093015-123456-7f3a" for day in range(1, 13)]
@@ -152,7 +156,7 @@ def test_trends_that_cannot_be_read_are_logged_and_stop_nothing(
     notifier = Notifier()
     for command in (("/nowhere/python",), ("/bin/false",), ("/bin/echo", "{"), ("/bin/sleep", "9")):
         monkeypatch.setattr(notifications, "TREND_COMMAND", command)
-        monkeypatch.setattr(notifications, "TREND_LIMIT_SECONDS", 0.5)
+        monkeypatch.setattr(notifications, "TREND_LIMIT_SECONDS", 0.1)
         notifier.trends_broke(data_dir, ["one"])
     assert caplog.text.count("trends could not be read") == 4
     assert receiver.told == []

@@ -33,7 +33,7 @@ def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
     data_dir = DataDir(folder)
     keep(data_dir, MACHINE)
     status = main([
-        "tune", f"--data-folder={folder}", "--device=cpu", "--train-samples=200", "--batch-size=1",
+        "tune", f"--data-folder={folder}", "--device=cpu", "--train-samples=50", "--batch-size=1",
         "--block-steps=2", "--set=speed.batches=2", "--set=speed.warm_up_blocks=1",
         "--set=more_controls=0", *options,
     ])  # fmt: skip
@@ -60,9 +60,9 @@ def test_without_a_gain_the_answer_is_to_leave_it(
     status, scenarios = tuned(tmp_path, "--backends=eager", "--plan=2 epochs")
     assert (status, scenarios) == (0, ["tune"])
     shown = capfd.readouterr().out
-    assert UNCONFIRMED in shown and "plan for 400 steps: do not compile" in shown
+    assert UNCONFIRMED in shown and "plan for 100 steps: do not compile" in shown
     (search,) = experiments(DataDir(tmp_path))
-    assert search.spec.tune.steps == 400  # two epochs of 200 samples, one by one
+    assert search.spec.tune.steps == 100  # two epochs of 50 samples, one by one
 
 
 def test_a_length_in_hours_is_refused_because_the_speed_is_searched(

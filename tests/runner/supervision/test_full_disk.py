@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import breakeven.runner.folders.queue
+import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands.cli import main
-from breakeven.runner.files import is_locked
+from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
@@ -27,9 +28,11 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.supervision.exits import ExitRecords, WorkerExit, explain
+from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage import queries
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
@@ -93,10 +96,10 @@ def supervisor(tmp_path: Path) -> Iterator[Callable[[DataDir], subprocess.Popen[
 
 
 def submit_slow(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> tuple[RunDir, RunDir]:
-    """A baseline and a run of a second a block, which take minutes together."""
+    """A baseline of a second and a run of a second a block."""
     monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
     experiment_id = submit(data_dir, ExperimentSpec(
-        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=2_000),
+        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=500),
         training=TrainingSpec(batch_size=1),
     ))  # fmt: skip
     baseline, slow = find_experiment(data_dir, experiment_id).runs
@@ -183,26 +186,38 @@ def test_what_the_disk_ended_and_somebody_stopped_before_it_was_recorded_was_can
 
 
 def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
-    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
-) -> None:  # fmt: skip
+    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = small_disk(20)
     monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.02)
     data_dir = DataDir(disk / "data")
     submit(data_dir, ExperimentSpec(name="full", backends=(), controls=0,
                                     data=DataSpec(num_train_samples=20),
                                     training=TrainingSpec(batch_size=1)))  # fmt: skip
     (run,) = data_dir.run_dirs()
     filler = fill(disk)
-    process = supervisor(data_dir)
-    wait_until(lambda: is_locked(data_dir.supervisor_lock))
-    time.sleep(2.0)  # for whoever would begin all the same
-    stands = run.standing
-    assert stands.state is RunState.QUEUED
-    assert str(stands.reason).startswith("waits for disk space to begin: 0.00 MB free in ")
-    filler.unlink()
-    assert process.wait(PATIENCE_SECONDS) == 0
-    assert run.state is RunState.FINISHED
+    looks = 0
+
+    def look(folder: Path) -> str | None:
+        """Makes room once whoever would begin all the same had the time to."""
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            stands = run.standing
+            assert stands.state is RunState.QUEUED
+            assert str(stands.reason).startswith("waits for disk space to begin: 0.00 MB free in ")
+            filler.unlink()
+        return lacks_room(folder)
+
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "lacks_room", look)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 60.0)
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: run.state is RunState.FINISHED)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    supervising.join()
+    assert looks > 10
 
 
 def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk_was_full(

@@ -18,7 +18,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 
 def sessions() -> set[int]:
