@@ -263,8 +263,8 @@ def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None
 def test_a_machine_that_sends_what_no_run_writes_ends_its_experiment_and_no_other(
     data_dir: DataDir, tmp_path: Path, sends: str
 ) -> None:
-    good, bad = (submit(data_dir, experiment(controls=0)) for _ in range(2))
-    others = submit(data_dir, experiment(controls=0))
+    good, bad = (submit(data_dir, experiment()) for _ in range(2))
+    others = submit(data_dir, experiment())
     queue_order.hold(data_dir, others)
     stranger = data_dir.run_dir(f"{others}.baseline")
     spec = replace(stranger.read_spec(), experiment_id="20990101-000000-000000-ffff")

@@ -94,7 +94,7 @@ def test_the_band_is_that_of_the_precision_in_which_the_baseline_computed(
 def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_else(
     data_dir: DataDir, backend: str, schedule: str
 ) -> None:
-    spec = replace(experiment(backend, steps=60), schedule=schedule, more_controls=2)
+    spec = experiment(backend, steps=60, schedule=schedule, controls=1, more_controls=2)
     experiment_id = submit(data_dir, spec)
     alone = ["baseline", "control", backend]
     assert list(states(data_dir, experiment_id)) == alone
@@ -123,22 +123,20 @@ def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_el
 @pytest.mark.heavy
 @pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize(
-    ("backend", "changes"),
+    ("backends", "changes"),
     [
-        ("eager", {}),
-        ("farther", {}),  # a fault, whatever other controls would say
-        ("crash", {}),
-        ("apart", {"more_controls": 0}),
-        ("apart", {"controls": 0}),
+        (("eager", "crash", "farther"), {}),  # the last is a fault, whatever controls would say
+        (("apart",), {"more_controls": 0}),
+        (("apart",), {"controls": 0}),
     ],
 )
 def test_nothing_more_is_run_where_it_would_tell_nothing(
-    data_dir: DataDir, backend: str, changes: dict[str, int]
+    data_dir: DataDir, backends: tuple[str, ...], changes: dict[str, int]
 ) -> None:
-    spec = replace(experiment(backend, steps=60), **changes)
+    spec = experiment(*backends, steps=60, **{"controls": 1, **changes})
     experiment_id = submit(data_dir, spec)
     supervise(data_dir, FAKE_WORKER)
-    assert len(states(data_dir, experiment_id)) == 2 + spec.controls
+    assert len(states(data_dir, experiment_id)) == 1 + spec.controls + len(backends)
 
 
 @pytest.mark.heavy
@@ -148,13 +146,13 @@ def test_nobody_is_made_to_wait_longer_than_so_many_seconds(
 ) -> None:
     # 60 steps of a millisecond: a second control more would make it 0.12 s.
     monkeypatch.setattr(breakeven.runner.supervision.controls, "MAX_SECONDS", 0.1)
-    experiment_id = submit(data_dir, experiment("apart", steps=60))
+    experiment_id = submit(data_dir, experiment("apart", steps=60, controls=1))
     supervise(data_dir, FAKE_WORKER)
     assert list(states(data_dir, experiment_id)) == [*ALONE, "control-2"]
 
 
 def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
-    spec = experiment("eager")
+    spec = experiment("eager", controls=1)
     assert [one.label for one in spec.further_controls] == ["control-2", "control-3", "control-4"]
     assert replace(spec, controls=4).further_controls[0].label == "control-5"
     assert replace(spec, scenario="speed", speed=SpeedSpec()).further_controls == ()

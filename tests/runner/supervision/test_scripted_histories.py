@@ -5,7 +5,10 @@ The supervisor is the real one, in a simulated system: `benchmarks/simulation/`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,8 @@ from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import find_experiment, resume, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 
 ON_CUDA = SPECS[2]
 """A baseline and two backends, which take turns."""
@@ -44,9 +49,26 @@ class Script(History):
     def states(self) -> dict[str, RunState]:
         return {label: run.state for label, run in self.runs().items()}
 
-    def submit_on_cuda(self) -> None:
-        self.submitted.append(submit(self.data_dir, ON_CUDA))
+    def submit_one(self, spec: ExperimentSpec, is_checked: bool = True) -> None:
+        self.submitted.append(submit(self.data_dir, spec, is_checked=is_checked))
         self._ensure()
+
+    def submit_on_cuda(self) -> None:
+        self.submit_one(ON_CUDA)
+
+    def times(self, what: str) -> dict[str, float]:
+        """When each run first said so, by the end of its label."""
+        of_process: dict[str, str] = {}
+        found: dict[str, float] = {}
+        for line in self.kernel.said:
+            time, words = line.split(maxsplit=1)
+            if " begins: " in words:
+                process, run = words.removeprefix("run ").partition(" begins: ")[0].split(" of ")
+                of_process[process] = run.partition(".")[2]
+            process = words.removeprefix("run ").split()[0]
+            if what in words and process in of_process:
+                found.setdefault(of_process[process], float(time))
+        return found
 
     def submit_and_resume_after(self, seconds: float) -> None:
         self.person(0.0, self.submit_on_cuda)
@@ -65,6 +87,72 @@ def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
             yield script
         finally:
             script.kernel.close()
+
+
+def test_rounds_have_a_turn_of_each_run_in_an_order_by_the_seed_and_compiling_goes_last_in_the_first(
+    tmp_path: Path,
+) -> None:
+    """That one run works at a time is held in every simulated history."""
+    backends = ("inductor:mode=max-autotune-no-cudagraphs", "inductor", "own", "eager")
+    orders = []
+    for number, seed in enumerate((1, 1, 2)):
+        spec = replace(ON_CUDA, backends=backends, controls=1, data=DataSpec(num_train_samples=60),
+                       training=TrainingSpec(batch_size=1, seed=seed))  # fmt: skip
+        with scripted(tmp_path / str(number)) as script:
+            script.person(0.0, partial(script.submit_one, spec))
+            script.kernel.run()
+            assert set(script.states().values()) == {RunState.FINISHED}
+            blocks = [blocks_of(run) for run in script.runs().values()]
+        assert sorted((one["round"], one["position"]) for run in blocks for one in run) == [
+            (round_number, position) for round_number in range(6) for position in range(6)
+        ]
+        orders.append([tuple(one["position"] for one in run) for run in blocks])
+        by_label = dict(zip(script.runs(), (run[0] for run in orders[-1]), strict=True))
+        assert {by_label["baseline"], by_label["control"]} == {0, 1}
+        assert by_label["eager"] == 2
+        assert {by_label["inductor"], by_label["own"]} == {3, 4}, "nobody knows what it compiles"
+        assert by_label["inductor-max-autotune-no-cudagraphs"] == 5, "it tries every kernel"
+    assert orders[0] == orders[1] != orders[2]
+    assert len({run[1:] for run in orders[0]}) == 6 and len(set(orders[0][0])) > 1
+
+
+def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_compiles_waits(
+    tmp_path: Path,
+) -> None:
+    late = Nature(load_seconds=3.0, step_seconds=0.1)
+    with scripted(tmp_path, USUAL, USUAL, late) as script:
+        script.person(0.0, partial(script.submit_one, replace(ON_CUDA, backends=("late",),
+                                                              controls=1)))  # fmt: skip
+        script.kernel.run()
+        turns = script.times("takes turn 0")
+    assert max(turns["baseline"], turns["control"]) < 3.0 < turns["late"]
+
+
+def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(
+    tmp_path: Path,
+) -> None:
+    late = Nature(load_seconds=3.0, step_seconds=0.1)
+    with scripted(tmp_path, late) as script:
+        spec = replace(ON_CUDA, backends=(), controls=1)
+        script.person(0.0, partial(script.submit_one, spec, is_checked=False))
+        script.kernel.run()
+        assert min(script.times("takes turn 0").values()) > 3.0
+
+
+def test_no_more_runs_load_at_once_than_there_are_cpus_and_one_that_is_stopped_never_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    long = Nature(load_seconds=3.0, step_seconds=0.1)
+    with scripted(tmp_path, long, long, long) as script:
+        monkeypatch.setattr("breakeven.runner.supervision.scheduler.cpu_allowance", lambda: one)
+        script.person(0.0, script.submit_on_cuda)
+        script.person(1.0, lambda: script.runs()["inductor"].request_cancel())
+        script.kernel.run()
+        began = script.times(" begins: ")
+        assert set(began) == {"baseline", "eager"} and began["eager"] > began["baseline"] + 3.0
+        stopped = script.runs()["inductor"]
+        assert stopped.state is RunState.CANCELLED and stopped.read_claim() is None
 
 
 def test_what_is_resumed_while_its_experiment_is_at_work_runs_once_that_is_over(
@@ -237,5 +325,9 @@ def test_runs_of_one_round_are_always_of_one_supervisor(tmp_path: Path) -> None:
         script._judge()
 
 
+def blocks_of(run: RunDir) -> list[dict[str, Any]]:
+    return [event for event in each_event(run.events_file) if event["kind"] == "block"]
+
+
 def rounds(run: RunDir) -> list[int]:
-    return [event["round"] for event in each_event(run.events_file) if event["kind"] == "block"]
+    return [block["round"] for block in blocks_of(run)]

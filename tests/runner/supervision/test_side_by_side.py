@@ -54,8 +54,8 @@ def test_experiments_that_name_cpus_apart_run_at_the_same_time_and_keep_to_them(
     data_dir: DataDir,
 ) -> None:
     one, other = (str(number) for number in CPUS[:2])
-    first = submit(data_dir, experiment("slow", steps=10, cpus=one))
-    second = submit(data_dir, experiment("slow", steps=10, cpus=other))
+    first = submit(data_dir, experiment("slow", steps=4, cpus=one))
+    second = submit(data_dir, experiment("slow", steps=4, cpus=other))
     third = submit(data_dir, experiment("eager", cpus=other))
     supervise(data_dir, FAKE_WORKER)
     began = {key: span(data_dir, key)[0] for key in (first, second, third)}
@@ -77,7 +77,7 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
     gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
     data_dir.path.mkdir()
     keep(data_dir, replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
-    keys = [submit(data_dir, experiment("slow", steps=10, devices=("cuda",))) for _ in range(4)]
+    keys = [submit(data_dir, experiment("slow", steps=4, devices=("cuda",))) for _ in range(3)]
     monkeypatch.setattr(
         breakeven.runner.machine.placement.os, "sched_setaffinity", lambda pid, cpus: None
     )
@@ -114,7 +114,7 @@ def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
     first, second = (
-        submit(data_dir, experiment("slow", steps=10, devices=(gpu.id,))) for gpu in gpus
+        submit(data_dir, experiment("slow", steps=4, devices=(gpu.id,))) for gpu in gpus
     )
     supervise(data_dir, FAKE_WORKER)
     (began, ended), (other_began, other_ended) = span(data_dir, first), span(data_dir, second)
@@ -171,7 +171,7 @@ def test_what_is_submitted_meanwhile_begins_beside_what_runs_and_each_can_be_sto
     supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
     supervising.start()
     wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
-    second = submit(data_dir, experiment("eager", cpus=other, controls=0))
+    second = submit(data_dir, experiment("eager", cpus=other))
     wait_until(lambda: set(states(data_dir, second).values()) == {RunState.FINISHED})
     assert states(data_dir, first)["hang"] is RunState.RUNNING
     cancel(find_experiment(data_dir, first))
@@ -184,7 +184,7 @@ def test_what_is_submitted_meanwhile_begins_beside_what_runs_and_each_can_be_sto
 def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, asked: str) -> None:
     alone = asked == "of the experiment"
     keys = [
-        submit(data_dir, experiment(cpus=str(cpu), exclusive=alone and place == 1, controls=0))
+        submit(data_dir, experiment(cpus=str(cpu), exclusive=alone and place == 1))
         for place, cpu in enumerate([CPUS[0], CPUS[1], CPUS[0]])
     ]
     supervise(data_dir, FAKE_WORKER, exclusive=not alone)
@@ -203,10 +203,10 @@ def test_cpus_that_are_not_there_are_named_and_nothing_starts(data_dir: DataDir)
 
 
 def test_a_higher_priority_comes_first_and_a_move_by_hand_before_it(data_dir: DataDir) -> None:
-    low, high = (submit(data_dir, experiment(name=name, priority=priority, controls=0))
+    low, high = (submit(data_dir, experiment(name=name, priority=priority))
                  for name, priority in (("low", 0), ("high", 5)))  # fmt: skip
     assert [one.spec.name for one in queue_order.waiting(data_dir)] == ["high", "low"]
-    moved = submit(data_dir, experiment(name="moved", priority=-5, controls=0))
+    moved = submit(data_dir, experiment(name="moved", priority=-5))
     queue_order.move(data_dir, moved)
     supervise(data_dir, FAKE_WORKER)
     began = [span(data_dir, key)[0] for key in (moved, high, low)]
@@ -218,7 +218,7 @@ def test_the_queue_says_what_runs_and_what_the_others_wait_for(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = submit(data_dir, experiment("hang", name="long", cpus=str(CPUS[0])))
-    second = submit(data_dir, experiment("eager", name="short", controls=0))
+    second = submit(data_dir, experiment("eager", name="short"))
     supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
     supervising.start()
     wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
@@ -237,7 +237,7 @@ def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_fir
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: four)
     tuned = "inductor:mode=max-autotune-no-cudagraphs"
-    spec = experiment("slow", "slower", tuned, steps=20, compile=compile)
+    spec = experiment("slow", "slower", tuned, steps=4, block_steps=2, compile=compile)
     experiment_id = submit(data_dir, spec)
     supervise(data_dir, FAKE_WORKER)
     assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}

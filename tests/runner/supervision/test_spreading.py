@@ -43,10 +43,10 @@ def blocks_of(runs: list[RunDir]) -> list[tuple[float, float]]:
 
 
 def test_each_device_has_its_own_cpus_and_turns_and_both_work_at_once(data_dir: DataDir) -> None:
-    key = submit(data_dir, spread("slow", "slower", steps=10, block_steps=2))
+    key = submit(data_dir, spread("slow", "slower", steps=4, block_steps=2))
     supervise(data_dir, FAKE_WORKER)
     runs = run_dirs(data_dir, key)
-    assert set(runs) == {"baseline", "baseline-on-2", "control", "control-on-2", "slow", "slower"}
+    assert set(runs) == {"baseline", "baseline-on-2", "slow", "slower"}
     assert set(states(data_dir, key).values()) == {RunState.FINISHED}
     places = [[run for run in runs.values() if run.read_spec().variant.place == place]
               for place in (1, 2)]  # fmt: skip

@@ -73,10 +73,11 @@ def supervisor(data_dir: DataDir) -> Iterator[Callable[[], subprocess.Popen[byte
 
 
 def experiment(*backends: str, steps: int = 30, **changes: Any) -> ExperimentSpec:
-    """One sample a step, blocks of 10 steps: 3 rounds unless told otherwise."""
+    """One sample a step, blocks of 10 steps: 3 rounds unless told otherwise; no control."""
     spec = ExperimentSpec(
         name="trial",
         backends=backends,
+        controls=0,
         data=DataSpec(num_train_samples=steps),
         training=TrainingSpec(batch_size=1),
     )
@@ -100,130 +101,13 @@ def is_alive(pid: int) -> bool:
     return ProcessIdentity.of(pid).started != ""
 
 
-def by_seed(data_dir: DataDir, seed: int, *backends: str, steps: int) -> dict[str, RunDir]:
-    """The runs of an experiment that was worked off."""
-    training = TrainingSpec(batch_size=1, seed=seed)
-    experiment_id = submit(data_dir, experiment(*backends, steps=steps, training=training))
-    assert supervise(data_dir, FAKE_WORKER)
-    return run_dirs(data_dir, experiment_id)
-
-
-def test_one_run_works_at_a_time_and_each_has_a_turn_a_round_in_an_order_by_the_seed(
-    data_dir: DataDir,
-) -> None:
-    seeds = [by_seed(data_dir, seed, "a", "b", steps=100) for seed in (1, 1, 2)]
-    for run in seeds[0].values():
-        assert run.state is RunState.FINISHED
-        assert [event["step"] for event in events(run, "step")] == list(range(100))
-    blocks = sorted(
-        (block["round"], block["position"], block["began"], block["time"])
-        for run in seeds[0].values()
-        for block in events(run, "block")
-    )
-    assert [(number, place) for number, place, _, _ in blocks] == [
-        (number, place) for number in range(10) for place in range(4)
-    ]
-    for (_, _, _, ended), (_, _, began, _) in pairwise(blocks):
-        assert ended <= began
-    orders = [
-        {label: [block["position"] for block in events(run, "block")]
-         for label, run in runs.items()}
-        for runs in seeds
-    ]  # fmt: skip
-    assert orders[0] == orders[1] != orders[2]
-    assert len(set(orders[0]["baseline"])) > 1
-
-
-def test_in_the_first_round_those_that_compile_least_go_first(data_dir: DataDir) -> None:
-    backends = ("inductor:mode=max-autotune-no-cudagraphs", "inductor", "own", "eager")
-    later = set()
-    for seed in range(2):
-        runs = by_seed(data_dir, seed, *backends, steps=40)
-        rounds = [[block["position"] for block in events(run, "block")] for run in runs.values()]
-        first = [positions[0] for positions in rounds]
-        assert set(first[:2]) == {0, 1}, "baseline and control"
-        assert first[5] == 2, "eager"
-        assert {first[3], first[4]} == {3, 4}, "inductor and one that nobody knows"
-        assert first[2] == 5, "the one that tries every kernel"
-        later |= {tuple(positions[1] for positions in rounds)}
-    assert len(later) == 2, "the rounds that count are drawn at random"
-
-
-def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_compiles_waits(
-    data_dir: DataDir,
-) -> None:
-    experiment_id = submit(data_dir, experiment("eager", "late"))
-    supervise(data_dir, FAKE_WORKER)
-    runs = run_dirs(data_dir, experiment_id)
-    (loaded,) = (event["time"] for event in events(runs["late"], "phase")[:1])
-    first = {label: events(run, "block")[0] for label, run in runs.items()}
-    assert max(first["baseline"]["time"], first["control"]["time"]) < loaded
-    assert min(first["eager"]["began"], first["late"]["began"]) > loaded
-
-
-def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(
-    data_dir: DataDir,
-) -> None:
-    runs = run_dirs(data_dir, submit(data_dir, experiment(), is_checked=False))
-    supervise(data_dir, FAKE_WORKER)
-    (loaded,) = (event["time"] for event in events(runs["baseline"], "phase")[:1])
-    assert events(runs["control"], "block")[0]["time"] > loaded
-
-
-def test_no_more_runs_load_at_once_than_there_are_cpus(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: one)
-    experiment_id = submit(data_dir, experiment("late", "eager"))
-    supervise(data_dir, FAKE_WORKER)
-    loads = sorted(
-        (claim.time, events(run, "phase")[0]["time"])
-        for run in run_dirs(data_dir, experiment_id).values()
-        if (claim := run.read_claim())
-    )
-    assert len(loads) == 4
-    assert all(ready <= start for (_, ready), (start, _) in pairwise(loads))
-
-
-def test_a_run_stopped_before_its_process_was_started_never_starts(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: one)
-    experiment_id = submit(data_dir, experiment("late", "eager"))
-    run_dirs(data_dir, experiment_id)["eager"].request_cancel()
-    supervise(data_dir, FAKE_WORKER)
-    stopped = run_dirs(data_dir, experiment_id)["eager"]
-    assert stopped.state is RunState.CANCELLED and stopped.read_claim() is None
-    assert states(data_dir, experiment_id)["late"] is RunState.FINISHED
-
-
-def test_experiments_are_worked_off_in_the_order_of_submission(data_dir: DataDir) -> None:
-    first, second = (submit(data_dir, experiment(controls=0)) for _ in range(2))
-    supervise(data_dir, FAKE_WORKER)
-    (ended,) = (run.read_exit() for run in run_dirs(data_dir, first).values())
-    (claimed,) = (run.read_claim() for run in run_dirs(data_dir, second).values())
-    assert ended is not None and claimed is not None
-    assert ended.time <= claimed.time
-
-
-def test_a_run_that_crashes_gives_its_turn_back(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment("crash", "eager"))
-    supervise(data_dir, FAKE_WORKER)
-    runs = run_dirs(data_dir, experiment_id)
-    assert runs["crash"].state == RunState.FAILED
-    ended = runs["crash"].read_exit()
-    assert ended is not None and "SIGSEGV" in ended.reason
-    assert {runs[label].state for label in ("baseline", "control", "eager")} == {RunState.FINISHED}
-
-
 def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure_and_its_sentence(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = CpuAllowance(in_machine=8, cpus=frozenset({3, 4}), quota=None)
     monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: two)
-    spec = experiment("eager", model=ModelSpec(source="no-such/model"), time_limit_seconds=20.0)
+    spec = experiment("eager", model=ModelSpec(source="no-such/model"), time_limit_seconds=20.0,
+                      controls=1)  # fmt: skip
     runs = run_dirs(data_dir, submit(data_dir, spec))
     supervise(data_dir, FAKE_WORKER)
     ends = {label: run.standing for label, run in runs.items()}
@@ -312,7 +196,7 @@ def test_a_specification_edited_into_nonsense_fails_alone(data_dir: DataDir) -> 
     content["experiment"]["training"]["batch_size"] = -1
     runs["eager"].spec_file.write_text(json.dumps(content))
     supervise(data_dir, FAKE_WORKER)
-    assert runs["baseline"].state == runs["control"].state == RunState.FINISHED
+    assert runs["baseline"].state == RunState.FINISHED
     ended = runs["eager"].read_exit()
     assert ended is not None and ended.state == RunState.FAILED
     assert "batch_size" in ended.reason and "-1" in ended.reason
@@ -368,7 +252,7 @@ def test_an_experiment_whose_supervisor_died_before_every_run_had_a_turn_begins_
     rounds = {
         label: [block["round"] for block in events(run, "block")] for label, run in runs.items()
     }
-    assert rounds == {"baseline": [0, 1, 2], "control": [0, 1, 2], "unready": [0, 1, 2]}
+    assert rounds == {"baseline": [0, 1, 2], "unready": [0, 1, 2]}
     aside, _ = read_events(runs["baseline"].attempts / "1" / "events.jsonl")
     assert [event for event in aside if event["kind"] == "step"] == first, "nothing is lost"
 
@@ -399,15 +283,14 @@ def test_after_five_supervisors_died_with_the_baseline_the_experiment_ends_with_
     ends = {label: run.standing for label, run in runs.items()}
     assert (ends["baseline"].state, runs["baseline"].attempt) == (RunState.LOST, 5)
     assert "5 attempts" in str(ends["baseline"].reason)
-    for label in ("control", "eager"):
-        assert ends[label].state is RunState.CANCELLED
-        assert "no baseline to compare with: its process and" in str(ends[label].reason)
+    assert ends["eager"].state is RunState.CANCELLED
+    assert "no baseline to compare with: its process and" in str(ends["eager"].reason)
 
 
 def test_a_backend_that_takes_turns_with_nobody_is_lost_alone_after_five_attempts(
     data_dir: DataDir,
 ) -> None:
-    spec = experiment("eager", schedule="sequential", controls=0)
+    spec = experiment("eager", schedule="sequential")
     experiment_id = submit(data_dir, spec)
     runs = run_dirs(data_dir, experiment_id)
     for _ in range(5):
@@ -450,7 +333,6 @@ def test_beside_a_run_that_has_finished_none_begins_anew_and_those_with_checkpoi
     close_orphans(data_dir, ExitRecords())
     assert states(data_dir, experiment_id) == {
         "baseline": RunState.FINISHED,
-        "control": RunState.LOST,
         "eager": RunState.LOST,
         "inductor": RunState.QUEUED,
     }
@@ -486,7 +368,7 @@ def test_a_warm_run_that_vanished_is_lost_for_the_caches_it_began_with_are_gone(
 def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
     data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    experiment_id = submit(data_dir, experiment("slow", "eager", steps=100))
+    experiment_id = submit(data_dir, experiment("slow", "eager", steps=40))
     supervisor()
     runs = run_dirs(data_dir, experiment_id)
     wait_until(lambda: len(events(runs["slow"], "step")) >= 10)
@@ -503,7 +385,7 @@ def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
 
 
 def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment(controls=0))
+    experiment_id = submit(data_dir, experiment())
     (run,) = run_dirs(data_dir, experiment_id).values()
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
@@ -523,7 +405,7 @@ def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: Data
 
 
 def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment(controls=0))
+    experiment_id = submit(data_dir, experiment())
     (run,) = run_dirs(data_dir, experiment_id).values()
     process = {"pid": 1, "started": "x"}
     claim = {"host": "another", "process": process, "supervisor": process, "time": time.time()}
@@ -533,14 +415,13 @@ def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> No
     assert not Path(run.exit_file).exists()
 
 
-@pytest.mark.parametrize("is_seeded", [False, True])
 def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
-    data_dir: DataDir, is_seeded: bool
+    data_dir: DataDir,
 ) -> None:
-    """Also where the folders came with compile caches, which are code of a stranger."""
+    """Though the folders came with compile caches, which are code of a stranger."""
     spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=2, steps=2))
     experiment_id = submit(data_dir, spec)
-    for run in run_dirs(data_dir, experiment_id).values() if is_seeded else ():
+    for run in run_dirs(data_dir, experiment_id).values():
         run.compile_cache.mkdir()
         (run.compile_cache / "stranger").touch()
     supervise(data_dir, FAKE_WORKER)
