@@ -4,7 +4,6 @@ torch: what it makes of a lost machine, of an earlier driver, of what is to be s
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +61,7 @@ class LocalEngine:
         self.names = list(names)
         self.jobs: dict[str, LocalJob] = {}
         self.versions = versions
+        self.num_looks = 0
         self.leaving: set[str] = set()
         """Machines that are gone when something is started there."""
 
@@ -71,6 +71,7 @@ class LocalEngine:
             raise JobLost("its machine has left the cluster")
 
     def nodes(self) -> list[Node]:
+        self.num_looks += 1
         own = facts()
         other = replace(own, versions=self.versions) if self.versions else own
         return [Node(name=name, facts=other) for name in self.names]
@@ -114,7 +115,7 @@ def steps_of(data_dir: DataDir, key: str) -> dict[str, list[int]]:
 
 def test_experiments_go_to_machines_and_come_home_whole(data_dir: DataDir) -> None:
     engine = LocalEngine("one", "two")
-    keys = [submit(data_dir, experiment("slow", steps=20)) for _ in range(3)]
+    keys = [submit(data_dir, experiment("slow", steps=6, block_steps=2)) for _ in range(3)]
     wait = driving(data_dir, engine)
     wait_until(lambda: len(engine.jobs) == 2)
     live = run_dirs(data_dir, keys[0])
@@ -124,7 +125,7 @@ def test_experiments_go_to_machines_and_come_home_whole(data_dir: DataDir) -> No
     assert {job.node for job in list(engine.jobs.values())[:2]} == {"one", "two"}
     for key in keys:
         assert set(states(data_dir, key).values()) == {RunState.FINISHED}
-        assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(20))}
+        assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(6))}
         claims = [run.read_claim() for run in run_dirs(data_dir, key).values()]
         assert all(one is not None and one.node and one.is_from_this_host for one in claims)
     assert all(job.is_ended for job in engine.jobs.values())
@@ -148,7 +149,7 @@ def test_a_driver_that_works_is_not_told_to_hang(data_dir: DataDir) -> None:
     data_dir.path.mkdir(parents=True, exist_ok=True)
     data_dir.supervisor_lock.touch()
     os.utime(data_dir.supervisor_lock, (0, 0))
-    submit(data_dir, experiment("slow", steps=20))
+    submit(data_dir, experiment("slow", steps=6, block_steps=2))
     wait = driving(data_dir, LocalEngine("one"))
     wait_until(lambda: read_heartbeat(data_dir).is_alive and not read_heartbeat(data_dir).is_still)
     wait()
@@ -156,13 +157,13 @@ def test_a_driver_that_works_is_not_told_to_hang(data_dir: DataDir) -> None:
 
 def test_what_was_on_a_lost_machine_begins_anew_as_a_whole_and_says_so(data_dir: DataDir) -> None:
     engine = LocalEngine("one", "two")
-    key = submit(data_dir, experiment("slow", steps=30))
+    key = submit(data_dir, experiment("slow", steps=20, block_steps=2))
     wait = driving(data_dir, engine)
     wait_until(lambda: bool(events(run_dirs(data_dir, key)["slow"], "block")))
     engine.jobs[f"{key}.1"].is_cut = True
     wait()
     assert set(states(data_dir, key).values()) == {RunState.FINISHED}
-    assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(30))}
+    assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(20))}
     for run in run_dirs(data_dir, key).values():
         assert run.attempt == 2
         kept = run.attempts / "1"
@@ -185,7 +186,8 @@ def test_a_machine_that_leaves_before_something_begins_there_is_as_one_that_went
 
 def test_with_checkpoints_of_all_runs_it_goes_on_from_them(data_dir: DataDir) -> None:
     engine = LocalEngine("one")
-    spec = experiment("slow", steps=30, checkpoints=CheckpointSpec(every=10, unit="steps"))
+    every = CheckpointSpec(every=10, unit="steps")
+    spec = experiment("slow", steps=20, block_steps=2, checkpoints=every)
     key = submit(data_dir, spec)
     wait = driving(data_dir, engine)
     wait_until(lambda: bool(events(run_dirs(data_dir, key)["slow"], "block")))
@@ -235,7 +237,7 @@ def test_a_machine_with_other_versions_is_left_out_if_that_was_asked(data_dir: D
     thread = threading.Thread(target=drive, args=(data_dir, engine),
                               kwargs={"linger": 0.3, "same_versions": True})  # fmt: skip
     thread.start()
-    time.sleep(1)
+    wait_until(lambda: engine.num_looks > 5)
     assert not engine.jobs
     engine.versions = None
     thread.join()

@@ -89,7 +89,7 @@ def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
             script.kernel.close()
 
 
-def test_rounds_have_a_turn_of_each_run_in_an_order_by_the_seed_and_compiling_goes_last_in_the_first(
+def test_a_round_has_a_turn_of_each_run_in_an_order_by_the_seed_and_in_the_first_by_compiling(
     tmp_path: Path,
 ) -> None:
     """That one run works at a time is held in every simulated history."""
@@ -120,12 +120,12 @@ def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_com
     tmp_path: Path,
 ) -> None:
     late = Nature(load_seconds=3.0, step_seconds=0.1)
-    with scripted(tmp_path, USUAL, USUAL, late) as script:
-        script.person(0.0, partial(script.submit_one, replace(ON_CUDA, backends=("late",),
-                                                              controls=1)))  # fmt: skip
+    with scripted(tmp_path, USUAL, USUAL, USUAL, late) as script:
+        spec = replace(ON_CUDA, backends=("eager", "late"), controls=1)
+        script.person(0.0, partial(script.submit_one, spec))
         script.kernel.run()
         turns = script.times("takes turn 0")
-    assert max(turns["baseline"], turns["control"]) < 3.0 < turns["late"]
+    assert max(turns["baseline"], turns["control"]) < 3.0 < min(turns["eager"], turns["late"])
 
 
 def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(

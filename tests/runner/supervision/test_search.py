@@ -62,10 +62,10 @@ def by_label(runs: tuple[RunDir, ...]) -> dict[str, RunDir]:
     return {run.run_id.partition(".")[2]: run for run in runs}
 
 
-def test_what_gains_is_combined_and_the_combination_confirmed_by_a_whole_training(
+def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     data_dir: DataDir,
 ) -> None:
-    spec = search("none:optimizer=fused", "swift", "swift:optimizer=fused", "eager")
+    spec = search("none:optimizer=fused", "swift", "swift:optimizer=fused", "eager", steps=12_345)
     runs, confirmation = ran(data_dir, spec)
     assert set(runs) == {"baseline", "control", "none-fused", "swift", "swift-fused", "eager"}
     assert {run.state for run in runs.values()} == {RunState.FINISHED}
@@ -73,12 +73,23 @@ def test_what_gains_is_combined_and_the_combination_confirmed_by_a_whole_trainin
     assert confirmation.spec.scenario == "train"
     assert confirmation.spec.backends[0] == "swift:optimizer=fused"
     assert {run.state for run in confirmation.runs} == {RunState.FINISHED}
-
-
-def test_equal_candidates_need_no_confirmation(data_dir: DataDir) -> None:
-    runs, confirmation = ran(data_dir, search("eager"))
-    assert set(runs) == {"baseline", "control", "eager"}
-    assert confirmation is None
+    experiment_id = runs["baseline"].run_id.partition(".")[0]
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, experiment_id)
+        assert own_steps(comparison) == 12_345
+        confirmed = compare(store, confirmation.experiment_id)
+        assert own_steps(confirmed) == 12_345
+        assert plan(confirmed, own_steps(confirmed)).num_steps == 12_345
+    text = report(comparison)
+    assert "search for the fastest 12,345 steps" in text
+    assert "for 12,345 steps it surely takes longer than swift" in text
+    assert "no candidate is left" in text
+    # Another supervisor goes on from what the journals say.
+    found = find_experiment(data_dir, experiment_id)
+    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)))
+    decision = again.decide([found.runs[0]])
+    assert decision.joining == ()
+    assert decision.over is not None and decision.over.cause == "searched"
 
 
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
@@ -88,6 +99,13 @@ def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> 
     assert states["greedy"] is RunState.OUT_OF_MEMORY
     assert states["baseline"] is states["swift"] is RunState.FINISHED
     assert confirmation is not None and confirmation.spec.backends == ("swift",)
+
+
+def test_wrong_losses_end_a_candidate(data_dir: DataDir) -> None:
+    runs, confirmation = ran(data_dir, search("farther"))
+    events = runs["farther"].events_file.read_text()
+    assert "its losses leave the band of equal trainings" in events
+    assert confirmation is None
 
 
 def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
@@ -102,44 +120,10 @@ def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
     assert runs["swift"].state is RunState.FINISHED
 
 
-def test_wrong_losses_end_a_candidate(data_dir: DataDir) -> None:
-    runs, confirmation = ran(data_dir, search("farther"))
-    events = runs["farther"].events_file.read_text()
-    assert "its losses leave the band of equal trainings" in events
-    assert confirmation is None
-
-
 def test_the_budget_ends_a_search_with_the_best_so_far(data_dir: DataDir) -> None:
     runs, _ = ran(data_dir, search("slow", "swift", seconds=2.0))
     assert runs["baseline"].state is RunState.FINISHED
     assert "the budget of 2 s is spent" in runs["baseline"].events_file.read_text()
-
-
-def test_a_search_goes_on_from_what_its_journals_say(data_dir: DataDir) -> None:
-    spec = search("swift", "swift:optimizer=fused", "eager")
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir, FAKE_WORKER)
-    found = find_experiment(data_dir, experiment_id)
-    again = Search(spec, dict(zip(found.runs, found.variants, strict=True)))
-    decision = again.decide([found.runs[0]])
-    assert decision.joining == ()
-    assert decision.over is not None and decision.over.cause == "searched"
-
-
-def test_comparison_and_report_of_a_search_name_why_candidates_ended(data_dir: DataDir) -> None:
-    runs, confirmation = ran(data_dir, search("swift", "eager", steps=12_345))
-    experiment_id = runs["baseline"].run_id.partition(".")[0]
-    with Store.in_memory(data_dir) as store:
-        comparison = compare(store, experiment_id)
-        text = report(comparison)
-        assert own_steps(comparison) == 12_345
-        assert confirmation is not None
-        confirmed = compare(store, confirmation.experiment_id)
-        assert own_steps(confirmed) == 12_345
-        assert plan(confirmed, own_steps(confirmed)).num_steps == 12_345
-    assert "search for the fastest 12,345 steps" in text
-    assert "for 12,345 steps it surely takes longer than swift" in text
-    assert "no candidate is left" in text
 
 
 def test_a_search_needs_a_control_and_turns() -> None:
