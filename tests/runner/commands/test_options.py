@@ -2,7 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import fields, is_dataclass
+from io import StringIO
 from pathlib import Path
 from typing import get_type_hints
 
@@ -190,10 +192,15 @@ def test_no_option_is_called_like_a_former_one() -> None:
 RARE = [path for path, field in FIELDS.items() if field.prompt.rare]
 
 
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    with redirect_stdout(StringIO()) as shown, pytest.raises(SystemExit):
+        read("--help")
+    return shown.getvalue()
+
+
 @pytest.mark.parametrize("path", RARE)
-def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(
-    path: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(path: str, help_text: str) -> None:
     field = FIELDS[path]
     values = CHANGED[path] if field.prompt.several and not field.prompt.words else [CHANGED[path]]
     texts = [text if field.prompt.several and not field.prompt.words else field.written(text)
@@ -202,18 +209,13 @@ def test_a_field_that_few_need_is_set_by_its_path_and_not_listed(
     found = read(*needed, *(f"--set={path}={text}" for text in texts))
     assert field.value_in(found) == CHANGED[path]
     assert field.value_in(read(*write_spec(with_changes(path)))) == CHANGED[path]
-    with pytest.raises(SystemExit):
-        read("--help")
-    assert f"{field.flag} " not in capsys.readouterr().out
+    assert f"{field.flag} " not in help_text
     assert f"\n{path}\n    " in f"\n{list_fields()}"
 
 
 @pytest.mark.parametrize("path", RARE)
-def test_a_rare_field_keeps_its_former_option_with_a_hint(
-    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
     field, value = FIELDS[path], CHANGED[path]
-    keep(DataDir(tmp_path), WITH_GPU)
     given = [f"{field.flag}={text}" for text in (value if field.prompt.several else ())]
     if not given:
         flag = field.flag if value else f"--no-{field.flag.removeprefix('--')}"

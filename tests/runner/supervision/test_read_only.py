@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from breakeven.runner.commands.cli import main
 from breakeven.runner.doctor.processes import check_dashboard
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import submit
@@ -53,17 +54,18 @@ def command(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Complet
                           capture_output=True, text=True)  # fmt: skip
 
 
-def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(disk: DataDir) -> None:
+def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(
+    disk: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
     (waiting,) = {run.run_id.partition(".")[0] for run in disk.run_dirs()} - {EXPERIMENT_ID}
     freeze(disk)
     place = ("--data-folder", str(disk.path))
     for arguments in (("supervise",), ("cancel", waiting), ("submit", "--name=x")):
-        refused = command("breakeven", *arguments, *place)
-        assert refused.returncode == 2, refused.stderr
-        assert "cannot be written: Read-only file system. Make " in refused.stderr
-        assert refused.stderr.count("\n") == 1
-    listed = command("breakeven", "list", "--runs", *place)
-    assert listed.returncode == 0 and "waits" in listed.stdout
+        assert main([*arguments, *place]) == 2
+        refused = capsys.readouterr().err
+        assert "cannot be written: Read-only file system. Make " in refused
+        assert refused.count("\n") == 1
+    assert main(["list", "--runs", *place]) == 0 and "waits" in capsys.readouterr().out
     compared = command("breakeven", "show", EXPERIMENT_ID, *place)
     assert "inductor" in compared.stdout and not compared.stderr
 
