@@ -12,7 +12,6 @@ import torch
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
-    DataSpec,
     EvaluationSpec,
     ExperimentSpec,
     StoppingSpec,
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 def saving(every: int = 3, **changes: Any) -> ExperimentSpec:
-    """12 steps in blocks of at most 4, with a checkpoint every few steps."""
-    spec = experiment(checkpoints=CheckpointSpec(every=every, unit="steps", keep_last=2))
+    """12 steps of a small network in blocks of at most 4, with a checkpoint every few steps."""
+    spec = experiment(**NET, checkpoints=CheckpointSpec(every=every, unit="steps", keep_last=2))
     return replace(spec, **changes)
 
 
@@ -58,7 +57,7 @@ def interrupted(
          "warmup_steps": 3},
         {"gradient_accumulation": 2, "clip_norm": 0.5, "scheduler": "step",
          "scheduler_options": {"step_size": 2}, "max_steps": 12},
-        {"parameter_groups": ("classifier.*:optimizer=SGD+lr=0.1+momentum=0.5",),
+        {"parameter_groups": ("head.*:optimizer=SGD+lr=0.1+momentum=0.5",),
          "losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.2")},
         {"precision": "bf16", "last_batch": "pad", "max_steps": 12},
     ],
@@ -81,7 +80,7 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
 
 
 def test_a_compiled_training_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    spec = saving(**NET)
+    spec = saving()
     whole = run(spec, tmp_path / "whole", "eager")
     parts = interrupted(spec, tmp_path / "parts", num_turns=2, label="eager")
     assert curve(parts) == curve(whole)
@@ -155,8 +154,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
 
 def test_samples_left_over_need_no_place_in_a_checkpoint(tmp_path: Path) -> None:
     """The position in the data follows from the step, in the middle of an epoch, too."""
-    data = DataSpec(num_train_samples=60, num_eval_samples=10, sequence_length=16)
-    spec = saving(every=4, data=data)
+    spec = saving(every=4, data=replace(NET["data"], num_train_samples=60))
     spec = replace(spec, training=replace(spec.training, max_steps=20))
     whole = run(spec, tmp_path / "whole")
     parts = interrupted(spec, tmp_path / "parts", num_turns=4)
