@@ -18,14 +18,22 @@ FORKS.set_forkserver_preload(["breakeven.runner.worker.session", "tests.runner.w
                               "breakeven.runner.worker.script.running"])  # fmt: skip
 
 
-def fork(output: Path, work: Callable[..., Any], *arguments: Any, **changes: str) -> int:
-    """Calls a function of a module in a process whose environment is this one's with changes, and
-    which writes to a file; its exit status once it has ended, negative for a signal's number."""
+def start(
+    output: Path, work: Callable[..., Any], *arguments: Any, **changes: str
+) -> ForkServerProcess:
+    """A process that calls a function of a module, whose environment is this one's with changes,
+    and which writes to a file."""
     environment = {**os.environ, **changes}
     process: ForkServerProcess = FORKS.Process(
         target=_call, args=(str(output), environment, work, arguments), daemon=True
     )
     process.start()
+    return process
+
+
+def fork(output: Path, work: Callable[..., Any], *arguments: Any, **changes: str) -> int:
+    """The exit status of such a process once it has ended, negative for a signal's number."""
+    process = start(output, work, *arguments, **changes)
     process.join(PATIENCE_SECONDS)
     if process.exitcode is None:
         process.kill()

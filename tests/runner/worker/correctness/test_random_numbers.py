@@ -12,8 +12,8 @@ from torch import nn
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
-from breakeven.runner.specs.experiment import DataSpec, ModelSpec, SpeedSpec
-from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec
+from breakeven.runner.specs.scenarios import ScenarioName
 from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
 from breakeven.runner.worker.correctness.redraws import TensorState
 from breakeven.runner.worker.device.devices import CpuDevice
@@ -77,23 +77,23 @@ def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) 
 def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_steps(
     tmp_path: Path,
 ) -> None:
-    baseline = events_of(tmp_path, "warms_up", "baseline")
-    found = events_of(tmp_path, "warms_up", "warms_up")
+    baseline = events_of(tmp_path, "warms_up:scope=forward", "baseline")
+    found = events_of(tmp_path, "warms_up:scope=forward", "warms_up-forward")
     losses, expected = ([event["loss"] for event in one["step"]] for one in (found, baseline))
     assert losses == pytest.approx(expected, rel=1e-5)
     assert found["random_numbers"][0]["same"]
 
 
-@pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager", "off")])
+@pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager-forward", "off")])
 def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_asked(
     tmp_path: Path, label: str, dropout: str
 ) -> None:
-    found = events_of(tmp_path, "eager", label, dropout)
+    found = events_of(tmp_path, "eager:scope=forward", label, dropout)
     assert not any(found[kind] for kind in ASKED)
 
 
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "own_numbers", "own_numbers", **BERT)
+    found = events_of(tmp_path, "own_numbers:scope=forward", "own_numbers-forward", **BERT)
     (asked,) = found["random_numbers"]
     assert not asked["same"] and asked["num_draws"] == 12 and asked["inference_draws"] is False
     assert len(found["redraw"][0]["distances"]) == 24 * 23 / 2
@@ -111,14 +111,15 @@ def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -
 
 
 def test_a_wrong_rate_shows_in_every_dropout(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "dropout_wrong_rate", "dropout_wrong_rate")
+    found = events_of(tmp_path, "dropout_wrong_rate:scope=forward", "dropout_wrong_rate-forward")
     rows = [row for row in found["dropout"] if row["compiled"]]
     assert len(rows) == 2
     assert all(abs(row["zeros"] / row["tried"] - 0.2) < 0.04 for row in rows)
 
 
 def test_dropout_that_is_left_on_in_inference_shows_as_other_answers(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "dropout_in_inference", "dropout_in_inference")
+    backend = "dropout_in_inference"
+    found = events_of(tmp_path, f"{backend}:scope=forward", f"{backend}-forward")
     assert found["random_numbers"][0]["inference_draws"] is True
 
 
@@ -191,20 +192,12 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
     assert [parameter.data_ptr() for parameter in model.parameters()] == places
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    # A run of a search ends by a word of its supervisor alone, of which there is none here.
-    [name for name, kind in SCENARIOS.items() if name != "train" and not kind.searches],
-)
+@pytest.mark.parametrize("scenario", ["accuracy", "cache"])
 def test_where_no_parity_is_judged_random_numbers_are_not_asked_for(
     tmp_path: Path, scenario: ScenarioName
 ) -> None:
-    spec = experiment(
-        **NET,
-        backends=("own_numbers",),
-        scenario=scenario,
-        speed=SpeedSpec(batches=2, min_rounds=6, max_rounds=6),
-    )
+    """A scenario of whose runs each has something else to do, and one that trains as usual."""
+    spec = experiment(**NET, backends=("own_numbers:scope=forward",), scenario=scenario)
     label = next(one.label for one in spec.variants if one.backend and one.cache != "warm")
     found = run(spec, tmp_path / "journal", label)
     phases = [event["phase"] for event in of_kind(found, "phase")]
