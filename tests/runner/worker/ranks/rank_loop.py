@@ -1,19 +1,14 @@
-"""Trainings over several ranks on the CPU: `train_together` has this module, started on each rank,
-make one after the other all that it was asked for."""
+"""Trainings over several ranks on the CPU, one after the other in the same processes."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.specs.experiment import ExperimentSpec
+from tests.helpers.waiting import wait_until
+from tests.runner.worker.forked import start
 
-ROOT = Path(__file__).parents[4]
-ASKED = "asked.json"
 DRAWING = ("own_numbers", "dropout_wrong_rate")
 """Backends that draw numbers of their own, which each rank knows."""
 
@@ -31,24 +26,21 @@ class Asked:
 def train_together(folder: Path, trainings: list[Asked], num_ranks: int = 2) -> None:
     """All in one group of processes; trainings of one name go on from each other."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = [
-        {"name": one.name, "spec": one.spec.to_json(), "label": one.label, "turns": one.num_turns}
-        for one in trainings
-    ]
-    (folder / ASKED).write_text(json.dumps(told))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
-               "localhost", "--nproc-per-node", str(num_ranks), "-m", __name__,
-               str(folder)]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600,
-                          check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
+    outputs = [folder / f"rank-{rank}" for rank in range(num_ranks)]
+    ranks = [start(output, train_all, folder, trainings, RANK=str(rank),
+                   WORLD_SIZE=str(num_ranks)) for rank, output in enumerate(outputs)]  # fmt: skip
+    wait_until(lambda: all(rank.exitcode is not None for rank in ranks)
+               or any(rank.exitcode for rank in ranks))  # fmt: skip
+    for rank, output in zip(ranks, outputs, strict=True):
+        assert rank.exitcode == 0, output.read_text()[-6000:]
 
 
 def journal_of(folder: Path, name: str) -> list[dict[str, Any]]:
     return read_events(folder / name)[0]
 
 
-def main() -> None:
+def train_all(folder: Path, trainings: list[Asked]) -> None:
+    """What each rank does."""
     from torch._dynamo.backends.registry import register_backend
 
     from breakeven.runner.specs.experiment import RunSpec
@@ -61,22 +53,17 @@ def main() -> None:
 
     for name in DRAWING:
         register_backend(OWN_NUMBERS[name], name=name)
-    folder = Path(sys.argv[1])
     device = open_device("cpu")
-    group = DistributedGroup(device)
-    for one in json.loads((folder / ASKED).read_text()):
-        spec = ExperimentSpec.from_json(one["spec"])
-        (variant,) = (v for v in spec.variants if v.label == one["label"])
-        journal = folder / one["name"]
+    group = DistributedGroup(device, str(folder / "meeting"))
+    for one in trainings:
+        spec = one.spec
+        (variant,) = (v for v in spec.variants if v.label == one.label)
+        journal = folder / one.name
         log = EventLog(journal) if group.rank == 0 else SilentLog()
         run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
         with torch_afresh():
-            turns = TurnsOnPaper(one["turns"])
+            turns = TurnsOnPaper(one.num_turns)
             run_session(folder_of(journal), run_spec, log, turns, device, group)
         log.close()
         group.gather(None)
     group.close()
-
-
-if __name__ == "__main__":
-    main()

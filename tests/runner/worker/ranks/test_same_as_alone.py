@@ -12,7 +12,6 @@ import pytest
 
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
-    DataSpec,
     EvaluationSpec,
     ExperimentSpec,
     ModelSpec,
@@ -36,9 +35,10 @@ ROUNDING = 2e-6
 
 
 def alone(**changes: Any) -> ExperimentSpec:
-    """Without dropout, which draws by rank."""
+    """A small network without dropout, which draws by rank."""
     training = changes.pop("training", {})
-    spec = experiment(**{"model": ModelSpec(dropout="off"), **changes})
+    net = NET | {"model": replace(NET["model"], dropout="off")}
+    spec = experiment(**(changes if "task" in changes else net | changes))
     return replace(spec, training=replace(spec.training, **training))
 
 
@@ -65,7 +65,7 @@ UNEVEN = alone(
 )
 """Texts of different lengths: the ranks' parts have different numbers of targets."""
 PADDED = alone(
-    data=DataSpec(num_train_samples=27, num_eval_samples=5, sequence_length=16),
+    data=replace(NET["data"], num_train_samples=27, num_eval_samples=5),
     training={"last_batch": "pad"},
 )
 """The last batch holds three samples, and of the validation's two ranks one has but one."""
@@ -75,10 +75,9 @@ STOPPED = alone(
 )
 DIVERGED = alone(stopping=StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
 SAVED = alone(checkpoints=CheckpointSpec(every=3, unit="steps", keep_last=9))
-NET_ALONE = alone(**NET | {"model": replace(NET["model"], dropout="off")}, block_steps=6)
-"""It compiles in a fifth of the time."""
-SPECS = {"net": NET_ALONE, "plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN, "padded": PADDED,
-         "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip
+COMPILED = alone(block_steps=6)
+SPECS = {"compiled": COMPILED, "plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN,
+         "padded": PADDED, "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Asked(f"{name}-{way}", together(spec, way))
         for name, spec in SPECS.items()
         for way in ("ddp", "fsdp")
-        if name != "net"
+        if name != "compiled"
     ]
     for way in ("ddp", "fsdp"):
         saving = together(SAVED, way)
@@ -98,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked += [Asked(f"moved-{way}", saving, num_turns=2), Asked(f"begun-{way}", saving)]
         with torch_afresh():
             run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
-    compiled = replace(NET_ALONE, backends=("aot_eager:scope=forward",))
+    compiled = replace(COMPILED, backends=("aot_eager:scope=forward",))
     asked += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
     train_together(folder, asked)
     return folder
@@ -231,5 +230,5 @@ def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) ->
 
 def test_what_is_compiled_computes_the_same_over_shards(folder: Path, on_one_device: Runs) -> None:
     compiled = journal_of(folder, "compiled-fsdp")
-    assert losses(compiled) == pytest.approx(losses(on_one_device("net")), rel=ROUNDING)
+    assert losses(compiled) == pytest.approx(losses(on_one_device("compiled")), rel=ROUNDING)
     assert of_kind(compiled, "compile_metrics")
