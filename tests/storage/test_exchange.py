@@ -3,7 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,13 +51,6 @@ cuda,XLNetLMHeadModel,1,eager_two_runs_differ,0,0,0,0,0,0,0,0
 """
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    data_dir = DataDir(tmp_path / "data")
-    data_dir.path.mkdir()
-    return data_dir
-
-
 def export(data_dir: DataDir, name: str, status: int = 0) -> str:
     output = data_dir.path / "exported"
     arguments = ["--format", name, "--output", str(output), "--data-folder", str(data_dir.path)]
@@ -72,32 +64,35 @@ def table(text: str) -> list[dict[str, str]]:
 
 def bring(data_dir: DataDir, name: str, content: str) -> int:
     file = data_dir.path.parent / name
+    data_dir.path.mkdir(exist_ok=True)
     file.write_text(content)
     return main(["import", str(file), "--data-folder", str(data_dir.path)])
 
 
-def record_compiler(data_dir: DataDir, backend: str = "inductor") -> None:
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     """Baseline of 6 GB; a backend of 4 GB with two graphs of 30 and 12 ops and three breaks."""
-    for label, seconds, memory in (("baseline", 0.2, 6), ("control", 0.2, 6), (backend, 0.1, 4)):
+    data_dir = DataDir(tmp_path_factory.mktemp("compiler") / "data")
+    for label, seconds, memory in (("baseline", 0.2, 6), ("control", 0.2, 6), ("inductor", 0.1, 4)):
         recording = Recording(data_dir.runs, label, SPEC).claim().start()
         for number in range(8):
-            compiles = label == backend and number == 0
+            compiles = label == "inductor" and number == 0
             times = [3.1, *[seconds] * 9] if compiles else [seconds] * 10
             losses = LOSSES[10 * number : 10 * number + 10]
             compiled = [0] if compiles else []
             recording.block(times, losses, compiled, peak_memory_bytes=memory * 10**9)
-        if label == backend:
+        if label == "inductor":
             for ops in (30, 12):
                 recording.log.append("compile_metrics", step=0, phase="training", graph_ops=ops)
             for reason, count in (("print", 2), ("item", 1)):
                 recording.log.append("graph_break", step=0, phase="training", reason=reason,
                                      location="a.py:1", count=count)  # fmt: skip
         recording.evaluation(0.8).end()
+    return data_dir
 
 
-def test_a_performance_csv_has_the_harness_columns_and_units(data_dir: DataDir) -> None:
-    record_compiler(data_dir)
-    text = export(data_dir, "harness-performance-csv")
+def test_csv_files_have_the_harness_columns_and_units_and_are_read_back(compiler: DataDir) -> None:
+    text = export(compiler, "harness-performance-csv")
     assert text.splitlines()[0] == PERFORMANCE_HEADER
     assert table(text) == [
         {
@@ -114,11 +109,14 @@ def test_a_performance_csv_has_the_harness_columns_and_units(data_dir: DataDir) 
             "cudagraph_skips": "",
         }
     ]  # fmt: skip
-
-
-def test_an_accuracy_csv_has_the_harness_columns(data_dir: DataDir) -> None:
-    record_compiler(data_dir)
-    text = export(data_dir, "harness-accuracy-csv")
+    assert bring(compiler, "ours.csv", text) == 0
+    (row,) = imported(compiler).to_dict("records")
+    assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
+    assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
+    assert (row["speedup"], row["abs_latency"], row["compilation_latency"]) == (2, 100, 3)
+    assert (row["compression_ratio"], row["eager_peak_mem"], row["dynamo_peak_mem"]) == (1.5, 6, 4)
+    assert row["graph_breaks"] == 3
+    text = export(compiler, "harness-accuracy-csv")
     assert text.splitlines()[0] == ACCURACY_HEADER
     (row,) = table(text)
     assert (row["accuracy"], row["compilation_latency"]) == ("pass", "3.000000")
@@ -150,6 +148,9 @@ def test_how_a_run_ended_is_said_in_the_harness_words(data_dir: DataDir) -> None
         zero = "" if ENDED[row["tag"]][0] is RunState.CANCELLED else "0.0"
         assert (row["speedup"], row["abs_latency"]) == (zero, zero)
         assert row["compilation_latency"] == ""
+    statuses = [one["metric"]["extra_info"] for one in json.loads(export(data_dir, "hud-json"))]
+    assert {"benchmark_values": ["OOM"]} in statuses
+    assert json.loads(export(data_dir, "cachebench-json")) == []
 
 
 @pytest.mark.parametrize(("controls", "status"), [(1, "fail_accuracy"), (0, "")])
@@ -178,17 +179,6 @@ def test_a_failure_without_a_compiler_is_not_blamed_on_the_backend(
     assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
 
 
-def test_what_is_exported_as_performance_reads_back_the_same(data_dir: DataDir) -> None:
-    record_compiler(data_dir)
-    assert bring(data_dir, "ours.csv", export(data_dir, "harness-performance-csv")) == 0
-    (row,) = imported(data_dir).to_dict("records")
-    assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
-    assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
-    assert (row["speedup"], row["abs_latency"], row["compilation_latency"]) == (2, 100, 3)
-    assert (row["compression_ratio"], row["eager_peak_mem"], row["dynamo_peak_mem"]) == (1.5, 6, 4)
-    assert row["graph_breaks"] == 3
-
-
 def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataDir) -> None:
     assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
     rows = imported(data_dir)
@@ -208,20 +198,13 @@ def test_statuses_of_an_accuracy_file_are_kept_in_the_harness_words(data_dir: Da
     assert rows["compilation_latency"].tolist()[0] == 12.5
 
 
-def test_an_import_is_printed_and_repeating_it_changes_nothing(
+def test_an_import_is_printed_changes_nothing_when_repeated_and_replaces_no_other_file(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
         assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
     printed = capsys.readouterr().out
     assert "BertForMaskedLM" in printed and "1.524" in printed and "failed" in printed
-    assert len(imported(data_dir)) == 2
-
-
-def test_an_import_does_not_replace_another_file_of_its_name(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE)
     assert bring(data_dir, "inductor.csv", HARNESS_ACCURACY) == 2
     assert "holds something else; rename" in capsys.readouterr().err
     assert imported(data_dir)["outcome"].tolist() == ["measured", "failed"]
@@ -245,10 +228,9 @@ def test_a_file_that_is_none_of_the_harness_is_refused(
 
 
 def test_cachebench_json_has_its_exact_schema_and_only_the_cold_time(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    compiler: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record_compiler(data_dir)
-    (record,) = json.loads(export(data_dir, "cachebench-json"))
+    (record,) = json.loads(export(compiler, "cachebench-json"))
     assert record["metric"].pop("benchmark_values") == [pytest.approx(3.0)]
     assert record == {
         "benchmark": {
@@ -262,9 +244,8 @@ def test_cachebench_json_has_its_exact_schema_and_only_the_cold_time(
     assert "only cold compile times are known" in capsys.readouterr().err
 
 
-def test_hud_records_have_known_fields_only_and_a_status_as_text(data_dir: DataDir) -> None:
-    record_compiler(data_dir)
-    records: list[dict[str, Any]] = json.loads(export(data_dir, "hud-json"))
+def test_hud_records_have_known_fields_only_and_a_status_as_text(compiler: DataDir) -> None:
+    records: list[dict[str, Any]] = json.loads(export(compiler, "hud-json"))
     known = {"timestamp", "schema_version", "name", "runners", "benchmark", "model",
              "dependencies", "metric"}  # fmt: skip
     assert all(set(record) == known for record in records)
@@ -283,35 +264,18 @@ def test_hud_records_have_known_fields_only_and_a_status_as_text(data_dir: DataD
     assert first["dependencies"]["torch"] == {"version": "2.13.0"}
 
 
-def test_a_run_that_failed_has_a_hud_status_and_no_numbers(data_dir: DataDir) -> None:
-    for label in ("baseline", "control"):
-        Recording(data_dir.runs, label, SPEC).claim().start().blocks([0.2] * 8, LOSSES).end()
-    recording = Recording(data_dir.runs, "inductor", SPEC).claim().start()
-    recording.blocks([0.1] * 4, LOSSES).end(RunState.OUT_OF_MEMORY)
-    (record,) = json.loads(export(data_dir, "hud-json"))
-    assert record["metric"]["extra_info"] == {"benchmark_values": ["OOM"]}
-    assert json.loads(export(data_dir, "cachebench-json")) == []
-
-
-def test_exporting_an_experiment_nobody_knows_is_refused(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = data_dir.path / "out.csv"
-    arguments = ["--format", "hud-json", "--output", str(output)]
-    assert main(["export", "nothing", *arguments, "--data-folder", str(data_dir.path)]) == 2
-    assert "no experiment 'nothing'" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_an_experiment_that_does_not_train_has_no_row_to_export(
+def test_exporting_an_unknown_experiment_and_one_that_does_not_train_is_refused(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = experiment_spec(num_steps=80, scenario="accuracy", controls=0)
     Recording(data_dir.runs, "inductor", spec).claim().start().end()
     output = data_dir.path / "out.csv"
-    arguments = ["--format", "hud-json", "--output", str(output)]
-    assert main(["export", EXPERIMENT_ID, *arguments, "--data-folder", str(data_dir.path)]) == 2
-    assert "is of the scenario 'accuracy'" in capsys.readouterr().err
+    options = ["--format", "hud-json", "--output", str(output), "--data-folder", str(data_dir.path)]
+    for one, said in (("nothing", "no experiment 'nothing'"),
+                      (EXPERIMENT_ID, "is of the scenario 'accuracy'")):  # fmt: skip
+        assert main(["export", one, *options]) == 2
+        assert said in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_the_scenario_cache_has_all_three_records_of_cachebench(data_dir: DataDir) -> None:

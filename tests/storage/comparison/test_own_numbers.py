@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,11 +16,12 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
 
 SPEC = experiment_spec(80, model=ModelSpec(dropout="keep"))
+OFF = replace(SPEC, model=ModelSpec(dropout="off"))
 EVEN = [-6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 REHEARSED = [2 - step / 100 for step in range(40)]
 
@@ -32,58 +35,67 @@ def dropout(compiled: bool, number: int, share: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def parity_of(
-    data_dir: DataDir,
-    *,
-    offset: float = 0.2,
-    same: bool = False,
-    shift: float = 0.0,
-    rehearsed: Sequence[float] = REHEARSED,
-    shares: Sequence[float] = (0.101, 0.099),
-    inference_draws: bool = False,
-    loss_by_draw: Sequence[float] = tuple(1 + one / 10 for one in EVEN * 2),
-) -> Parity:
-    """Of a backend whose losses lie `offset` beside the baseline's, with what its check recorded:
+class Recorded(NamedTuple):
+    """A backend whose losses lie `offset` beside the baseline's, and its test of random numbers:
     `shift` lies between its changes and those without a compiler, `shares` are what its two
     dropouts dropped, where 10 % of 10,000 are dropped without a compiler."""
-    record_experiment(data_dir.runs, SPEC, backend_offset=offset)
-    log = EventLog(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").events_file)
-    log.append(
-        "random_numbers",
-        same=same,
-        num_draws=12,
-        loss_by_draw=list(loss_by_draw),
-        inference_draws=inference_draws,
-    )
-    if not same:
-        drawn = [*EVEN, *(one + shift for one in EVEN)]
-        distances = [(one - other) ** 2 for one, other in combinations(drawn, 2)]
-        log.append("redraw", tensor="head.weight", change=1.0, distances=distances)
-        perturbed = [loss * 1.00001 for loss in REHEARSED]
-        for form, losses in (("eager", REHEARSED), ("perturbed", perturbed),
-                             ("compiled", rehearsed)):  # fmt: skip
-            log.append("rehearsal", form=form, loss_by_step=list(losses))
-        log.extend("dropout", [dropout(False, number, 0.1) for number in range(2)])
-        log.extend("dropout", [dropout(True, *each) for each in enumerate(shares)])
-    log.close()
-    with Store.in_memory(data_dir) as store:
-        (found,) = [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
-    return found
+
+    offset: float = 0.2
+    same: bool = False
+    shift: float = 0.0
+    rehearsed: Sequence[float] | None = REHEARSED
+    shares: Sequence[float] = (0.101, 0.099)
+    inference_draws: bool = False
+
+    def write(self, log: EventLog) -> None:
+        draws = [1 + one / 10 for one in EVEN * 2]
+        log.append("random_numbers", same=self.same, num_draws=12, loss_by_draw=draws,
+                   inference_draws=self.inference_draws)  # fmt: skip
+        if self.rehearsed is None:
+            log.append("rehearsal", reason="it draws more than dropout does")
+        elif not self.same:
+            drawn = [*EVEN, *(one + self.shift for one in EVEN)]
+            distances = [(one - other) ** 2 for one, other in combinations(drawn, 2)]
+            log.append("redraw", tensor="head.weight", change=1.0, distances=distances)
+            perturbed = [loss * 1.00001 for loss in REHEARSED]
+            for form, losses in (("eager", REHEARSED), ("perturbed", perturbed),
+                                 ("compiled", self.rehearsed)):  # fmt: skip
+                log.append("rehearsal", form=form, loss_by_step=list(losses))
+            log.extend("dropout", [dropout(False, number, 0.1) for number in range(2)])
+            log.extend("dropout", [dropout(True, *each) for each in enumerate(self.shares)])
 
 
-def test_other_random_numbers_alone_break_nothing(data_dir: DataDir) -> None:
-    parity = parity_of(data_dir)
-    assert (parity.verdict, parity_text(parity)) == ("holds", "matches")
-    assert str(parity_words(parity)) == (
-        "it draws other random numbers than are drawn without a compiler; without dropout the loss "
-        "stays within 0 x the band over the first 30 of 40 steps"
-    )
+def parities(
+    folder: Path, spec: ExperimentSpec, backends: Sequence[Recorded | float], **environment: Any
+) -> list[Parity]:
+    """Of backends of one experiment, those of a number without a test of their random numbers."""
+    names = tuple(f"inductor:case={number}" for number in range(len(backends)))
+    spec, losses = replace(spec, backends=names), falling_losses(80)
+    for number, variant in enumerate(spec.variants, start=-2):
+        one = backends[number] if number >= 0 else 1e-5 * (variant.role == "control")
+        run = Recording(folder, variant.label, spec).claim().start(environment=environment)
+        offset = one.offset if isinstance(one, Recorded) else one
+        shifted = [loss + offset for loss in losses]
+        run.blocks([0.1] * 8, shifted, 3.0 if number >= 0 else 0.0)
+        if isinstance(one, Recorded):
+            one.write(run.log)
+        run.evaluation(0.8).end()
+    with Store.in_memory(DataDir(folder.parent)) as store:
+        return [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
 
 
 WRONG = [loss + 0.1 * (step >= 5) for step, loss in enumerate(REHEARSED)]
 # The control is off by 2e-5 at step 0, so the band is 2e-4 wide on either side.
 HARDLY = [*REHEARSED[:5], REHEARSED[5] + 3e-4, *REHEARSED[6:]]
 JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
+    "other random numbers alone": (
+        {}, "holds", None,
+        "it draws other random numbers than are drawn without a compiler; without dropout the loss "
+        "stays within 0 x the band over the first 30 of 40 steps"),
+    "wrong arithmetic, though dropout drops as many in rehearsal": (
+        {"rehearsed": [loss + 0.1 for loss in REHEARSED], "shares": (0.1, 0.1)}, "broken", 0, ""),
+    "no rehearsal": (
+        {"rehearsed": None}, "unknown", None, "no step without them could be compared"),
     "the same losses of a backend that draws the same numbers": ({"same": True}, "broken", 0, ""),
     "a backend that is wrong without dropout": (
         {"rehearsed": WRONG}, "broken", None, "without dropout the loss leaves the band at step 5"),
@@ -116,66 +128,42 @@ JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("recorded", "verdict", "first", "said"), JUDGED.values(), ids=JUDGED)
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Parity]:
+    recorded = [Recorded(**one) for one, *_ in JUDGED.values()]
+    found = parities(tmp_path_factory.mktemp("judged") / "runs", SPEC, recorded)
+    return dict(zip(JUDGED, found, strict=True))
+
+
+@pytest.mark.parametrize("case", JUDGED)
 def test_what_other_random_numbers_explain_and_what_they_do_not(
-    data_dir: DataDir, recorded: dict[str, Any], verdict: str, first: int | None, said: str
+    judged: dict[str, Parity], case: str
 ) -> None:
-    parity = parity_of(data_dir, **recorded)
+    parity, (_, verdict, first, said) = judged[case], JUDGED[case]
     assert (parity.verdict, parity.first_step_outside) == (verdict, first)
     assert said in str(parity_words(parity))
+    if case.startswith("wrong arithmetic"):
+        assert "without dropout" not in str(parity_words(parity))
+    if case == "other random numbers alone":
+        assert parity_text(parity) == "matches"
 
 
-def test_the_same_numbers_in_rehearsal_excuse_no_wrong_arithmetic(data_dir: DataDir) -> None:
-    wrong = [loss + 0.1 for loss in REHEARSED]
-    parity = parity_of(data_dir, rehearsed=wrong, shares=(0.1, 0.1))
-    assert parity.verdict == "broken" and parity.first_step_outside == 0
-    assert "without dropout" not in str(parity_words(parity))
-
-
-def test_without_a_rehearsal_parity_is_unknown(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, SPEC, backend_offset=0.2)
-    log = EventLog(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").events_file)
-    log.append("random_numbers", same=False, num_draws=12, loss_by_draw=[1.0, 2.0, 1.0, 2.0])
-    log.append("rehearsal", reason="it draws more than dropout does")
-    log.close()
-    with Store.in_memory(data_dir) as store:
-        (parity,) = [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
-    assert parity.verdict == "unknown"
-    assert "no step without them could be compared" in str(parity_words(parity))
-
-
-def unasked(
-    data_dir: DataDir, device_type: str, offset: float, spec: ExperimentSpec = SPEC
-) -> Parity:
-    """Of a backend whose losses lie `offset` beside the baseline's, and of whose random numbers
-    nothing is recorded, or not yet."""
-    told = {"device_type": device_type, "device_name": "any"}
-    record_experiment(data_dir.runs, spec, backend_offset=offset, environment=told)
-    with Store.in_memory(data_dir) as store:
-        (found,) = [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
-    return found
-
-
-OFF = experiment_spec(80, model=ModelSpec(dropout="off"))
-SPEED = experiment_spec(80, model=ModelSpec(dropout="keep"), scenario="speed")
-UNASKED = {
-    "what other numbers explain is left open on a GPU": (
-        ("cuda", 0.2), "unknown", "this run has no such test"),
-    "on the CPU compilers draw the same numbers, which explain nothing": (
-        ("cpu", 0.2), "broken", ""),
-    # The baseline's loss falls from 2 to 1.
-    "a backend that learned nothing on a GPU": (("cuda", 1.5), "unknown", ""),
-    "what no numbers explain on a GPU": (
-        ("cuda", 2.5), "broken", "higher by more than 2 times all that was learned"),
-    "a loss that is not finite on a GPU": (("cuda", math.nan), "broken", ""),
-    "without dropout no numbers are to blame": (("cuda", 0.2, OFF), "broken", ""),
-    "a scenario that never asks, on the CPU too": (("cpu", 0.2, SPEED), "unknown", ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("recorded", "verdict", "said"), UNASKED.values(), ids=UNASKED)
-def test_where_nobody_asked_for_random_numbers_they_leave_open_what_they_may_explain(
-    data_dir: DataDir, recorded: Any, verdict: str, said: str
+def test_without_a_test_of_random_numbers_they_leave_open_what_they_may_explain(
+    data_dir: DataDir,
 ) -> None:
-    parity = unasked(data_dir, *recorded)
-    assert parity.verdict == verdict and said in str(parity_words(parity))
+    """On a GPU; on the CPU compilers draw the same numbers, and without dropout none are drawn."""
+
+    def found(name: str, device: str, *offsets: float, spec: ExperimentSpec = SPEC) -> list[Parity]:
+        return parities(data_dir.path / name / "runs", spec, offsets, device_type=device)
+
+    # The baseline's loss falls from 2 to 1, so that at 1.5 a backend learned nothing.
+    gpu = found("gpu", "cuda", 0.2, 1.5, 2.5, math.nan)
+    assert [one.verdict for one in gpu] == ["unknown", "unknown", "broken", "broken"]
+    assert "this run has no such test" in str(parity_words(gpu[0]))
+    assert "higher by more than 2 times all that was learned" in str(parity_words(gpu[2]))
+    for name, device, spec, verdict in (
+        ("cpu", "cpu", SPEC, "broken"),
+        ("off", "cuda", OFF, "broken"),
+        ("speed", "cpu", replace(SPEC, scenario="speed"), "unknown"),  # which never tests
+    ):
+        assert [one.verdict for one in found(name, device, 0.2, spec=spec)] == [verdict], name

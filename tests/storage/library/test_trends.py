@@ -1,5 +1,6 @@
 """The same training night after night: what is one series, and what is told of it."""
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -77,13 +78,6 @@ def test_what_a_step_does_is_the_same_or_not(changes: dict[str, Any], is_same: b
     assert (workload_key(replace(SPEC, **changes)) == workload_key(SPEC)) is is_same
 
 
-def test_one_night_that_is_out_of_line_is_said_and_is_no_step(data_dir: DataDir) -> None:
-    for day in range(1, 8):
-        record_night(data_dir, day, 0.1 * NOISE[day % 6] * (1.5 if day == 7 else 1.0))
-    (series,) = told(data_dir)
-    assert series.steps == [] and series.is_out_of_line
-
-
 def gate(data_dir: DataDir, *arguments: str) -> int:
     return main(["trend", f"--data-folder={data_dir.path}", *arguments])
 
@@ -103,26 +97,30 @@ def test_a_nightly_job_fails_for_a_worse_level_that_is_new_and_says_which(
     assert gate(slower, "--fail-if=worse", "--within=3") == 0, "it was four nights ago"
     assert gate(slower, "--of=step_seconds", "--fail-if=worse") == 5
     assert gate(slower, "--torch=2.13.0", "--fail-if=worse") == 1, "of these nobody can tell"
-
-
-def test_without_a_condition_a_trend_is_only_told(
-    slower: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+    capsys.readouterr()
     assert gate(slower) == 0
     said = capsys.readouterr().out
     assert "1.60x now; 12 experiments, 2026-11-01 to 2026-11-12" in said
     assert "FAIL" not in said
 
 
-def series_of(*levels: float, nights: int = 8) -> Series:
-    """So many nights at each level of a speedup, with a noise of about half a percent."""
-    values = [level * NOISE[night % 6] for level in levels for night in range(nights)]
+def series(*values: float) -> Series:
     points = [
         Point(experiment_id=str(night), name="", submitted=None, value=value, low=None, high=None,
               parity="holds", versions=dict.fromkeys(VERSIONS))
         for night, value in enumerate(values)
     ]  # fmt: skip
     return Series("speedup", "work", "title", "device", "inductor", tuple(points))
+
+
+def series_of(*levels: float) -> Series:
+    """Eight nights at each level of a speedup, with a noise of about half a percent."""
+    return series(*(level * NOISE[night % 6] for level in levels for night in range(8)))
+
+
+def test_one_night_out_of_line_is_no_step() -> None:
+    found = series(*NOISE, 1 / 1.5)
+    assert found.steps == [] and found.is_out_of_line
 
 
 def test_several_small_steps_add_up_to_a_worse_level() -> None:
@@ -146,33 +144,34 @@ def test_what_came_back_to_where_it_was_is_no_worse() -> None:
 
 
 def test_a_nightly_job_does_not_pass_because_the_newest_night_failed_or_learned_something_else(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    slower: DataDir, data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for day in range(1, 12):
-        record_night(data_dir, day, 0.1 * NOISE[day % 6])
-    assert gate(data_dir, "--fail-if=worse,failed,parity") == 0
-    crashed = record_night(data_dir, 12, 0.1)
-    data_dir.run_dir(f"{crashed}.inductor").exit_file.unlink()
-    data_dir.run_dir(f"{crashed}.inductor").write_exit(Exit.now(RunState.FAILED, "it broke", 1))
-    assert gate(data_dir, "--fail-if=worse") == 0
+    shutil.copytree(slower.path, data_dir.path)
+    assert gate(data_dir, "--fail-if=worse,failed,parity", "--within=3") == 0
+    torch = {"versions": {"torch": "2.13.0"}}
+    crashed = record_night(data_dir, 13, 0.125, **torch)
+    fail(data_dir, crashed)
+    assert gate(data_dir, "--fail-if=worse", "--within=3") == 0
     assert gate(data_dir, "--fail-if=failed") == 5
     assert f"the newest experiment ({crashed}) is failed" in capsys.readouterr().out
-    with_control = replace(SPEC, controls=1)
-    record_experiment(
-        data_dir.runs, with_control, "20261113-093015-123456-7f3a", backend_offset=0.5
-    )
+    record_experiment(data_dir.runs, replace(SPEC, controls=1), "20261114-093015-123456-7f3a",
+                      backend_offset=0.5, environment=torch)  # fmt: skip
     assert gate(data_dir, "--fail-if=failed") == 0, "a newer one came to its end"
     assert gate(data_dir, "--fail-if=parity") == 5
     assert "breaks parity" in capsys.readouterr().out
+
+
+def fail(data_dir: DataDir, experiment_id: str) -> None:
+    run = data_dir.run_dir(f"{experiment_id}.inductor")
+    run.exit_file.unlink()
+    run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
 
 
 def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: DataDir) -> None:
     def fails(day: int, device: str | None) -> str:
         environment = {"device_name": device} if device else {}
         crashed = record_night(data_dir, day, 0.1, **environment)
-        run = data_dir.run_dir(f"{crashed}.inductor")
-        run.exit_file.unlink()
-        run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
+        fail(data_dir, crashed)
         if device is None:  # before it could say on what
             for each in ("baseline", "inductor"):
                 data_dir.run_dir(f"{crashed}.{each}").events_file.unlink()
@@ -197,7 +196,6 @@ def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: Da
 def test_a_condition_that_had_nothing_to_judge_does_not_pass(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A misspelt model, and the first nights of a job."""
     record_night(data_dir, 1, 0.1)
     assert gate(data_dir, "--fail-if=worse") == 1
     assert "the longest series has 1, and it takes 11" in capsys.readouterr().out

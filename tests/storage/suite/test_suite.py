@@ -56,26 +56,21 @@ def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecord
     assert found.failures == {}
 
 
-def test_what_computes_something_else_has_no_speed(
+def test_what_computes_something_else_or_failed_has_no_speed_and_is_named(
     data_dir: DataDir, record: SuiteRecorder
 ) -> None:
+    record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
+    assert summed(data_dir).pass_rate is None, "nothing was checked"
     for model, seconds, status in (("Right", 0.1, "pass"), ("Wrong", 0.02, "fail_accuracy")):
         record.speed(model, seconds)
         record.accuracy(model, status)
     found = summed(data_dir)
     assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
-    assert found.pass_rate == 0.5
-    assert found.failures == {"Wrong": "the accuracy check says fail_accuracy"}
-
-
-def test_a_model_that_failed_is_counted_and_named(data_dir: DataDir, record: SuiteRecorder) -> None:
-    record.speed("Fine", 0.1)
-    record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
-    found = summed(data_dir)
-    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
-    assert found.num_counted == 1
-    assert found.failures == {"Huge": "it did not finish: out of memory, all steps done"}
-    assert found.pass_rate is None, "nothing was checked"
+    assert (found.pass_rate, found.num_counted) == (0.5, 1)
+    assert found.failures == {
+        "Huge": "it did not finish: out of memory, all steps done",
+        "Wrong": "the accuracy check says fail_accuracy",
+    }
 
 
 def test_of_a_cell_that_was_queued_again_the_latest_counts(
@@ -102,22 +97,14 @@ def test_other_suite_runs_and_experiments_take_no_part(
     assert list(runs["num_experiments"]) == [1, 1]
 
 
-def test_a_suite_run_that_goes_on_tells_what_is_known(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
-    record.speed("Model", 0.1)
-    record.queued("Model")
-    (outcome,) = read(data_dir)
-    assert not outcome.is_over and outcome.status is None
-    assert groups([outcome])[0].num_open == 1
-
-
-def test_what_is_kept_of_a_cell_gives_way_to_what_comes_in(
+def test_a_suite_run_that_goes_on_tells_what_is_known_until_more_is(
     data_dir: DataDir, record: SuiteRecorder
 ) -> None:
     record.queued("Model")
     with Store.in_memory(data_dir) as store:
-        assert [one.is_over for one in outcomes(store, "now")] == [False]
+        (outcome,) = outcomes(store, "now")
+        assert not outcome.is_over and outcome.status is None
+        assert groups([outcome])[0].num_open == 1
         for run in data_dir.run_dirs():
             run.write_exit(Exit.now(RunState.FAILED, "as the test says", 1))
         store.ingest_all()
@@ -144,7 +131,7 @@ def kinds(found: Against) -> list[tuple[str, str, bool]]:
     return [(one.cell.model, one.kind, one.is_worse) for one in found.changes]
 
 
-def test_each_kind_of_regression_is_named_with_both_values(
+def test_each_kind_of_regression_is_named_with_both_values_and_chance_is_none(
     data_dir: DataDir, record: SuiteRecorder
 ) -> None:
     record.accuracy("Checked", "pass", "before")
@@ -157,8 +144,20 @@ def test_each_kind_of_regression_is_named_with_both_values(
     record.speed("Bigger", 0.1, memory=125)
     record.speed("Dying", 0.1, suite_run="before")
     record.speed("Dying", 0.1, state=RunState.FAILED)
+    # 4 % slower within intervals of 10 %, 20 % longer to compile, 4 % more memory: chance.
+    noisy = [0.1, 0.09, 0.11, 0.1, 0.085, 0.115, 0.1, 0.105]
+    record.speed("Noisy", noisy, compile=4.0, memory=100, suite_run="before")
+    record.speed("Noisy", [1.04 * one for one in noisy], compile=4.8, memory=104)
+    record.speed("Better", 0.1, suite_run="before")
+    record.speed("Better", 0.05)
+    record.speed("Gone", 0.1, suite_run="before")
+    record.speed("New", 0.1)
     found = changed(data_dir)
-    assert set(kinds(found)) == {
+    assert [cell.model for cell in found.only_before] == ["Gone"]
+    assert [cell.model for cell in found.only_now] == ["New"]
+    assert kinds(found)[-1] == ("Better", "speed", False), "what got worse comes first"
+    assert "Better" not in [one.cell.model for one in found.regressions]
+    assert set(kinds(found)[:-1]) == {
         ("Checked", "accuracy", True),
         ("Slower", "speed", True),
         ("Longer", "compile", True),
@@ -171,28 +170,10 @@ def test_each_kind_of_regression_is_named_with_both_values(
     assert texts["Longer"] == ("4.00 s", "6.00 s")
     assert texts["Bigger"] == ("1.00x", "0.80x")
     assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed, all steps done")
-    # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.
+    # Slower 0.8, Better 2, Noisy 1 / 1.04, Longer and Bigger 1: the fifth root of their product.
     (mean,) = found.means.values()
-    assert mean.ratio.median == pytest.approx(0.8 ** (1 / 3))
-    assert mean.ratio.n == 3
-
-
-def test_what_chance_explains_is_no_change(data_dir: DataDir, record: SuiteRecorder) -> None:
-    noisy = [0.1, 0.09, 0.11, 0.1, 0.085, 0.115, 0.1, 0.105]
-    record.speed("Model", noisy, compile=4.0, memory=100, suite_run="before")
-    # 4 % slower within intervals of 10 %, 20 % longer to compile, 4 % more memory.
-    record.speed("Model", [1.04 * one for one in noisy], compile=4.8, memory=104)
-    assert kinds(changed(data_dir)) == []
-
-
-def test_improvements_come_after_what_got_worse(data_dir: DataDir, record: SuiteRecorder) -> None:
-    record.speed("Better", 0.1, suite_run="before")
-    record.speed("Better", 0.05)
-    record.accuracy("Worse", "pass", "before")
-    record.accuracy("Worse", "fail_to_run")
-    found = changed(data_dir)
-    assert kinds(found) == [("Worse", "accuracy", True), ("Better", "speed", False)]
-    assert [one.cell.model for one in found.regressions] == ["Worse"]
+    assert mean.ratio.median == pytest.approx((0.8 * 2 / 1.04) ** (1 / 5))
+    assert mean.ratio.n == 5
 
 
 def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
@@ -202,15 +183,6 @@ def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
     for now, before in ((busy, calm), (calm, busy)):
         doubts = {change.kind: change.doubts for change in against([now], [before]).changes}
         assert doubts == {"compile": ("it was hot",), "accuracy": ()}
-
-
-def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecorder) -> None:
-    record.speed("Gone", 0.1, suite_run="before")
-    record.speed("New", 0.1)
-    found = changed(data_dir)
-    assert [cell.model for cell in found.only_before] == ["Gone"]
-    assert [cell.model for cell in found.only_now] == ["New"]
-    assert (found.changes, found.means) == ((), {})
 
 
 def printed(
@@ -238,17 +210,6 @@ def test_the_terminal_shows_summary_cells_and_changes(
         "inductor, float32, training: speedups are 0.50x the earlier ones over 1 model: "
         "inconclusive"
     ) in text
-
-
-def test_the_terminal_says_which_models_a_mean_rests_on(
-    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for model, seconds in (("A", 0.1), ("B", 0.101), ("C", 0.099), ("D", 0.1), ("Odd", 1.0)):
-        record.speed(model, seconds)
-    _, text = printed(data_dir, capsys, "now")
-    # Four models at 2x and one at 0.2x.
-    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +inconclusive +5", text)
-    assert "inductor, float32, training: inconclusive, but faster without Odd (2.00x)" in text
 
 
 def noisy(low: float, high: float) -> Ratio:
@@ -291,19 +252,19 @@ def test_runs_of_other_devices_and_torches_are_compared_with_a_warning() -> None
     assert other_conditions(runs, "now", "other") == "device CPU before, H100 now"
 
 
-@pytest.mark.parametrize(("status", "expected"), [("fail_accuracy", 3), (None, 1)])
-def test_the_exit_status_says_what_a_suite_run_comes_to(
-    data_dir: DataDir,
-    record: SuiteRecorder,
-    capsys: pytest.CaptureFixture[str],
-    status: str | None,
-    expected: int,
+def test_the_exit_status_says_what_checks_come_to_and_the_text_which_models_a_mean_rests_on(
+    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if status is None:
-        record.queued("Model")
-    else:
-        record.accuracy("Model", status)
-    assert printed(data_dir, capsys, "now")[0] == expected
+    for model, seconds in (("A", 0.1), ("B", 0.101), ("C", 0.099), ("D", 0.1), ("Odd", 1.0)):
+        record.speed(model, seconds)
+    record.queued("Model")
+    status, text = printed(data_dir, capsys, "now")
+    assert status == 1
+    # Four models at 2x and one at 0.2x.
+    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +inconclusive +5", text)
+    assert "inductor, float32, training: inconclusive, but faster without Odd (2.00x)" in text
+    record.accuracy("Wrong", "fail_accuracy")
+    assert printed(data_dir, capsys, "now")[0] == 3
 
 
 def exported(data_dir: DataDir, format: str) -> str:

@@ -1,6 +1,5 @@
 """`breakeven team`, and what everybody else notices of it: nothing."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +53,8 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     assert "1 experiments" in told
     assert f"{here.path}  3 runs" in told
     # Another machine compares what it has no folder of.
+    with TeamStore.at(sqlite_store(tmp_path), elsewhere) as store:
+        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].sum() == 120
     status, told = said(capsys, elsewhere, "show", EXPERIMENT_ID)
     assert "inductor" in told
     status, told = said(capsys, elsewhere, "team", "upkeep")
@@ -66,56 +67,28 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     assert "0 experiments" in said(capsys, elsewhere, "team", "status")[1]
 
 
-def test_whoever_feeds_a_store_notices_that_it_was_emptied_and_fills_it_again(
+def test_a_feeding_process_refills_a_store_that_was_reset_and_excludes_a_second_one(
     here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
     with TeamStore.at(sqlite_store(tmp_path), here) as store, Store.in_memory(here) as embedded:
         store.ingest_all()
+        status, told = said(capsys, here, "team", "ingest")
+        assert (status, "another process takes in" in told) == (2, True)
         assert said(capsys, elsewhere, "team", "reset", "--yes")[0] == 0
         store.ingest()  # Notices,
         assert store.ingest_all() == 153  # and acts.
         assert contents(store) == contents(embedded)
 
 
-def test_without_a_store_that_is_named_the_command_says_so(
-    here: DataDir, capsys: pytest.CaptureFixture[str]
+def test_without_a_store_in_the_settings_nothing_of_it_is_loaded_and_the_command_says_so(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here.path / FILE_NAME).unlink()
-    refused = f"store.address of {here.path / FILE_NAME} names no store (docs/operating.md)\n"
-    assert said(capsys, here, "team", "status") == (2, refused)
-
-
-def test_a_second_process_for_the_same_folder_is_told_of_the_first(
-    here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with TeamStore.at(sqlite_store(tmp_path), here) as store:
-        store.ingest()
-        status, told = said(capsys, here, "team", "ingest")
-    assert (status, "another process takes in" in told) == (2, True)
-
-
-def test_a_run_whose_folder_is_on_another_machine_is_told_of_all_the_same(
-    here: DataDir, tmp_path: Path
-) -> None:
-    address = sqlite_store(tmp_path)
-    with TeamStore.at(address, here) as store:
-        store.ingest_all()
-    shutil.move(here.path, tmp_path / "another machine")
-    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
-        assert not queries.run_record(store, f"{EXPERIMENT_ID}.inductor").folder.exists()
-        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].sum() == 120
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import breakeven.storage.__main__",
-        "import breakeven.views.comparison.ahead as ahead; ahead.import_all()",
-    ],
-)
-def test_who_names_no_store_loads_nothing_of_it(statement: str) -> None:
-    code = f"import sys; {statement}; print(*sys.modules)"
+    data_dir.runs.mkdir(parents=True)
+    refused = f"store.address of {data_dir.path / FILE_NAME} names no store (docs/operating.md)\n"
+    assert said(capsys, data_dir, "team", "status") == (2, refused)
+    code = ("import sys, breakeven.storage.__main__; import breakeven.views.comparison.ahead as "
+            "ahead; ahead.import_all(); print(*sys.modules)")  # fmt: skip
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}
     few = {f"breakeven.storage.team.{name}" for name in ("address", "opening")}

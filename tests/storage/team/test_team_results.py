@@ -15,10 +15,9 @@ from breakeven.storage.team.store import TeamStore
 from breakeven.storage.team.upkeep import upkeep
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
-from tests.helpers.team.stores import data_folder, sqlite_store
+from tests.helpers.team.stores import data_folder
 
 pytestmark = pytest.mark.heavy
-OTHER = "20251101-000000-000000-0000"
 TABLE = RESULTS.partition(".")[2]
 
 
@@ -50,48 +49,38 @@ def of_another(address: Address, tmp_path: Path) -> str:
         return repr(found)
 
 
-def test_a_comparison_is_computed_by_one_and_read_by_the_others(
-    compared: str, address: Address, tmp_path: Path, computed: list[str]
-) -> None:
-    assert of_another(address, tmp_path) == compared
-    assert computed == []
-
-
-def test_what_other_code_or_other_rows_came_to_is_computed_anew(
-    compared: str,
-    address: Address,
-    tmp_path: Path,
-    computed: list[str],
+def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
+    compared: str, address: Address, tmp_path: Path, computed: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
+    assert of_another(address, tmp_path) == compared and computed == []
+    with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
+        reader.ingest_all()
+        assert not catalog(reader)["known"].any()
+        assert compute(reader, 100.0) == 0
+        assert catalog(reader)["known"].all() and computed == []
+        memo.forget()
+        assert catalog(reader)["known"].all()
+
+        monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
+        before = reader.generation
+        for _ in range(2):
+            of_another(address, tmp_path)
+            assert computed == [EXPERIMENT_ID]
+        # A stored result is no new state of the store: everybody would read the lists again.
+        reader._replica.refresh()
+        assert reader.generation == before
+        stored = reader.stored_results("comparison", "of tomorrow")
+        assert {experiment_id for experiment_id, *_ in stored} == {EXPERIMENT_ID}
     here = DataDir(tmp_path / "here")
     shutil.rmtree(next(here.runs.glob("*.inductor")))
     with TeamStore.at(address, here) as store:
         store.ingest_all()
     assert of_another(address, tmp_path) != compared
-    assert computed == [EXPERIMENT_ID]
-    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
-    of_another(address, tmp_path)
-    assert computed == [EXPERIMENT_ID] * 2
-    of_another(address, tmp_path)
     assert computed == [EXPERIMENT_ID] * 2
 
 
-def test_keeping_a_result_is_no_new_state_of_the_store(
-    compared: str, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everybody would look through the lists again."""
-    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
-    with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
-        before = reader.generation
-        of_another(address, tmp_path)
-        reader._replica.refresh()
-        assert reader.generation == before
-        kept = reader.stored_results("comparison", "of tomorrow")
-        assert {experiment_id for experiment_id, *_ in kept} == {EXPERIMENT_ID}
-
-
-def test_a_text_with_quotes_and_one_that_is_no_result_do_no_harm(
+def test_a_result_may_have_quotes_is_ignored_where_invalid_and_goes_with_its_experiment(
     compared: str, address: Address, tmp_path: Path, computed: list[str], postgres: Postgres
 ) -> None:
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
@@ -103,6 +92,15 @@ def test_a_text_with_quotes_and_one_that_is_no_result_do_no_harm(
     postgres.client("psql", "-d", name, "-c", f"UPDATE {TABLE} SET content = '{{\"Evil\": []}}'")
     assert of_another(address, tmp_path) == compared
     assert computed == [EXPERIMENT_ID]
+    count = ("psql", "-d", name, "-Atc", f"SELECT count(*) FROM {TABLE}")
+    lake = Lake(address)
+    list(upkeep(lake))
+    assert postgres.client(*count).strip() == "2"
+    with lake.writing() as (cursor, _):
+        cursor.execute("DELETE FROM runs")
+    list(upkeep(lake))
+    assert postgres.client(*count).strip() == "0"
+    lake.close()
 
 
 def test_while_the_database_is_away_or_takes_nothing_in_it_is_computed(
@@ -112,7 +110,10 @@ def test_while_the_database_is_away_or_takes_nothing_in_it_is_computed(
     record_experiment(here.runs)
     name = address.place.split("dbname=")[1].split()[0]
     with TeamStore.at(address, here) as store:
+        assert (store.age, store.run_counts) == (None, {})
         store.ingest_all()
+        assert (store.run_counts, store.open_runs) == ({"finished": 3}, [])
+        assert store.age is not None and store.age < 60
         store.number_of(EXPERIMENT_ID)
         frozen = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
         postgres.client("psql", "-d", "postgres", "-c", frozen)
@@ -121,45 +122,3 @@ def test_while_the_database_is_away_or_takes_nothing_in_it_is_computed(
         first = comparison.compare(store, EXPERIMENT_ID)
         assert first.result_of("inductor").speedup is not None
     assert computed == [EXPERIMENT_ID]
-
-
-def test_upkeep_drops_results_of_experiments_that_are_gone(
-    compared: str, address: Address, tmp_path: Path, postgres: Postgres
-) -> None:
-    name = address.place.split("dbname=")[1].split()[0]
-    count = ("psql", "-d", name, "-Atc", f"SELECT count(*) FROM {TABLE}")
-    lake = Lake(address)
-    list(upkeep(lake))
-    assert postgres.client(*count).strip() == "1"
-    with lake.writing() as (cursor, _):
-        cursor.execute("DELETE FROM runs")
-    list(upkeep(lake))
-    assert postgres.client(*count).strip() == "0"
-    lake.close()
-
-
-def test_a_list_shows_what_another_process_of_the_team_compared(
-    compared: str, address: Address, tmp_path: Path, computed: list[str]
-) -> None:
-    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
-        store.ingest_all()
-        assert not catalog(store)["known"].any()
-        assert compute(store, 100.0) == 0
-        assert catalog(store)["known"].all() and computed == []
-    memo.forget()
-    with TeamStore.at(address, data_folder(tmp_path / "third")) as store:
-        store.ingest_all()
-        assert catalog(store)["known"].all()
-
-
-def test_a_teams_store_tells_how_the_runs_here_stand_and_since_when_all_is_in(
-    tmp_path: Path,
-) -> None:
-    here = data_folder(tmp_path / "here")
-    record_experiment(here.runs)
-    with TeamStore.at(sqlite_store(tmp_path), here) as store:
-        assert (store.age, store.run_counts) == (None, {})
-        store.ingest_all()
-        assert store.run_counts == {"finished": 3}
-        assert store.open_runs == []
-        assert store.age is not None and store.age < 60
