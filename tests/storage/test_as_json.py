@@ -32,8 +32,10 @@ def told(data_dir: DataDir, command: str, *more: str, capsys: Any) -> tuple[dict
     return json.loads(out, parse_constant=refuse), err
 
 
-def record(data_dir: DataDir) -> None:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     """inductor is a third faster, eager slower, aot_eager fails with a loss that is no number."""
+    data_dir = DataDir(tmp_path_factory.mktemp("recorded"))
     losses = falling_losses(100)
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.15), ("eager", 0.3)):
         run = Recording(data_dir.runs, label, SPEC).claim().start()
@@ -41,14 +43,14 @@ def record(data_dir: DataDir) -> None:
         run.blocks([seconds] * 10, losses, compile_seconds).end()
     failed = Recording(data_dir.runs, "aot_eager", SPEC).claim().start()
     failed.blocks([0.2], [math.nan] * 10).end(RunState.FAILED, "exit status 1")
+    return data_dir
 
 
 def test_every_number_and_verdict_of_the_comparison_is_there_with_every_digit(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    recorded: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(data_dir)
-    found, _ = told(data_dir, "show", capsys=capsys)
-    with Store.in_memory(data_dir) as store:
+    found, _ = told(recorded, "show", capsys=capsys)
+    with Store.in_memory(recorded) as store:
         comparison = compare(store, EXPERIMENT_ID)
     assert [run["label"] for run in found["runs"]] == [one.label for one in comparison.results]
     for run, result in zip(found["runs"], comparison.results, strict=True):
@@ -63,13 +65,6 @@ def test_every_number_and_verdict_of_the_comparison_is_there_with_every_digit(
     inductor = found["runs"][2]
     assert inductor["speedup"]["median"] == inductor["numbers"]["speedup"] == 0.2 / 0.15
     assert inductor["parity"]["verdict"] == inductor["numbers"]["parity"] == "holds"
-
-
-def test_what_json_has_no_number_for_is_a_text_and_what_is_undefined_null(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(data_dir)
-    found, _ = told(data_dir, "show", capsys=capsys)
     numbers = {run["label"]: run["numbers"] for run in found["runs"]}
     assert numbers["eager"]["break_even_steps"] == "never"
     assert numbers["aot_eager"]["final_loss"] == "nan"
@@ -79,10 +74,9 @@ def test_what_json_has_no_number_for_is_a_text_and_what_is_undefined_null(
 
 
 def test_the_reasons_of_a_gate_stay_out_of_the_json(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    recorded: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(data_dir)
-    _, reasons = told(data_dir, "show", "--fail-if=slower", capsys=capsys)
+    _, reasons = told(recorded, "show", "--fail-if=slower", capsys=capsys)
     assert "FAIL eager: slower" in reasons
 
 
@@ -95,10 +89,9 @@ def test_of_checks_against_double_precision_each_is_there(
 
 
 def test_an_explanation_without_a_profile_says_why(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    recorded: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(data_dir)
-    found, _ = told(data_dir, "explain", capsys=capsys)
+    found, _ = told(recorded, "explain", capsys=capsys)
     assert found["why_not"].startswith("No run was profiled")
     assert [one["label"] for one in found["profiles"]] == [
         "baseline", "control", "inductor", "eager", "aot_eager",

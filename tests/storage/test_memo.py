@@ -28,6 +28,17 @@ def _nothing_is_remembered() -> None:
     memo.forget()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A finished experiment, and of another one two steps; the second has no number for a loss."""
+    data_dir = DataDir(tmp_path_factory.mktemp("shared"))
+    record_experiment(data_dir.runs)
+    Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0, math.nan])
+    with Store.open(data_dir) as store:
+        store.ingest()
+        yield store
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The queries that were asked for data frames."""
@@ -72,18 +83,15 @@ def test_what_arrives_of_another_experiment_changes_nothing(
         assert len(queries.losses(store, OTHER)) == 2
 
 
-def test_who_changes_an_answer_changes_it_for_nobody_else(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        frame = queries.step_times(store, EXPERIMENT_ID)
-        frame["loss"] = 7.0
-        frame.loc[0, "seconds"] = 9.0
-        frame.pop("label")
-        again = queries.step_times(store, EXPERIMENT_ID)
-        assert again["loss"].max() < 3.0
-        assert again["seconds"].max() < 9.0
-        assert "label" in again
+def test_who_changes_an_answer_changes_it_for_nobody_else(shared: Store) -> None:
+    frame = queries.step_times(shared, EXPERIMENT_ID)
+    frame["loss"] = 7.0
+    frame.loc[0, "seconds"] = 9.0
+    frame.pop("label")
+    again = queries.step_times(shared, EXPERIMENT_ID)
+    assert again["loss"].max() < 3.0
+    assert again["seconds"].max() < 9.0
+    assert "label" in again
 
 
 def test_what_an_experiment_has_nothing_of_is_not_asked_for(
@@ -106,24 +114,18 @@ def test_what_an_experiment_has_nothing_of_is_not_asked_for(
         assert queries.stops(store, EXPERIMENT_ID).empty
 
 
-def test_losses_are_those_of_the_steps_that_are_at_hand(
-    data_dir: DataDir, asked: list[str]
-) -> None:
-    record_experiment(data_dir.runs)
-    Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0, math.nan])
-    with Store.open(data_dir) as store:
-        store.ingest()
-        from_database = queries.losses(store, EXPERIMENT_ID, max_points=None)
-        memo.forget()
-        queries.step_times(store, EXPERIMENT_ID)
-        queries.step_times(store, OTHER)
-        asked.clear()
-        losses = queries.losses(store, EXPERIMENT_ID, max_points=None)
-        pd.testing.assert_frame_equal(losses, from_database)
-        assert asked == []
-        # Of two steps one has no number for a loss: that one is there, one without a loss is not.
-        assert queries.losses(store, OTHER)["loss"].isna().tolist() == [False, True]
-        assert len(asked) == 1
+def test_losses_are_those_of_the_steps_that_are_at_hand(shared: Store, asked: list[str]) -> None:
+    from_database = queries.losses(shared, EXPERIMENT_ID, max_points=None)
+    memo.forget()
+    queries.step_times(shared, EXPERIMENT_ID)
+    queries.step_times(shared, OTHER)
+    asked.clear()
+    losses = queries.losses(shared, EXPERIMENT_ID, max_points=None)
+    pd.testing.assert_frame_equal(losses, from_database)
+    assert asked == []
+    # Of two steps one has no number for a loss: that one is there, one without a loss is not.
+    assert queries.losses(shared, OTHER)["loss"].isna().tolist() == [False, True]
+    assert len(asked) == 1
 
 
 def test_how_an_experiment_stands_is_asked_once_until_something_arrives(
@@ -152,83 +154,69 @@ def test_how_an_experiment_stands_is_asked_once_until_something_arrives(
         assert memo.standing(store, OTHER).states == frozenset()
 
 
-def test_readers_of_the_same_have_it_asked_once(data_dir: DataDir, asked: list[str]) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store, ThreadPoolExecutor(5) as readers:
-        store.ingest()
-        found = [readers.submit(queries.step_times, store, EXPERIMENT_ID) for _ in range(20)]
+def test_readers_of_the_same_have_it_asked_once(shared: Store, asked: list[str]) -> None:
+    with ThreadPoolExecutor(5) as readers:
+        found = [readers.submit(queries.step_times, shared, EXPERIMENT_ID) for _ in range(20)]
         assert {len(one.result()) for one in found} == {120}
         assert sum("judged_steps" in sql for sql in asked) == 1
 
 
 def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
-    data_dir: DataDir, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        monkeypatch.setattr(memo, "MAX_BYTES", 20_000)
-        queries.step_times(store, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
-        queries.losses(store, EXPERIMENT_ID)
-        queries.step_settings(store, EXPERIMENT_ID)
-        queries.step_times(store, EXPERIMENT_ID)
-        asked.clear()
-        queries.step_times(store, EXPERIMENT_ID)
-        assert asked == []
-        monkeypatch.setattr(memo, "MAX_BYTES", 1)
-        queries.blocks(store, EXPERIMENT_ID)
-        queries.step_times(store, EXPERIMENT_ID)
-        assert len(asked) > 1
+    monkeypatch.setattr(memo, "MAX_BYTES", 20_000)
+    queries.step_times(shared, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
+    queries.losses(shared, EXPERIMENT_ID)
+    queries.step_settings(shared, EXPERIMENT_ID)
+    queries.step_times(shared, EXPERIMENT_ID)
+    asked.clear()
+    queries.step_times(shared, EXPERIMENT_ID)
+    assert asked == []
+    monkeypatch.setattr(memo, "MAX_BYTES", 1)
+    queries.blocks(shared, EXPERIMENT_ID)
+    queries.step_times(shared, EXPERIMENT_ID)
+    assert len(asked) > 1
 
 
 def test_what_is_larger_than_all_that_is_kept_is_not_asked_twice_in_a_row(
-    data_dir: DataDir, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The evidence is made of a dozen other answers, each of them newer than the question."""
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        monkeypatch.setattr(memo, "MAX_BYTES", 1)
-        load_evidence(store, EXPERIMENT_ID)
-        asked.clear()
-        load_evidence(store, EXPERIMENT_ID)
-        assert asked == []
+    monkeypatch.setattr(memo, "MAX_BYTES", 1)
+    load_evidence(shared, EXPERIMENT_ID)
+    asked.clear()
+    load_evidence(shared, EXPERIMENT_ID)
+    assert asked == []
 
 
-def test_asking_a_thousand_times_leaves_no_more_than_asking_ten_times(data_dir: DataDir) -> None:
+def test_asking_a_thousand_times_leaves_no_more_than_asking_ten_times(shared: Store) -> None:
     """Pandas notes with a column who looked at it, until there are 500 of them."""
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
 
-        def notes_after(asks: int) -> int:
-            for _ in range(asks):
-                frame = queries.blocks(store, EXPERIMENT_ID)
-                assert frame["seconds"].sum() > 0
-                assert queries.stops(store, EXPERIMENT_ID)["reason"].empty
-            return num_references()
+    def notes_after(asks: int) -> int:
+        for _ in range(asks):
+            frame = queries.blocks(shared, EXPERIMENT_ID)
+            assert frame["seconds"].sum() > 0
+            assert queries.stops(shared, EXPERIMENT_ID)["reason"].empty
+        return num_references()
 
-        assert abs(notes_after(1000) - notes_after(10)) < 100
+    assert abs(notes_after(1000) - notes_after(10)) < 100
 
 
 def test_what_was_looked_at_a_thousand_times_in_a_record_is_not_noted_there_for_ever(
-    data_dir: DataDir,
+    shared: Store,
 ) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
 
-        def notes_after(asks: int) -> int:
-            for _ in range(asks):
-                _, runs = load_evidence(store, EXPERIMENT_ID)
-                assert all(run.steps["seconds"].sum() > 0 for run in runs)
-            return num_references()
+    def notes_after(asks: int) -> int:
+        for _ in range(asks):
+            _, runs = load_evidence(shared, EXPERIMENT_ID)
+            assert all(run.steps["seconds"].sum() > 0 for run in runs)
+        return num_references()
 
-        first = load_evidence(store, EXPERIMENT_ID)
-        most = notes_after(memo.MAX_ANSWERS - 1)
-        assert load_evidence(store, EXPERIMENT_ID) is not first
-        del first
-        assert notes_after(20 * memo.MAX_ANSWERS) < most + 100
+    first = load_evidence(shared, EXPERIMENT_ID)
+    most = notes_after(memo.MAX_ANSWERS - 1)
+    assert load_evidence(shared, EXPERIMENT_ID) is not first
+    del first
+    assert notes_after(20 * memo.MAX_ANSWERS) < most + 100
 
 
 def num_references() -> int:
@@ -238,7 +226,7 @@ def num_references() -> int:
 
 @pytest.mark.parametrize(("num_frames", "num_rows"), [(300, 3), (3, 20_000)])
 def test_what_is_counted_of_frames_is_what_they_take(
-    data_dir: DataDir, num_frames: int, num_rows: int
+    shared: Store, num_frames: int, num_rows: int
 ) -> None:
     """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
 
@@ -248,33 +236,27 @@ def test_what_is_counted_of_frames_is_what_they_take(
         texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
         return pd.DataFrame({"step": steps, "steady": steps % 2 == 0, "text": texts})
 
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        taken = taken_by(lambda: [ask(store, EXPERIMENT_ID, one) for one in range(num_frames)])
-        size = counted()
-        assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
-        assert taken / 1.3 < size < taken * 1.3
+    taken = taken_by(lambda: [ask(shared, EXPERIMENT_ID, one) for one in range(num_frames)])
+    size = counted()
+    assert num_frames * num_rows * (8 + 1 + 10 + 8) < size
+    assert taken / 1.3 < size < taken * 1.3
 
 
-def test_what_is_counted_of_records_is_twice_what_they_take_at_most(data_dir: DataDir) -> None:
+def test_what_is_counted_of_records_is_twice_what_they_take_at_most(shared: Store) -> None:
     """They are looked at in ways that make further frames of them."""
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        compare(store, EXPERIMENT_ID)
-        memo.forget()
-        load_evidence(store, EXPERIMENT_ID)  # What it is made of is known now.
-        memo._memory._entries.pop(memo._key(load_evidence, (store, EXPERIMENT_ID), {}))
-        before = counted()
+    compare(shared, EXPERIMENT_ID)
+    memo.forget()
+    load_evidence(shared, EXPERIMENT_ID)  # What it is made of is known now.
+    memo._memory._entries.pop(memo._key(load_evidence, (shared, EXPERIMENT_ID), {}))
+    before = counted()
 
-        def look() -> None:
-            for run in load_evidence(store, EXPERIMENT_ID)[1]:
-                assert len(run.steady_device) <= len(run.device)
-                assert len(run.steady_blocks) <= len(run.blocks)
+    def look() -> None:
+        for run in load_evidence(shared, EXPERIMENT_ID)[1]:
+            assert len(run.steady_device) <= len(run.device)
+            assert len(run.steady_blocks) <= len(run.blocks)
 
-        taken = taken_by(look)
-        assert taken < counted() - before < 2 * taken
+    taken = taken_by(look)
+    assert taken < counted() - before < 2 * taken
 
 
 def taken_by(act: Callable[[], object]) -> int:
@@ -298,15 +280,12 @@ def test_a_frame_in_a_record_counts_as_fifteen_kilobytes_and_its_numbers() -> No
     assert memo._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
 
 
-def test_texts_beside_many_rows_take_a_byte_each(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        for ask in (queries.step_times, queries.losses, queries.blocks, queries.step_settings):
-            frame = ask(store, EXPERIMENT_ID)
-            told = frame.drop_duplicates("run_id")
-            ids = [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
-            assert told["run_id"].tolist() == ids and len(ids) == 3
-            texts = frame[["run_id", "label", "role"]]
-            of_row = [texts[name].array.codes.nbytes / len(texts) for name in texts]
-            assert of_row == [1, 1, 1]
+def test_texts_beside_many_rows_take_a_byte_each(shared: Store) -> None:
+    for ask in (queries.step_times, queries.losses, queries.blocks, queries.step_settings):
+        frame = ask(shared, EXPERIMENT_ID)
+        told = frame.drop_duplicates("run_id")
+        ids = [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
+        assert told["run_id"].tolist() == ids and len(ids) == 3
+        texts = frame[["run_id", "label", "role"]]
+        of_row = [texts[name].array.codes.nbytes / len(texts) for name in texts]
+        assert of_row == [1, 1, 1]

@@ -7,12 +7,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.compiling.timeline import (
-    PhaseTimes,
-    phase_times,
-    phases_by_run,
-    taken_apart,
-)
+from breakeven.storage.compiling.timeline import PhaseTimes, phase_times, phases_by_run, taken_apart
 from breakeven.storage.estimates import costs_of
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording

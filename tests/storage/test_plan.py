@@ -10,16 +10,11 @@ from breakeven.runner.commands.length import read_length
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
-from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.index.store import Store
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.plan import Choice, Plan, UnknownLength, plan, steps_of
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
+from tests.helpers.comparisons import compared
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-
-
-def planned(data_dir: DataDir, num_steps: int) -> Plan:
-    with Store.in_memory(data_dir) as store:
-        return plan(compare(store, EXPERIMENT_ID), num_steps)
 
 
 def record(data_dir: DataDir, seconds: float, losses: list[float] | None = None) -> None:
@@ -33,16 +28,22 @@ def record(data_dir: DataDir, seconds: float, losses: list[float] | None = None)
         run.evaluation(0.8).end()
 
 
+@pytest.fixture(scope="module")
+def pays(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """3 s of compiling are paid for by 0.1 s a step after 30 steps."""
+    data_dir = DataDir(tmp_path_factory.mktemp("pays"))
+    record(data_dir, 0.1)
+    return compared(data_dir)
+
+
 @pytest.mark.parametrize(
     ("num_steps", "best", "total", "uncompiled"),
-    # 3 s of compiling are paid for by 0.1 s a step after 30 steps.
     [(29, None, 5.9, 5.8), (31, "inductor", 6.1, 6.2), (20_000, "inductor", 2003.0, 4000.0)],
 )
 def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_even(
-    data_dir: DataDir, num_steps: int, best: str | None, total: float, uncompiled: float
+    pays: Comparison, num_steps: int, best: str | None, total: float, uncompiled: float
 ) -> None:
-    record(data_dir, 0.1)
-    found = planned(data_dir, num_steps)
+    found = plan(pays, num_steps)
     assert (found.best.label if found.best else None) == best
     assert found.totals["inductor"] == pytest.approx(total)
     assert found.baseline_seconds == pytest.approx(uncompiled)
@@ -55,60 +56,42 @@ def test_the_plan_knows_from_which_length_on_which_choice_takes_the_least_time(
     other after 300: 18 + 0.05 n = 3 + 0.1 n."""
     spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
     compiling = {"baseline": 0.0, "control": 0.0, "inductor": 3.0, "cudagraphs": 18.0}
-    for label, step in {
-        "baseline": 0.2,
-        "control": 0.2,
-        "inductor": 0.1,
-        "cudagraphs": 0.05,
-    }.items():
+    steps = {"baseline": 0.2, "control": 0.2, "inductor": 0.1, "cudagraphs": 0.05}
+    for label, step in steps.items():
         run = Recording(data_dir.runs, label, spec).claim().start()
         run.blocks([step] * 8, falling_losses(80), compiling[label]).evaluation(0.8).end()
-    chosen = [(one.label, one.from_steps) for one in planned(data_dir, 50).choices]
+    chosen = [(one.label, one.from_steps) for one in plan(compared(data_dir), 50).choices]
     expected = [(None, 0.0), ("inductor", pytest.approx(30)), ("cudagraphs", pytest.approx(300))]
     assert chosen == expected
 
 
-@pytest.mark.parametrize("seconds", [0.199, 0.4])
-def test_neither_a_slower_backend_nor_one_within_the_noise_is_ever_taken(
-    data_dir: DataDir, seconds: float
-) -> None:
-    record(data_dir, seconds)
-    assert planned(data_dir, 10_000_000).best is None
-
-
-def test_a_fast_backend_that_learns_something_else_is_never_taken(data_dir: DataDir) -> None:
-    record(data_dir, 0.1, [2.0] * 80)
-    found = planned(data_dir, 20_000)
-    assert found.best is None and found.totals["inductor"] == pytest.approx(2003.0)
-
-
 @pytest.mark.parametrize(
-    ("text", "steps"),
-    # 80 steps in 10 rounds of 8, 0.2 s each without a compiler; 8 samples of 128 tokens a step, 80
-    # steps an epoch.
-    [("20,000", 20_000), ("20e3 steps", 20_000), ("2.5 epochs", 200), ("400 samples", 50),
-     ("5120 tokens", 5), ("2h", 36_000)],
+    ("seconds", "losses"), [(0.199, None), (0.4, None), (0.1, [2.0] * 80)],
+    ids=["within the noise", "slower", "learns something else"],
 )  # fmt: skip
-def test_a_length_of_training_is_counted_in_the_experiments_own_steps(
-    data_dir: DataDir, text: str, steps: int
+def test_a_backend_that_is_not_surely_faster_or_learns_something_else_is_never_taken(
+    data_dir: DataDir, seconds: float, losses: list[float] | None
 ) -> None:
-    record(data_dir, 0.1)
-    with Store.in_memory(data_dir) as store:
-        assert steps_of(read_length(text), compare(store, EXPERIMENT_ID)) == steps
+    record(data_dir, seconds, losses)
+    found = plan(compared(data_dir), 10_000_000)
+    assert found.best is None
+    assert found.totals["inductor"] == pytest.approx(3 + 10_000_000 * seconds)
+
+
+def test_a_length_of_training_is_counted_in_the_experiments_own_steps(pays: Comparison) -> None:
+    """80 steps in 10 rounds of 8, 0.2 s each without a compiler; 8 samples of 128 tokens a step, 80
+    steps an epoch."""
+    lengths = {"20,000": 20_000, "20e3 steps": 20_000, "2.5 epochs": 200, "400 samples": 50,
+               "5120 tokens": 5, "2h": 36_000}  # fmt: skip
+    assert {text: steps_of(read_length(text), pays) for text in lengths} == lengths
+    with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
+        steps_of(read_length("1e9 hours"), pays)
 
 
 @pytest.mark.parametrize("text", ["", "many", "5 parsecs", "0", "-3", "1e999", "nan"])
 def test_what_is_no_length_of_a_training_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="20000 steps, 10 epochs"):
         read_length(text)
-
-
-def test_a_length_beyond_all_bounds_or_in_unknown_units_is_refused(data_dir: DataDir) -> None:
-    record(data_dir, 0.1)
-    with Store.in_memory(data_dir) as store:
-        found = compare(store, EXPERIMENT_ID)
-    with pytest.raises(UnknownLength, match="from 1 to 1,000,000,000"):
-        steps_of(read_length("1e9 hours"), found)
 
 
 def test_the_json_of_a_comparison_has_the_plan_that_the_terminal_writes(
@@ -153,14 +136,8 @@ CHOICES = (
 @pytest.mark.parametrize(
     ("num_steps", "said"),
     [
-        (
-            1_000,
-            "From 1,310 steps on take inductor, from 84,000 steps on take max<autotune>.",
-        ),
-        (
-            20_000,
-            "Below 1,310 steps do not compile, from 84,000 steps on take max<autotune>.",
-        ),
+        (1_000, "From 1,310 steps on take inductor, from 84,000 steps on take max<autotune>."),
+        (20_000, "Below 1,310 steps do not compile, from 84,000 steps on take max<autotune>."),
         (90_000, "Below 1,310 steps do not compile, below 84,000 steps take inductor."),
     ],
 )

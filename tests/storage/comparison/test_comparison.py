@@ -145,40 +145,34 @@ def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> N
     assert found.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
 
 
-def test_memory_while_compiling_is_kept_apart(data_dir: DataDir) -> None:
-    recording = record(data_dir, "inductor")
-    recording.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
-    recording.block([0.1], [1.0], peak_memory_bytes=500)
-    recording.block([0.1], [1.0], peak_memory_bytes=600)
-    found = compared(data_dir).result_of("inductor").measured
-    assert (found.peak_memory_bytes, found.compile_peak_memory_bytes) == (600, 900)
-
-
-def test_a_device_needs_what_the_allocator_reserves_in_any_steady_block(
+def test_memory_is_that_of_steady_blocks_and_of_a_device_what_the_allocator_reserves(
     data_dir: DataDir,
 ) -> None:
-    recording = record(data_dir, "inductor", environment=ON_CUDA)
+    on_cpu = record(data_dir, "inductor")
+    on_cpu.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
+    on_cpu.block([0.1], [1.0], peak_memory_bytes=500).block([0.1], [1.0], peak_memory_bytes=600)
+    reserving = record(data_dir, "baseline", environment=ON_CUDA)
+    unknown = record(data_dir, "control", environment=ON_CUDA)
     for peak, reserved in ((900, 2000), (500, 1100), (600, 1500)):
-        recording.block(
-            [0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved
-        )  # of these the first one is not steady
+        reserving.block([0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved)
+        unknown.block([0.1], [1.0], peak_memory_bytes=100)
     comparison = compared(data_dir)
-    found = comparison.result_of("inductor").measured
-    assert (found.peak_memory_bytes, found.allocated_memory_bytes) == (1500, 600)
-    assert comparison.table()["peak_memory_bytes"].tolist() == [1500]
+    found = {one.label: one.measured for one in comparison.results}
+    assert found["inductor"].peak_memory_bytes == 600
+    assert found["inductor"].compile_peak_memory_bytes == 900
+    needed = {label: (one.peak_memory_bytes, one.allocated_memory_bytes)
+              for label, one in found.items() if label != "inductor"}  # fmt: skip
+    assert needed == {"baseline": (1500, 600), "control": (None, 100)}
+    assert comparison.table()["peak_memory_bytes"].iloc[0] == 1500
 
 
-def test_without_what_was_reserved_nobody_can_tell_what_a_device_needs(data_dir: DataDir) -> None:
-    recording = record(data_dir, "inductor", environment=ON_CUDA)
-    recording.block([0.1], [1.0], peak_memory_bytes=100)
-    recording.block([0.1], [1.0], peak_memory_bytes=100)
-    found = compared(data_dir).result_of("inductor").measured
-    assert (found.peak_memory_bytes, found.allocated_memory_bytes) == (None, 100)
-
-
-def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
-    recording = record(data_dir, "inductor")
-    recording.block([3.0], [1.0], compiled=[0])
+def test_graph_breaks_are_counted_but_for_those_that_several_devices_cause(
+    data_dir: DataDir,
+) -> None:
+    """Of the second backend one is of the code; five where buckets of DDP end, four in what wraps
+    the model."""
+    spec = replace(SPEC, backends=("inductor", "eager"))
+    recording = record(data_dir, "inductor", spec).block([3.0], [1.0], compiled=[0])
     for reason, guards in ((None, 7), ("tensor size changed", 5), (None, None)):
         recording.log.append("compile_metrics", step=0, compile_id="0/0", recompile_reason=reason,
                              guards=guards)  # fmt: skip
@@ -188,15 +182,7 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
         recording.log.append("graph_break", step=step, reason=reason, location=location,
                              count=count)  # fmt: skip
     recording.log.flush()
-    found = compared(data_dir).result_of("inductor")
-    assert (found.measured.graph_breaks, found.measured.recompiles) == (4, 1)
-    assert (found.measured.distinct_graph_breaks, found.measured.guards) == (2, 12)
-
-
-def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDir) -> None:
-    """One of the code; five where buckets of DDP end, four in what wraps the model."""
-    recording = record(data_dir, "inductor")
-    recording.block([3.0], [1.0], compiled=[0])
+    spread = record(data_dir, "eager", spec).block([3.0], [1.0], compiled=[0])
     for reason, stopped_at, count in (
         ("print", "net.py:1", 1),
         ("DDPOptimizer intentional graph-break (See Note [DDPOptimizer]).",
@@ -206,11 +192,15 @@ def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDi
          "/usr/lib/python3.12/contextlib.py:105", 2),
         ("skipped", "torch/distributed/fsdp/_fully_shard/_fsdp_state.py:60", 1),
     ):  # fmt: skip
-        recording.log.append("graph_break", step=0, reason=reason, location="net.py:1",
-                             stopped_at=stopped_at, count=count)  # fmt: skip
-    recording.log.flush()
-    measured = compared(data_dir).result_of("inductor").measured
-    assert (measured.graph_breaks, measured.distinct_graph_breaks) == (1, 1)
+        spread.log.append("graph_break", step=0, reason=reason, location="net.py:1",
+                          stopped_at=stopped_at, count=count)  # fmt: skip
+    spread.log.flush()
+    comparison = compared(data_dir)
+    found = comparison.result_of("inductor").measured
+    assert (found.graph_breaks, found.recompiles) == (4, 1)
+    assert (found.distinct_graph_breaks, found.guards) == (2, 12)
+    found = comparison.result_of("eager").measured
+    assert (found.graph_breaks, found.distinct_graph_breaks) == (1, 1)
 
 
 def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:
@@ -244,24 +234,20 @@ def test_in_bf16_one_control_leaves_open_what_two_call_broken(
     ("state", "why"),
     [
         (RunState.OUT_OF_MEMORY, "The control recorded no step (out of memory)"),
-        (None, "The control has recorded no step yet (queued)"),
+        (RunState.QUEUED, "The control has recorded no step yet (queued)"),
+        (None, "control's run folder is missing"),
     ],
 )
 def test_a_control_without_a_step_is_said_to_have_none_and_why(
     data_dir: DataDir, state: RunState | None, why: str
 ) -> None:
     record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
-    control = Recording(data_dir.runs, "control", SPEC)
     if state is not None:
-        control.claim().start().end(state, "too big")
-    warning = f"{why}: neither this machine's noise nor parity can be judged."
-    assert warning in warnings_of(compared(data_dir))
-
-
-def test_a_control_whose_folder_is_gone_is_not_said_to_be_left_out(data_dir: DataDir) -> None:
-    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
-    warnings = warnings_of(compared(data_dir))
-    assert any("control's run folder is missing" in warning for warning in warnings)
+        control = Recording(data_dir.runs, "control", SPEC)
+        if state is not RunState.QUEUED:
+            control.claim().start().end(state, "too big")
+        why += ": neither this machine's noise nor parity can be judged."
+    assert any(why in warning for warning in warnings_of(compared(data_dir)))
 
 
 def test_a_backend_that_never_made_a_step_is_said_to_have_failed(data_dir: DataDir) -> None:
@@ -365,35 +351,28 @@ def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
     assert written == ["\N{EN DASH}", "\N{EN DASH}", "30"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "verdict"),
-    # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
-    [(0.2, "slower"), (0.099, "same")],
-)
-def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(
-    data_dir: DataDir, seconds: float, verdict: str
-) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
-    record(data_dir, "inductor").blocks([seconds] * 8, LOSSES, compile_seconds=3.0).end()
+def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: DataDir) -> None:
+    """0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps."""
+    spec = replace(SPEC, backends=("inductor", "eager"))
+    for label, seconds in (("baseline", 0.1), ("control", 0.1), ("inductor", 0.2),
+                           ("eager", 0.099)):  # fmt: skip
+        compiling = 3.0 if label in spec.backends else 0.0
+        record(data_dir, label, spec).blocks([seconds] * 8, LOSSES, compiling).end()
     comparison = compared(data_dir)
-    inductor = comparison.result_of("inductor")
-    assert (inductor.speed_verdict, inductor.break_even_verdict) == (verdict, "never")
-    steps = comparison.table().iloc[2]["break_even_steps"]
-    assert inductor.value("break_even_steps") == steps == math.inf
-    assert METRICS["break_even_steps"].format(steps) == "never"
-    assert re.search(rf"{verdict} +3\.00 s +never", report(comparison))
+    for place, (label, verdict) in enumerate((("inductor", "slower"), ("eager", "same")), 2):
+        found = comparison.result_of(label)
+        assert (found.speed_verdict, found.break_even_verdict) == (verdict, "never")
+        steps = comparison.table().iloc[place]["break_even_steps"]
+        assert found.value("break_even_steps") == steps == math.inf
+        assert re.search(rf"{verdict} +3\.00 s +never", report(comparison))
+    assert METRICS["break_even_steps"].format(math.inf) == "never"
 
 
-def test_compiling_that_was_timed_once_is_said_beside_its_break_even(data_dir: DataDir) -> None:
+def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: Comparison) -> None:
     said = ("Compile latency of inductor was measured once: the interval of break-even includes "
             "the uncertainty of the saving, and not how much compile latencies vary.")  # fmt: skip
-    for label in ("baseline", "control"):
-        record(data_dir, label).blocks([0.2] * 8, LOSSES).end()
-    record(data_dir, "inductor").blocks([0.1] * 8, LOSSES, compile_seconds=3.0).end()
-    comparison = compared(data_dir)
-    assert said in notes_of(comparison) and f"note: {said}" in report(comparison)
-    assert said == break_even_reason(comparison.result_of("inductor"))
+    assert said in notes_of(finished) and f"note: {said}" in report(finished)
+    assert said == break_even_reason(finished.result_of("inductor"))
 
 
 def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
@@ -462,78 +441,49 @@ def test_exit_status_2_for_an_unknown_experiment_or_folder(
     assert "no experiment 'nothing'" in capsys.readouterr().err
 
 
-def record_frames(data_dir: DataDir, *frames: dict[str, Any]) -> tuple[str, ...]:
-    """Warnings of an experiment under whose backend these frames were compiled, or given up."""
-    record_experiment(data_dir.runs, experiment_spec(80))
-    log = EventLog(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").events_file)
-    for frame in frames:
-        log.append("compile_metrics", step=0, phase="training", **frame)
-    log.close()
-    return tuple(one for one in warnings_of(compared(data_dir)) if "without a compiler" in one)
-
-
 FORWARD = {"compile_id": "0/0", "function": "forward", "file": "/home/me/net.py", "line": 6}
 LOOP = "Call to `print`.\n  Explanation: ...\n\ngraph break in loop"
-
-
 BEHIND = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7",
           "graph_ops": None}  # fmt: skip
 LIMIT = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
+NOTHING = {**FORWARD, "graph_ops": 0}
+FRAMES: dict[str, list[dict[str, Any]]] = {
+    "forward (net.py:6) without a compiler, which gave up there: Call to `print`.": [
+        {**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}],
+    "gave up there and compiled nothing else: ": [{**FORWARD, "failure": LOOP}],
+    # Before the break at which it was given up there was nothing.
+    "which gave up there and compiled nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
+    "inductor-case_3 runs some calls of forward (net.py:6) without a compiler, which gave up "
+    "there: Dynamo recompile limit exceeded.": [
+        FORWARD, {**FORWARD, "compile_id": "0/1"}, LIMIT],
+    "nothing captured": [NOTHING, BEHIND],
+    "captured later": [NOTHING, {**BEHIND, "graph_ops": 4}],
+    "operations not counted": [FORWARD],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("frames", "end"),
-    [
-        ([{**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}],
-         "forward (net.py:6) without a compiler, which gave up there: Call to `print`."),
-        ([{**FORWARD, "failure": LOOP}], "gave up there and compiled nothing else: "),
-        # Before the break at which it was given up there was nothing.
-        ([{**FORWARD, "graph_ops": 0}, {**BEHIND, "failure": LOOP}],
-         "gave up there and compiled nothing else: "),
-        ([FORWARD, {**FORWARD, "compile_id": "0/1"}, LIMIT],
-         "inductor runs some calls of forward (net.py:6) without a compiler, which gave up there: "
-         "Dynamo recompile limit exceeded."),
-    ],
-)  # fmt: skip
-def test_what_the_compiler_gave_up_on_is_named_with_the_reason(
-    data_dir: DataDir, frames: list[dict[str, Any]], end: str
-) -> None:
-    (warning,) = record_frames(data_dir, *frames)
-    assert warning.startswith("inductor runs ") and end in warning
-
-
-@pytest.mark.parametrize(
-    ("frames", "is_told"),
-    [
-        ([{**FORWARD, "graph_ops": 0}, BEHIND], True),
-        ([{**FORWARD, "graph_ops": 0}, {**BEHIND, "graph_ops": 4}], False),
-        ([FORWARD], False),  # Of which nobody counted the operations.
-    ],
-)
-def test_a_model_of_which_no_operation_was_captured_is_a_baseline_by_another_name(
-    data_dir: DataDir, frames: list[dict[str, Any]], is_told: bool
-) -> None:
-    given_up = record_frames(data_dir, *frames)
-    assert given_up == (), "functions that were compiled are no warning"
-    told = [one for one in warnings_of(compared(data_dir)) if "another name" in one]
-    words = (
-        "Nothing was compiled in inductor: the compiler found nothing in the model that it could "
-        "capture, so this run is a baseline by another name."
-    )
-    assert told == ([words] if is_told else [])
-
-
-def test_a_backend_under_which_no_compilation_began_is_a_baseline_by_another_name(
-    data_dir: DataDir,
-) -> None:
-    spec = experiment_spec(80)
+def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: DataDir) -> None:
+    names = (*(f"inductor:case={number}" for number in range(len(FRAMES))), "eager")
+    spec = experiment_spec(80, backends=names)
     record_experiment(data_dir.runs, spec)
-    shutil.rmtree(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").path)
-    run = Recording(data_dir.runs, "inductor", spec).claim().start()
-    run.blocks([0.2] * (spec.num_steps // spec.block_steps), falling_losses(80))
-    run.evaluation(0.8).end()
-    (warning, *_) = warnings_of(compared(data_dir))
-    assert warning.startswith("Nothing was compiled in inductor")
+    for number, frames in enumerate(FRAMES.values()):
+        run = data_dir.run_dir(f"{EXPERIMENT_ID}.inductor-case_{number}")
+        log = EventLog(run.events_file)
+        for frame in frames:
+            log.append("compile_metrics", step=0, phase="training", **frame)
+        log.close()
+    shutil.rmtree(data_dir.run_dir(f"{EXPERIMENT_ID}.eager").path)
+    run = Recording(data_dir.runs, "eager", spec).claim().start()  # No compilation begins.
+    run.blocks([0.2] * 8, LOSSES).evaluation(0.8).end()
+    warnings = warnings_of(compared(data_dir))
+    given_up = [one for one in warnings if "without a compiler" in one]
+    assert len(given_up) == 4, "functions that were compiled are no warning"
+    for number, (warning, end) in enumerate(zip(given_up, FRAMES, strict=False)):
+        assert warning.startswith(f"inductor-case_{number} runs ") and end in warning
+    assert [one for one in warnings if "another name" in one] == [
+        "Nothing was compiled in inductor-case_4, eager: the compiler found nothing in the model "
+        "that it could capture, so these runs are baselines by another name."
+    ]
 
 
 def warnings_where_blocks_compiled(

@@ -12,7 +12,8 @@ import inspect
 import json
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +26,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID
 from tests.storage.comparison.varied_journals import VARIED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -35,17 +37,35 @@ FEW = 3
 """Rows that are written one by one."""
 
 
-def facts_of(name: str) -> dict[str, Any]:
+@contextmanager
+def examples() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as folder, Store.in_memory(
+        DataDir(Path(folder)), EXAMPLES
+    ) as store:  # fmt: skip
+        yield store
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Store]:
+    with examples() as store:
+        yield store
+
+
+def facts_of(name: str, shipped: Store) -> dict[str, Any]:
     """All facts of an experiment, as JSON has them."""
+    if name not in VARIED:
+        (experiment_id,) = {one.name.partition(".")[0] for one in (EXAMPLES / name).iterdir()}
+        return facts_in(shipped, experiment_id)
     with tempfile.TemporaryDirectory() as folder:
         data_dir = DataDir(Path(folder))
-        if name in VARIED:
-            VARIED[name](data_dir)
-        runs = data_dir.runs if name in VARIED else EXAMPLES / name
-        (experiment_id,) = {path.name.partition(".")[0] for path in runs.iterdir()}
-        with Store.in_memory(data_dir, EXAMPLES) as store:
-            comparison = compare(store, experiment_id)
-            pairs = cold_and_warm(store, experiment_id)
+        VARIED[name](data_dir)
+        with Store.in_memory(data_dir) as store:
+            return facts_in(store, EXPERIMENT_ID)
+
+
+def facts_in(store: Store, experiment_id: str) -> dict[str, Any]:
+    comparison = compare(store, experiment_id)
+    pairs = cold_and_warm(store, experiment_id)
     return {
         "caches": [facts(pair) for pair in pairs],
         "results": results(comparison),
@@ -121,9 +141,9 @@ def is_same(expected: Any, found: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_verdict_and_fact_is_unchanged(name: str) -> None:
+def test_every_number_verdict_and_fact_is_unchanged(name: str, shipped: Store) -> None:
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
-    found = json.loads(json.dumps(facts_of(name)))
+    found = json.loads(json.dumps(facts_of(name, shipped)))
     assert differences(expected, found) == []
 
 
@@ -139,5 +159,7 @@ def test_a_number_that_moves_by_more_than_rounding_is_told_with_its_place() -> N
 
 
 if __name__ == "__main__":
-    for name in NAMES:
-        (GOLDEN / f"{name}.json").write_text(json.dumps(facts_of(name), indent=1) + "\n")
+    with examples() as store:
+        for name in NAMES:
+            content = json.dumps(facts_of(name, store), indent=1) + "\n"
+            (GOLDEN / f"{name}.json").write_text(content)

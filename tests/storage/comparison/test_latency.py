@@ -30,11 +30,7 @@ def spec(repeats: int = 2) -> ExperimentSpec:
 
 
 def record(
-    store: Store,
-    label: str,
-    compile_seconds: float,
-    experiment: ExperimentSpec,
-    step: float = STEP,
+    store: Store, label: str, compile_seconds: float, experiment: ExperimentSpec, step: float = STEP
 ) -> None:
     """A process whose first step compiled for so long; every step takes half a second."""
     recording = Recording(store.data_dir.runs, label, experiment).start()

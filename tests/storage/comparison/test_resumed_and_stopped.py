@@ -10,12 +10,7 @@ from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, Training
 from breakeven.storage.comparison.run_numbers import peak_flops
 from breakeven.storage.terminal.report import report
 from tests.helpers.comparisons import compared, notes_of, warnings_of
-from tests.helpers.journals import (
-    Recording,
-    experiment_spec,
-    falling_losses,
-    record_experiment,
-)
+from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 
 SPEC = experiment_spec(num_steps=80)
 LOSSES = falling_losses(80)
@@ -100,9 +95,7 @@ def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
     assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)
 
 
-def test_runs_that_stopped_at_different_steps_are_compared_with_caution(
-    data_dir: DataDir,
-) -> None:
+def test_runs_that_stopped_at_different_steps_are_compared_with_caution(data_dir: DataDir) -> None:
     record(data_dir, "baseline").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
     record(data_dir, "control").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()

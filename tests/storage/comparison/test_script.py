@@ -118,9 +118,7 @@ def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: Da
     assert why.index("reinforcement learning") < why.index(clock)
 
 
-def test_a_script_that_never_repeats_itself_is_blamed_before_any_backend(
-    data_dir: DataDir,
-) -> None:
+def test_a_script_that_never_repeats_itself_is_blamed_before_any_backend(data_dir: DataDir) -> None:
     record(data_dir, "baseline")
     record(data_dir, "control", {**ALIKE, 20: "by the clock"}, offset=0.3)
     record(data_dir, "inductor", offset=0.4)

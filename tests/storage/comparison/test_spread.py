@@ -52,9 +52,7 @@ def test_a_slow_device_makes_no_backend_faster_or_slower(data_dir: DataDir) -> N
         assert found.speed_verdict == "unsure", "25 % between the devices: nothing is the same"
 
 
-def test_the_difference_between_devices_widens_every_interval_by_so_much(
-    data_dir: DataDir,
-) -> None:
+def test_the_difference_between_devices_widens_every_interval_by_so_much(data_dir: DataDir) -> None:
     comparison = record(data_dir, {"eager": 2.0, "aot_eager": 1.2})
     eager, other = (row_of(comparison, label) for label in ("eager", "aot_eager"))
     # All rounds are alike, so that the interval has no width but 0.25 / 0.2 = 1.25 to both sides.

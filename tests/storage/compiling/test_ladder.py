@@ -88,37 +88,38 @@ def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
     assert asked("--ladder", "--backends=cudagraphs") == (*ladder_on("cpu"), "cudagraphs")
 
 
-def test_a_rung_is_timed_against_the_rung_below_it(data_dir: DataDir):
-    ladder = climb(data_dir, {"aot_eager": 0.25, "aot_eager_decomp_partition": 0.25})
-    below = {one.result.label: one.below for one in ladder.rungs}
-    assert below == {
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ladder:
+    """AOTAutograd costs 50 ms and autotuning 30; Inductor gains 150."""
+    slow = {"aot_eager": 0.25, "aot_eager_decomp_partition": 0.25,
+            "inductor-max-autotune-no-cudagraphs": 0.13}  # fmt: skip
+    return climb(DataDir(tmp_path_factory.mktemp("uneven")), slow)
+
+
+def test_a_rung_is_timed_against_the_rung_below_it(uneven: Ladder):
+    assert {one.result.label: one.below for one in uneven.rungs} == {
         "eager": "baseline", "aot_eager": "eager", "aot_eager_decomp_partition": "aot_eager",
         "inductor": "aot_eager_decomp_partition",
         "inductor-max-autotune-no-cudagraphs": "inductor",
     }  # fmt: skip
-    ratios = [one.over_below.median for one in ladder.rungs if one.over_below]
-    assert ratios == pytest.approx([1, 0.8, 1, 2.5, 1])
-    verdicts = [one.verdict for one in ladder.rungs]
-    assert verdicts == ["same", "slower", "same", "faster", "same"]
+    ratios = [one.over_below.median for one in uneven.rungs if one.over_below]
+    assert ratios == pytest.approx([1, 0.8, 1, 2.5, 0.1 / 0.13])
+    verdicts = [one.verdict for one in uneven.rungs]
+    assert verdicts == ["same", "slower", "same", "faster", "slower"]
+    gained = sum(one.seconds_gained or 0.0 for one in uneven.rungs)
+    highest = uneven.rungs[-1].result.measured.step_seconds
+    assert uneven.baseline.measured.step_seconds - gained == pytest.approx(highest)
 
 
-def test_gains_and_losses_of_the_rungs_lead_from_the_baseline_to_the_highest(data_dir: DataDir):
-    ladder = climb(data_dir, {"aot_eager": 0.25})
-    gained = sum(one.seconds_gained or 0.0 for one in ladder.rungs)
-    highest = ladder.rungs[-1].result.measured.step_seconds
-    assert ladder.baseline.measured.step_seconds - gained == pytest.approx(highest)
-
-
-def test_the_first_rung_that_loses_is_named_with_its_interval(data_dir: DataDir):
+def test_the_first_rung_that_loses_is_named_with_its_interval(uneven: Ladder):
     """0.25 s after 0.2 s: 50 ms more, 0.25 / 0.2 = 1.25; Inductor's 0.1 s make up for it."""
-    ladder = climb(data_dir, {"aot_eager": 0.25, "inductor-max-autotune-no-cudagraphs": 0.15})
-    (said,) = map(str, findings(ladder))
+    (said,) = map(str, findings(uneven))
     assert said.startswith(
         "First stage that is slower: aot_eager (AOTAutograd). A step takes 50.1 ms more than with "
         "eager, which is 1.25x (1.25 to 1.25) as fast."
     )
     assert said.endswith("inductor makes up for this.")
-    assert ladder.is_alarming, "nothing makes up for what the highest rung loses"
+    assert uneven.is_alarming, "nothing makes up for what the highest rung loses"
 
 
 def test_the_rung_that_loses_most_is_named_beside_the_first_one(data_dir: DataDir):
@@ -137,7 +138,7 @@ def test_a_loss_within_the_noise_is_not_called_one(data_dir: DataDir):
     assert said == "No stage fails, computes wrong numbers or is slower."
 
 
-@pytest.mark.parametrize("place", range(1, 6))
+@pytest.mark.parametrize("place", [1, 4])
 def test_whichever_rung_computes_wrongly_first_is_named(data_dir: DataDir, place: int):
     labels = list(EQUAL)[2:]
     ladder = climb(data_dir, wrong=tuple(labels[place - 1 :]))
@@ -146,15 +147,27 @@ def test_whichever_rung_computes_wrongly_first_is_named(data_dir: DataDir, place
     assert f"wrong numbers: {first.result.label} ({first.rung.stage})" in ladder_report(ladder)
 
 
-def test_a_rung_that_fails_is_named_and_the_next_one_is_timed_against_the_one_below(
-    data_dir: DataDir,
-):
-    ladder = climb(data_dir, failed=("aot_eager_decomp_partition",))
+def test_a_rung_that_fails_is_named_and_the_next_one_hangs_on_the_one_below(data_dir: DataDir):
+    ladder = climb(data_dir, {"aot_eager": 0.25}, failed=("aot_eager_decomp_partition",))
     first, above = ladder.first("fails"), ladder.rungs[3]
     assert first is not None and first.rung.stage == "decompositions"
     assert above.below == "aot_eager" and above.verdict == "faster"
     assert "no kernel for rsqrt" in ladder_report(ladder)
     assert "fails" in table_html(ladder) and "InductorError" in table_html(ladder)
+    figure = waterfall(ladder)
+    bars = {
+        bar.y[0]: (bar.base[0], bar.x[0])
+        for bar in figure.data
+        if bar.type == "bar" and bar.base is not None
+    }
+    begin, length = bars["aot_eager"]
+    assert (begin, length) == pytest.approx((200.2, 50.05), rel=0.01)  # ms
+    begin, length = bars["inductor"]
+    assert (begin, begin + length) == pytest.approx((100.1, 250.25), rel=0.01)
+    assert "aot_eager_decomp_partition" not in bars
+    texts = dict(zip(figure.data[-1].y, figure.data[-1].text, strict=True))
+    assert texts["aot_eager_decomp_partition"] == "fails"
+    assert texts["aot_eager"] == "250 ms, 50.1 ms more"
 
 
 def test_what_an_experiment_leaves_out_is_said_and_another_comparison_has_no_ladder(
@@ -186,20 +199,3 @@ def test_a_ladder_of_checks_names_the_first_rung_whose_tensors_are_wrong(data_di
     assert ladder is not None
     said = "\n".join(map(str, findings(ladder)))
     assert "wrong numbers: aot_eager_decomp_partition" in said and "head.weight" in said
-
-
-def test_the_waterfall_hangs_each_rung_on_the_one_below(data_dir: DataDir):
-    figure = waterfall(climb(data_dir, {"aot_eager": 0.25}, failed=("inductor",)))
-    bars = {
-        bar.y[0]: (bar.base[0], bar.x[0])
-        for bar in figure.data
-        if bar.type == "bar" and bar.base is not None
-    }
-    begin, length = bars["aot_eager"]
-    assert (begin, length) == pytest.approx((200.2, 50.05), rel=0.01)  # ms
-    begin, length = bars["inductor-max-autotune-no-cudagraphs"]
-    assert (begin, begin + length) == pytest.approx((100.1, 200.2), rel=0.01)
-    assert "inductor" not in bars
-    texts = dict(zip(figure.data[-1].y, figure.data[-1].text, strict=True))
-    assert texts["inductor"] == "fails"
-    assert texts["aot_eager"] == "250 ms, 50.1 ms more"

@@ -1,6 +1,7 @@
 """Experiments held against each other: by how much, what may not be compared, what differs."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
 
-A, B, C = (f"2026112{day}-093015-123456-7f3a" for day in (1, 2, 3))
+A, *OTHERS = (f"2026112{day}-093015-123456-7f3a" for day in range(10))
 
 
 def ratio(median: float, low: float | None = None, high: float | None = None) -> Ratio:
@@ -110,85 +111,95 @@ def test_two_equal_speedups_are_told_apart_in_about_one_of_twenty_cases_only() -
     assert 0.02 <= wrong / 400 <= 0.08
 
 
-def test_speedups_of_one_workload_on_two_machines_are_compared(data_dir: DataDir) -> None:
-    """2x here and 1.25x there: 0.625 times as much."""
+BASE = replace(experiment_spec(num_steps=80), name="other")
+SMALLER = replace(BASE, training=TrainingSpec(batch_size=4, precision="bf16"),
+                  data=replace(BASE.data, num_train_samples=320))  # fmt: skip
+RECORDED: dict[str, tuple[float, ExperimentSpec, dict[str, Any]]] = {
+    "another machine": (
+        0.16, BASE, {"environment": {"device_name": "Other GPU", "host": "there"}}),
+    "smaller batches": (
+        0.1, SMALLER,
+        {"environment": {"versions": {"torch": "2.12.0", "transformers": "5.23.0"}}}),
+    "weights": (0.16, BASE, {"weights_sha256": "cc"}),
+    "model": (0.1, replace(BASE, model=ModelSpec(source="builtin:bert-base")), {}),
+    "equal": (0.1, BASE, {}),
+    "data": (0.1, BASE, {"data_sha256": "cc"}),
+    "no data": (0.1, BASE, {"data_sha256": None}),
+    "parameters": (0.1, BASE, {"num_parameters": 7}),
+    "task": (
+        0.1, replace(BASE, task="causal_lm", model=ModelSpec(source="builtin:gpt2-tiny")), {}),
+}  # fmt: skip
+IDS = dict(zip(RECORDED, OTHERS, strict=True))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Experiment A, in which a backend makes 2x, and others by name."""
+    data_dir = DataDir(tmp_path_factory.mktemp("differences"))
     record(data_dir.runs, A, 0.1)
-    record(data_dir.runs, B, 0.16, environment={"device_name": "Other GPU", "host": "there"})
+    for name, (seconds, spec, told) in RECORDED.items():
+        record(data_dir.runs, IDS[name], seconds, spec, **told)
     with Store.in_memory(data_dir) as store:
-        sides = load_sides(store, [A, B, A])
-        assert [side.letter for side in sides] == ["A", "B"]
-        (found,) = differences(sides)
-        told = {(one.kind, one.name): one.values for one in differing(sides)}
+        yield store
+
+
+def test_speedups_of_one_workload_on_two_machines_are_compared(store: Store) -> None:
+    """2x here and 1.25x there: 0.625 times as much."""
+    sides = load_sides(store, [A, IDS["another machine"], A])
+    assert [side.letter for side in sides] == ["A", "B"]
+    (found,) = differences(sides)
     assert found.label == "inductor" and found.letter == "B"
     assert found.ratio == pytest.approx(0.625, rel=0.02)
     assert found.low < 0.625 < found.high and found.verdict == "lower"
-    assert told == {
+    assert {(one.kind, one.name): one.values for one in differing(sides)} == {
         ("environment", "device_name"): ("Test CPU", "Other GPU"),
         ("environment", "host"): ("box", "there"),
     }
 
 
-def test_settings_and_versions_that_differ_are_listed_and_no_others(data_dir: DataDir) -> None:
-    record(data_dir.runs, A, 0.1)
-    training = TrainingSpec(batch_size=4, precision="bf16")
-    spec = replace(experiment_spec(num_steps=80, name="other"), training=training)
-    record(data_dir.runs, B, 0.1, replace(spec, data=replace(spec.data, num_train_samples=320)),
-           {"versions": {"torch": "2.12.0", "transformers": "5.23.0"}})  # fmt: skip
-    with Store.in_memory(data_dir) as store:
-        told = {one.name: one.values for one in differing(load_sides(store, [A, B]))}
-    assert told["training.batch_size"] == ("8", "4")
-    assert told["training.precision"] == ("float32", "bf16")
-    assert told["versions.torch"] == ("2.13.0", "2.12.0")
-    assert set(told) == {"training.batch_size", "training.precision", "versions.torch",
-                         "data.num_train_samples"}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "workload", "obstacles", "speed", "learning"),
-    [
-        ({}, {}, (), True, True),
-        ({}, {"weights_sha256": "cc"}, ("weights",), True, False),
-        ({}, {"data_sha256": "cc"}, ("data",), True, False),
-        ({}, {"data_sha256": None}, ("unknown",), True, False),
-        ({"model": ModelSpec(source="builtin:bert-base")}, {}, ("model",), False, False),
-        ({}, {"num_parameters": 7}, ("model",), False, False),
-        ({"task": "causal_lm", "model": ModelSpec(source="builtin:gpt2-tiny")}, {},
-         ("task", "model"), False, False),
-    ],
-)  # fmt: skip
-def test_what_may_not_be_compared_is_named_and_gets_no_number(
-    data_dir: DataDir, changes: dict[str, Any], workload: dict[str, Any],
-    obstacles: tuple[str, ...], speed: bool, learning: bool,
-) -> None:  # fmt: skip
-    record(data_dir.runs, A, 0.1)
-    record(data_dir.runs, B, 0.1, experiment_spec(num_steps=80, **changes), **workload)
-    with Store.in_memory(data_dir) as store:
-        sides = load_sides(store, [A, B])
-        found = comparable(*sides)
-        assert found.obstacles == obstacles
-        assert (found.speed, found.learning) == (speed, learning)
-        assert bool(differences(sides)) == speed
-
-
-def test_an_experiment_that_is_not_there_is_refused_by_name(data_dir: DataDir) -> None:
-    record(data_dir.runs, A, 0.1)
-    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match="nonsense"):
+def test_settings_and_versions_that_differ_are_listed_and_no_others(store: Store) -> None:
+    sides = load_sides(store, [A, IDS["smaller batches"]])
+    assert {one.name: one.values for one in differing(sides)} == {
+        "training.batch_size": ("8", "4"),
+        "training.precision": ("float32", "bf16"),
+        "versions.torch": ("2.13.0", "2.12.0"),
+        "data.num_train_samples": ("640", "320"),
+    }
+    with pytest.raises(NotInStore, match="nonsense"):
         load_sides(store, [A, "nonsense"])
 
 
-def test_the_command_prints_who_by_how_much_and_what_differs(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "obstacles", "speed", "learning"),
+    [
+        ("equal", (), True, True),
+        ("weights", ("weights",), True, False),
+        ("data", ("data",), True, False),
+        ("no data", ("unknown",), True, False),
+        ("model", ("model",), False, False),
+        ("parameters", ("model",), False, False),
+        ("task", ("task", "model"), False, False),
+    ],
+)
+def test_what_may_not_be_compared_is_named_and_gets_no_number(
+    store: Store, name: str, obstacles: tuple[str, ...], speed: bool, learning: bool
 ) -> None:
-    record(data_dir.runs, A, 0.1)
-    record(data_dir.runs, B, 0.16, weights_sha256="cc")
-    record(data_dir.runs, C, 0.1, experiment_spec(num_steps=80, model=ModelSpec(
-        source="builtin:bert-base")))  # fmt: skip
-    assert main(["diff", A, B, C, f"--data-folder={data_dir.path}"]) == 0
+    sides = load_sides(store, [A, IDS[name]])
+    found = comparable(*sides)
+    assert (found.obstacles, found.speed, found.learning) == (obstacles, speed, learning)
+    assert bool(differences(sides)) == speed
+
+
+def test_the_command_prints_who_by_how_much_and_what_differs(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"--data-folder={store.data_dir.path}"
+    assert main(["diff", A, IDS["weights"], IDS["model"], folder]) == 0
     said = capsys.readouterr().out
-    assert f"B  {B}  test" in said and "lower" in said
+    assert f"B  {IDS['weights']}  other" in said and "lower" in said
     assert "A and B: losses and accuracies are not compared, because the initial weights" in said
     assert "A and C: neither speeds nor losses are compared, because the model is another." in said
     assert "setting model.source" in said and "data weights_sha256" in said
     (accuracy,) = [block for block in said.split("\n\n") if block.startswith("Accuracy")]
     assert accuracy.splitlines()[-1].split() == ["inductor", "80.0", "%", DASH, DASH]
-    assert main(["diff", A, f"--data-folder={data_dir.path}"]) == 2
+    assert main(["diff", A, folder]) == 2

@@ -4,6 +4,7 @@ Equal processes differ by 0.1 % here and steps take 0.2 s without a compiler. Wi
 either experiment, a speedup may then move by 4.303 x sqrt(0.001^2 + 0.001^2) = 0.61 % by processes.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,11 +47,33 @@ def record(
         run.evaluation(0.8).end()
 
 
-def replayed(data_dir: DataDir, **changed: Any) -> Replay:
+CHANGED: dict[str, dict[str, Any]] = {
+    "backend": {"backend": 0.102},
+    "machine": {"machine": 1.5},
+    "peak_memory_bytes": {"peak": 103 * MIB},
+    "final_loss": {"offset": 0.001},
+    "memory within the margin": {"peak": 101 * MIB},
+    "elsewhere": {"host": "other", **TORCH_2_14},
+    "eager": {"label": "eager"},
+}
+AGAIN = dict(zip(CHANGED, IDS[1:], strict=False))
+OTHER_TRAINING, ORPHAN = IDS[8:]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An experiment and its replays."""
+    data_dir = DataDir(tmp_path_factory.mktemp("replays"))
     record(data_dir, IDS[0])
-    record(data_dir, IDS[1], IDS[0], **changed)
+    for name, changed in CHANGED.items():
+        record(data_dir, AGAIN[name], IDS[0], **changed)
+    spec = replay(SPEC, IDS[0], "inductor")
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec, OTHER_TRAINING).claim()
+        run.start(data_sha256="other").blocks([0.1] * 8, falling_losses(80)).end()
+    record(data_dir, ORPHAN, "20250101-093015-123456-7f3a")
     with Store.in_memory(data_dir) as store:
-        return load_replay(store, IDS[1])
+        yield store
 
 
 def figure(found: Replay, name: str) -> ReplayedNumber:
@@ -62,7 +85,10 @@ def verdicts(found: Replay) -> dict[str, str]:
 
 
 def test_what_comes_out_the_same_is_inside_and_compiling_is_not_judged_yet(data_dir: DataDir):
-    found = replayed(data_dir)
+    record(data_dir, IDS[0])
+    record(data_dir, IDS[1], IDS[0])
+    with Store.in_memory(data_dir) as store:
+        found = load_replay(store, IDS[1])
     assert verdicts(found) == {
         "speedup": "inside", "step_seconds": "inside", "compile_seconds": "not judged",
         "peak_memory_bytes": "inside", "final_loss": "inside",
@@ -76,55 +102,41 @@ def test_what_comes_out_the_same_is_inside_and_compiling_is_not_judged_yet(data_
     assert found.label == "inductor" and not found.differs
 
 
-def test_a_backend_that_has_become_slower_is_found(data_dir: DataDir):
-    found = replayed(data_dir, backend=0.102)
+def test_a_slower_backend_is_found_and_a_slower_machine_no_fault_of_the_backend(store: Store):
+    found = load_replay(store, AGAIN["backend"])
     assert verdicts(found)["speedup"] == verdicts(found)["step_seconds"] == "outside"
     assert "2 of 4 numbers came out as expected, all but: speedup, step time" in str(summary(found))
     assert exit_status(found) == 6
-
-
-def test_a_machine_that_has_become_slower_as_a_whole_is_said_and_no_fault_of_the_backend(
-    data_dir: DataDir,
-):
-    found = replayed(data_dir, machine=1.5)
+    found = load_replay(store, AGAIN["machine"])
     assert verdicts(found)["step_seconds"] == verdicts(found)["speedup"] == "inside"
     step = figure(found, "step_seconds")
     assert step.recorded == pytest.approx(0.1) and step.again == pytest.approx(0.15)
     assert "takes 50.0 % longer than when it was recorded" in replay_report(found)
 
 
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [({"peak": 103 * MIB}, "peak_memory_bytes"), ({"offset": 0.001}, "final_loss")],
-)
-def test_other_memory_and_another_loss_are_found(
-    data_dir: DataDir, changed: dict[str, Any], name: str
-):
-    found = verdicts(replayed(data_dir, **changed))
-    assert [key for key, verdict in found.items() if verdict == "outside"] == [name]
-
-
-def test_memory_may_differ_by_as_little_as_speeds_that_are_the_same(data_dir: DataDir):
-    assert verdicts(replayed(data_dir, peak=101 * MIB))["peak_memory_bytes"] == "inside"
+@pytest.mark.parametrize("name", ["peak_memory_bytes", "final_loss", "memory within the margin"])
+def test_other_memory_and_another_loss_are_found(store: Store, name: str):
+    found = verdicts(load_replay(store, AGAIN[name]))
+    outside = [key for key, verdict in found.items() if verdict == "outside"]
+    assert outside == ([] if name == "memory within the margin" else [name])
 
 
 def test_compiling_is_judged_by_what_else_was_compiled_twice_on_the_machine(data_dir: DataDir):
     """Two other pairs: ln(3.3 / 3) = 0.0953 and 0, so s^2 = 0.0953^2 / 2 / 2 with 2 degrees of
     freedom, and 3 s may become 3 s x exp(4.303 x sqrt(2) x 0.04766) = 4.01 s."""
-    for first, again, seconds in ((2, 3, 3.3), (4, 5, 3.0)):
-        record(data_dir, IDS[first])
-        record(data_dir, IDS[again], IDS[first], compile_seconds=seconds)
-    record(data_dir, IDS[6], **TORCH_2_14)
-    record(data_dir, IDS[7], IDS[6], compile_seconds=30.0, **TORCH_2_14)
-    found = figure(replayed(data_dir, compile_seconds=4.0), "compile_seconds")
+    for pair, seconds in enumerate((4.0, 3.3, 3.0, 30.0)):
+        first, again = IDS[2 * pair : 2 * pair + 2]
+        machine = TORCH_2_14 if pair == 3 else {}
+        record(data_dir, first, **machine)
+        record(data_dir, again, first, compile_seconds=seconds, **machine)
+    with Store.in_memory(data_dir) as store:
+        found = figure(load_replay(store, IDS[1]), "compile_seconds")
     assert (found.verdict, found.reason) == ("inside", None)
     assert found.high == pytest.approx(3 * 1.33651, rel=1e-3)
 
 
-def test_another_machine_and_another_torch_are_said_and_compiling_is_not_judged(data_dir: DataDir):
-    record(data_dir, IDS[2])
-    record(data_dir, IDS[3], IDS[2])
-    found = replayed(data_dir, host="other", **TORCH_2_14)
+def test_another_machine_and_another_torch_are_said_and_compiling_is_not_judged(store: Store):
+    found = load_replay(store, AGAIN["elsewhere"])
     assert {one.name: one.values for one in found.differs} == {
         "host": ("box", "other"), "versions.torch": ("2.13.0", "2.14.0"),
     }  # fmt: skip
@@ -134,27 +146,10 @@ def test_another_machine_and_another_torch_are_said_and_compiling_is_not_judged(
     assert "versions.torch" in replay_report(found)
 
 
-def test_another_training_has_no_loss_to_compare(data_dir: DataDir):
-    record(data_dir, IDS[0])
-    spec = replay(SPEC, IDS[0], "inductor")
-    for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec, IDS[1]).claim()
-        run.start(data_sha256="other").blocks([0.1] * 8, falling_losses(80)).end()
-    with Store.in_memory(data_dir) as store:
-        found = load_replay(store, IDS[1])
-    assert figure(found, "final_loss").reason == "other training"
-
-
-def test_replays_are_found_from_what_they_replay_and_others_are_none(data_dir: DataDir):
-    record(data_dir, IDS[0])
-    record(data_dir, IDS[1], IDS[0], label="eager")
-    with Store.in_memory(data_dir) as store:
-        assert replays_of(store, IDS[0]) == [IDS[1]] and replays_of(store, IDS[1]) == []
-        with pytest.raises(NotInStore, match="measures no other one again"):
-            load_replay(store, IDS[0])
-
-
-def test_a_replay_outlives_what_it_replayed(data_dir: DataDir):
-    record(data_dir, IDS[1], IDS[0])
-    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match=IDS[0]):
-        load_replay(store, IDS[1])
+def test_replays_are_found_from_what_they_replay_and_outlive_that(store: Store):
+    assert figure(load_replay(store, OTHER_TRAINING), "final_loss").reason == "other training"
+    assert set(replays_of(store, IDS[0])) == {*AGAIN.values(), OTHER_TRAINING}
+    assert replays_of(store, IDS[1]) == []
+    for experiment_id, said in ((IDS[0], "measures no other one again"), (ORPHAN, "20250101")):
+        with pytest.raises(NotInStore, match=said):
+            load_replay(store, experiment_id)

@@ -1,5 +1,6 @@
 """How several devices scale against one, from recordings made by hand."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from breakeven.storage.difference.speedups import Refusal, Scaling, scaling_kind
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
-ONE, TWO, THREE = (f"2026112{day}-093015-123456-7f3a" for day in (1, 2, 3))
+pytestmark = pytest.mark.heavy
 NUM_BLOCKS = 8
 GPU = {"device_name": "Test GPU", "device_type": "cuda"}
 
@@ -50,9 +51,61 @@ def times(baseline: float, backend: float) -> dict[str, list[float]]:
     return {"baseline": [baseline], "control": [baseline], "backend": [backend]}
 
 
-def scaled(data_dir: DataDir, *ids: str) -> tuple[dict[str, Scaling], list[Refusal]]:
+TWO = ("cuda:0", "cuda:1")
+REFUSED: dict[str, tuple[ExperimentSpec, dict[str, str], Refusal]] = {
+    "batch": (
+        spec_on(*TWO, batch_size=12), GPU,
+        Refusal(letter="B", obstacle="batch", names=("8", "12"))),
+    "precision": (
+        spec_on(*TWO, training={"precision": "bf16"}), GPU,
+        Refusal(letter="B", obstacle="setting", names=("training.precision",))),
+    "model": (
+        spec_on(*TWO, model=ModelSpec(source="builtin:bert-base")), GPU,
+        Refusal(letter="B", obstacle="work")),
+    "dropout": (
+        spec_on(*TWO, model=ModelSpec(dropout="off")), GPU,
+        Refusal(letter="B", obstacle="dropout")),
+    "device": (
+        spec_on(*TWO), {**GPU, "device_name": "Another GPU"},
+        Refusal(letter="B", obstacle="device")),
+    "cpu": (spec_on("cpu", "cpu"), GPU, Refusal(letter="B", obstacle="cpu")),
+}  # fmt: skip
+NAMES = ("one", "two", "four", "restless one", "restless two", "moved", "spread", "fast", *REFUSED)
+IDS = {name: f"202611{day:02d}-093015-123456-7f3a" for day, name in enumerate(NAMES, start=1)}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Experiments of one model on one, two and four devices."""
+    data_dir = DataDir(tmp_path_factory.mktemp("scaling"))
+
+    def write(name: str, spec: ExperimentSpec, steps: dict[str, list[float]], **more: Any) -> None:
+        record(data_dir.runs, IDS[name], spec, steps, **more)
+
+    write("one", spec_on("cuda:0"), times(0.2, 0.1))
+    write("two", spec_on(*TWO), times(0.125, 0.1))
+    four = spec_on(*TWO, "cuda:2", "cuda:3", batch_size=32, parallel="fsdp")
+    write("four", four, times(0.25, 0.1))
+    write("restless one", spec_on("cuda:0"),
+          {"baseline": [9.0, 0.19, 0.2, 0.21, 0.19, 0.2, 0.21, 0.2], "control": [0.2],
+           "backend": [0.19, 0.2, 0.21]})  # fmt: skip
+    write("restless two", spec_on(*TWO),
+          {"baseline": [0.1], "control": [0.1], "backend": [0.095, 0.1, 0.105]})  # fmt: skip
+    spread = replace(spec_on(*TWO, backends=("eager", "inductor")), parallel="spread")
+    write("spread", spread, times(0.2, 0.1))
+    write("fast", spec_on(*TWO), times(0.1, 0.1))
+    for name, (spec, device, _) in REFUSED.items():
+        write(name, spec, times(0.1, 0.1), device=device)
+    spec = spec_on(*TWO, backends=(), controls=0)
+    moved = Recording(data_dir.runs, "baseline", spec, IDS["moved"]).claim().start(environment=GPU)
+    moved.blocks([0.1] * 4, falling_losses(80)).resume(40, num_devices_before=1, num_devices=2)
+    moved.blocks([0.1] * 4, falling_losses(80)).end()
     with Store.in_memory(data_dir) as store:
-        found, refused = scalings(store, load_sides(store, ids))
+        yield store
+
+
+def scaled(store: Store, *names: str) -> tuple[dict[str, Scaling], list[Refusal]]:
+    found, refused = scalings(store, load_sides(store, [IDS[name] for name in names]))
     return {f"{one.label} {one.letter}": one for one in found}, refused
 
 
@@ -64,17 +117,12 @@ def test_strong_and_weak_are_told_by_the_samples_of_a_step() -> None:
     assert scaling_kind(64, 32, 2) is None
 
 
-@pytest.mark.heavy
-def test_two_devices_that_share_a_batch_do_as_much_as_their_step_times_say(
-    data_dir: DataDir,
-) -> None:
+def test_two_devices_that_share_a_batch_do_as_much_as_their_step_times_say(store: Store) -> None:
     """200 ms alone and 125 ms together: 0.2 / (2 x 0.125) = 0.8, 1.6 times one device's work. The
     backend: 100 ms and 100 ms, so the second device brings nothing. Whoever is named first."""
-    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
-    record(data_dir.runs, TWO, spec_on("cuda:0", "cuda:1"), times(0.125, 0.1))
-    for order in ((ONE, TWO), (TWO, ONE)):
-        found, refused = scaled(data_dir, *order)
-        letter = "AB"[order.index(TWO)]
+    for order in (("one", "two"), ("two", "one")):
+        found, refused = scaled(store, *order)
+        letter = "AB"[order.index("two")]
         assert refused == []
         assert set(found) == {f"{label} {letter}" for label in ("baseline", "control", "inductor")}
         baseline, backend = found[f"baseline {letter}"], found[f"inductor {letter}"]
@@ -85,113 +133,52 @@ def test_two_devices_that_share_a_batch_do_as_much_as_their_step_times_say(
         assert backend.efficiency == pytest.approx(0.5)
 
 
-@pytest.mark.heavy
-def test_devices_with_a_batch_each_do_as_much_as_one_in_the_time_of_theirs(
-    data_dir: DataDir,
-) -> None:
+def test_devices_with_a_batch_each_do_as_much_as_one_in_the_time_of_theirs(store: Store) -> None:
     """Four devices, 32 samples instead of 8: 200 ms alone and 250 ms together are 0.8."""
-    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
-    four = spec_on("cuda:0", "cuda:1", "cuda:2", "cuda:3", batch_size=32, parallel="fsdp")
-    record(data_dir.runs, TWO, four, times(0.25, 0.1))
-    found, _ = scaled(data_dir, ONE, TWO)
+    found, _ = scaled(store, "one", "four")
     assert found["baseline B"].kind == "weak"
     assert found["baseline B"].efficiency == pytest.approx(0.8)
     assert found["inductor B"].efficiency == pytest.approx(1.0)
     assert found["inductor B"].throughput == pytest.approx(4.0)
 
 
-@pytest.mark.heavy
-def test_the_interval_is_made_of_that_of_both_experiments(data_dir: DataDir) -> None:
+def test_the_interval_is_made_of_that_of_both_experiments(store: Store) -> None:
     """One device strays between 190 and 210 ms, two do not: the interval of 0.2 / (2 x 0.1) is one
     device's, 0.95 to 1.05, and that of the backend, where two stray by turns of their own, is wider
     than of each alone. The first block of a run never counts."""
-    record(data_dir.runs, ONE, spec_on("cuda:0"),
-           {"baseline": [9.0, 0.19, 0.2, 0.21, 0.19, 0.2, 0.21, 0.2], "control": [0.2],
-            "backend": [0.19, 0.2, 0.21]})  # fmt: skip
-    record(data_dir.runs, TWO, spec_on("cuda:0", "cuda:1"),
-           {"baseline": [0.1], "control": [0.1], "backend": [0.095, 0.1, 0.105]})  # fmt: skip
-    found, _ = scaled(data_dir, ONE, TWO)
+    found, _ = scaled(store, "restless one", "restless two")
     baseline, backend = found["baseline B"], found["inductor B"]
     assert baseline.efficiency == pytest.approx(1.0)
     assert (baseline.low, baseline.high) == (pytest.approx(0.95), pytest.approx(1.05))
     assert backend.low < 0.95 and backend.high > 1.05
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("change", "refusal"),
-    [
-        ({"spec": spec_on("cuda:0", "cuda:1", batch_size=12)},
-         Refusal(letter="B", obstacle="batch", names=("8", "12"))),
-        ({"spec": spec_on("cuda:0", "cuda:1", training={"precision": "bf16"})},
-         Refusal(letter="B", obstacle="setting", names=("training.precision",))),
-        ({"spec": spec_on("cuda:0", "cuda:1", model=ModelSpec(source="builtin:bert-base"))},
-         Refusal(letter="B", obstacle="work")),
-        ({"spec": spec_on("cuda:0", "cuda:1", model=ModelSpec(dropout="off"))},
-         Refusal(letter="B", obstacle="dropout")),
-        ({"device": {**GPU, "device_name": "Another GPU"}},
-         Refusal(letter="B", obstacle="device")),
-        ({"spec": spec_on("cpu", "cpu")}, Refusal(letter="B", obstacle="cpu")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [*REFUSED, "moved"])
 def test_what_may_not_be_held_against_one_device_is_refused_by_its_reason(
-    data_dir: DataDir, change: dict[str, Any], refusal: Refusal
+    store: Store, name: str
 ) -> None:
-    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
-    spec = change.get("spec", spec_on("cuda:0", "cuda:1"))
-    record(data_dir.runs, TWO, spec, times(0.1, 0.1), change.get("device"))
-    assert scaled(data_dir, ONE, TWO) == ({}, [refusal])
+    moved = Refusal(letter="B", obstacle="moved")
+    refusal = moved if name == "moved" else REFUSED[name][2]
+    assert scaled(store, "one", name) == ({}, [refusal])
 
 
-@pytest.mark.heavy
-def test_a_run_that_went_on_on_another_number_of_devices_is_not_held_against_one(
-    data_dir: DataDir,
-) -> None:
-    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
-    spec = spec_on("cuda:0", "cuda:1", backends=(), controls=0)
-    moved = Recording(data_dir.runs, "baseline", spec, TWO).claim().start(environment=GPU)
-    moved.blocks([0.1] * 4, falling_losses(80)).resume(40, num_devices_before=1, num_devices=2)
-    moved.blocks([0.1] * 4, falling_losses(80)).end()
-    assert scaled(data_dir, ONE, TWO) == ({}, [Refusal(letter="B", obstacle="moved")])
-
-
-@pytest.mark.heavy
 def test_nothing_is_said_without_one_device_on_one_side_and_several_on_another(
-    data_dir: DataDir,
+    store: Store,
 ) -> None:
     """Of an experiment that is spread each run has one device."""
-    one, spread = spec_on("cuda:0"), spec_on("cuda:0", "cuda:1", backends=("eager", "inductor"))
-    record(data_dir.runs, ONE, one, times(0.2, 0.1))
-    record(data_dir.runs, TWO, replace(spread, parallel="spread"), times(0.2, 0.1))
-    record(data_dir.runs, THREE, spec_on("cuda:0", "cuda:1"), times(0.1, 0.1))
-    assert scaled(data_dir, ONE, TWO) == ({}, [])
-    assert scaled(data_dir, THREE) == ({}, [])
-    found, _ = scaled(data_dir, TWO, THREE)
+    assert scaled(store, "one", "spread") == ({}, [])
+    assert scaled(store, "fast") == ({}, [])
+    found, _ = scaled(store, "spread", "fast")
     assert found["baseline B"].efficiency == pytest.approx(1.0)
 
 
-@pytest.mark.heavy
 def test_the_command_prints_the_table_and_what_kind_it_is(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+    store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
-    record(data_dir.runs, TWO, spec_on("cuda:0", "cuda:1"), times(0.125, 0.1))
-    record(data_dir.runs, THREE, spec_on("cuda:0", "cuda:1", batch_size=12), times(0.1, 0.1))
-    assert main(["diff", ONE, TWO, THREE, f"--data-folder={data_dir.path}"]) == 0
+    ids = [IDS[name] for name in ("one", "two", "batch")]
+    assert main(["diff", *ids, f"--data-folder={store.data_dir.path}"]) == 0
     said = capsys.readouterr().out
     (row,) = [line for line in said.splitlines() if "80.0 % (80.0" in line and "baseline" in line]
-    assert row.split() == [
-        "baseline",
-        "B",
-        "2",
-        "80.0",
-        "%",
-        "(80.0",
-        "%",
-        "to",
-        "80.0",
-        "%)",
-        "1.60x",
-    ]
+    assert " ".join(row.split()) == "baseline B 2 80.0 % (80.0 % to 80.0 %) 1.60x"
     assert "B on 2 devices against A on one, strong scaling: all devices share the batch" in said
     assert "C is not held against one device (A): steps of 12 samples are neither" in said

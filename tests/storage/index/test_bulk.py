@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,14 +56,17 @@ def test_many_looks_come_to_the_same_as_one(data_dir: DataDir, small_looks: None
     for one in ids(7):
         record_experiment(data_dir.runs, SPEC, one)
     with Store.open(data_dir) as store:
-        assert store.ingest_all() > 7 * 2 * 22
+        store.ingest()
+        found = store.rows("SELECT experiment_id, count(*) FROM runs GROUP BY ALL")
+        assert found == [(ids(7)[-1], 2)], "the newest one first, with all its runs"
+        assert store.ingest_all() > 6 * 2 * 22
         assert store.generation > 2
         assert content(store) == at_once(data_dir)
         owners = "SELECT count(DISTINCT experiment) FROM runs JOIN steps USING (experiment, run_id)"
         assert store.rows(owners) == [(7,)]
 
 
-@pytest.mark.parametrize("failing", [1, 2, 3])
+@pytest.mark.parametrize("failing", [1, 3])
 def test_nothing_is_lost_or_doubled_where_a_transaction_fails_after_others_were_looked_at(
     data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
@@ -97,21 +101,24 @@ NO_EVENTS = (
 )
 
 
-@pytest.mark.parametrize("line", NO_EVENTS)
-def test_a_line_that_is_no_event_keeps_no_other_out(
-    data_dir: DataDir, small_looks: None, line: bytes
-) -> None:
-    for one in ids(7):
+def test_a_line_that_is_no_event_keeps_no_other_out(data_dir: DataDir, small_looks: None) -> None:
+    """Each such line is in the middle of a journal of its own."""
+    damaged: dict[Path, bytes] = {}
+    for number, one in enumerate(ids(7)):
         record_experiment(data_dir.runs, SPEC, one)
-    journal = data_dir.run_dir(f"{ids(7)[3]}.baseline").events_file
-    lines = journal.read_bytes().splitlines(keepends=True)
-    lines = [re.sub(rb'"seq":\d+', b'"seq":%d' % (2 * number), one)
-             for number, one in enumerate(lines)]  # fmt: skip
-    journal.write_bytes(b"".join(lines))
+        if number < len(NO_EVENTS):
+            journal = data_dir.run_dir(f"{one}.baseline").events_file
+            lines = [
+                re.sub(rb'"seq":\d+', b'"seq":%d' % (2 * place), line)
+                for place, line in enumerate(journal.read_bytes().splitlines(True))
+            ]
+            journal.write_bytes(b"".join(lines))
+            half = len(lines) // 2
+            lines.insert(half, NO_EVENTS[number] % (2 * half - 1))
+            damaged[journal] = b"".join(lines)
     expected = at_once(data_dir)
-    half = len(lines) // 2
-    lines.insert(half, line % (2 * half - 1))
-    journal.write_bytes(b"".join(lines))
+    for journal, content_of in damaged.items():
+        journal.write_bytes(content_of)
     with Store.open(data_dir) as store:
         store.ingest_all()
         found = content(store)
@@ -144,19 +151,6 @@ def test_of_a_run_that_begins_anew_between_two_looks_nothing_old_stays(
         assert content(store) == at_once(data_dir)
 
 
-def test_the_newest_experiments_come_first_and_each_with_all_its_runs(
-    data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for one in ids(6):
-        record_experiment(data_dir.runs, SPEC, one)
-    with Store.open(data_dir) as store:
-        store.ingest()
-        found = store.rows("SELECT experiment_id, count(*) FROM runs GROUP BY ALL ORDER BY 1")
-        assert found == [(ids(6)[-1], 2)]
-        store.ingest_all()
-        assert store.rows("SELECT count(*) FROM runs") == [(12,)]
-
-
 INGEST_ALL = """
 import sys
 from breakeven.runner.folders.data_dir import DataDir
@@ -175,9 +169,9 @@ with store.Store.open(DataDir(sys.argv[1])) as opened:
 
 @pytest.mark.heavy
 def test_nothing_is_lost_or_doubled_when_taking_in_much_is_killed(data_dir: DataDir) -> None:
-    for one in ids(40):
+    for one in ids(20):
         record_experiment(data_dir.runs, SPEC, one)
-    for attempt in range(3):
+    for attempt in range(2):
         killed = subprocess.Popen([sys.executable, "-c", INGEST_ALL, str(data_dir.path)],
                                   cwd=ROOT, stdout=subprocess.PIPE)  # fmt: skip
         for _ in range(1 + attempt):
@@ -186,6 +180,6 @@ def test_nothing_is_lost_or_doubled_when_taking_in_much_is_killed(data_dir: Data
         killed.wait()
         killed.stdout.close()
     with Store.open(data_dir) as store:
-        assert 0 < store.rows("SELECT count(*) FROM steps")[0][0] < 40 * 2 * 20
+        assert 0 < store.rows("SELECT count(*) FROM steps")[0][0] < 20 * 2 * 20
         store.ingest_all()
         assert content(store) == at_once(data_dir)

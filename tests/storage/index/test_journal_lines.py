@@ -68,9 +68,7 @@ def test_a_line_whose_text_no_database_holds_has_no_row_and_counts(data_dir: Dat
         assert store.rows("SELECT left_out, missing FROM progress") == [(0, 0)]
 
 
-def test_no_row_passes_for_another_runs(
-    data_dir: DataDir,
-) -> None:
+def test_no_row_passes_for_another_runs(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline").log.close()
     foreign = Recording(data_dir.runs, "control")
     claimed = {"experiment": 7, "run_id": f"{EXPERIMENT_ID}.baseline", "filename": "x"}

@@ -39,6 +39,7 @@ def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir
             Store.open(data_dir)
         with Store.in_memory(data_dir) as reader:
             assert num_steps(reader) == num_steps(owner) == 120
+            assert reader.rows(LIMIT)[0][0] == "95.3 MiB", "without a file it holds more"
     with Store.open(data_dir) as next_owner:
         assert num_steps(next_owner) == 120
 
@@ -65,7 +66,6 @@ def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir)
         assert num_steps(store) == 120
 
 
-@pytest.mark.heavy
 def log_of(data_dir: DataDir) -> int:
     """Bytes that are not in the database file yet."""
     log = data_dir.database_file.with_name(data_dir.database_file.name + ".wal")
@@ -145,11 +145,6 @@ def test_giving_back_takes_nothing_from_a_question_that_was_given_more(data_dir:
         assert store._with_room(work) == "953.6 MiB"
         assert store.rows(LIMIT)[0][0] == "76.2 MiB"
     store.give_back()  # Of what is closed nothing, and no error.
-
-
-def test_without_a_file_the_database_keeps_more(data_dir: DataDir) -> None:
-    with Store.in_memory(data_dir) as store:
-        assert store.rows(LIMIT)[0][0] == "95.3 MiB"
 
 
 def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
@@ -272,9 +267,3 @@ def test_a_store_without_any_run_answers_with_empty_frames(tmp_path: Path) -> No
         assert queries.unreadable(store).empty
         with pytest.raises(NotInStore, match="no run 'nothing'"):
             queries.run_record(store, "nothing")
-
-
-def test_a_new_database_has_room_for_the_shipped_examples(data_dir: DataDir) -> None:
-    """They are the first that a dashboard takes in, in one transaction."""
-    with Store.open(data_dir, PROJECT_ROOT / "examples") as store:
-        assert store.ingest_all() > 10_000

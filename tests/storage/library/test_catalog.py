@@ -152,9 +152,7 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     assert Summary().best is None and Summary().parity is None
 
 
-def test_sizes_are_read_while_others_are_measured(
-    data_dir: DataDir,
-) -> None:
+def test_sizes_are_read_while_others_are_measured(data_dir: DataDir) -> None:
     wanted = [(str(number), ()) for number in range(5000)]
     before = sys.getswitchinterval()
     with Store.in_memory(data_dir) as store, ThreadPoolExecutor() as pool:

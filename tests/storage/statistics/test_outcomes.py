@@ -320,10 +320,6 @@ def test_other_random_numbers_are_no_excuse_where_single_losses_agreed() -> None
     late = judged(backend)
     assert doubt_dropout(late) == late
     early = Parity(
-        verdict="broken",
-        first_step_outside=3,
-        max_ratio_to_band=9.0,
-        steps_compared=9,
-        findings=(),
+        verdict="broken", first_step_outside=3, max_ratio_to_band=9.0, steps_compared=9, findings=()
     )
     assert "other random numbers" in str(parity_words(doubt_dropout(early)))
