@@ -27,6 +27,9 @@ from tests.runner.supervision.test_supervisor import events, experiment, run_dir
 
 pytestmark = pytest.mark.heavy
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+GPUS = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
+WITH_GPUS = replace(MACHINE, devices=(*MACHINE.devices, *GPUS))
+ANSWER = f"import json; print(json.dumps({asdict(WITH_GPUS)!r}))"
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 
@@ -35,6 +38,19 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """What torch is asked for the devices is told by a program."""
+    command = (sys.executable, "-c", program)
+    monkeypatch.setattr("breakeven.runner.machine.capabilities.PROBE_COMMAND", command)
+
+
+def has_four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
+    monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
+    place = breakeven.runner.machine.placement.os
+    monkeypatch.setattr(place, "sched_setaffinity", lambda pid, cpus: None)
 
 
 def span(data_dir: DataDir, experiment_id: str) -> tuple[float, float]:
@@ -74,15 +90,10 @@ def test_experiments_that_name_cpus_apart_run_at_the_same_time_and_keep_to_them(
 def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_room(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
     data_dir.path.mkdir()
-    keep(data_dir, replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
+    keep(data_dir, WITH_GPUS)
     keys = [submit(data_dir, experiment("slow", steps=4, devices=("cuda",))) for _ in range(3)]
-    monkeypatch.setattr(
-        breakeven.runner.machine.placement.os, "sched_setaffinity", lambda pid, cpus: None
-    )
-    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
+    has_four_cpus(monkeypatch)
     supervise(data_dir, FAKE_WORKER)
     places: dict[str, list[tuple[float, float]]] = {}
     for key in keys:
@@ -102,19 +113,10 @@ def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was queued without page or command line, such as by a script of one's own."""
-    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
-    found = asdict(replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
-    answer = f"import json; print(json.dumps({found!r}))"
-    monkeypatch.setattr(
-        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer)
-    )
-    monkeypatch.setattr(
-        breakeven.runner.machine.placement.os, "sched_setaffinity", lambda pid, cpus: None
-    )
-    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
+    answers(monkeypatch, ANSWER)
+    has_four_cpus(monkeypatch)
     first, second = (
-        submit(data_dir, experiment("slow", steps=4, devices=(gpu.id,))) for gpu in gpus
+        submit(data_dir, experiment("slow", steps=4, devices=(gpu.id,))) for gpu in GPUS
     )
     supervise(data_dir, FAKE_WORKER)
     (began, ended), (other_began, other_ended) = span(data_dir, first), span(data_dir, second)
@@ -127,10 +129,7 @@ def test_a_torch_that_does_not_answer_is_asked_once(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = tmp_path / "asked"
-    fails = f"open({str(asked)!r}, 'a').write('once '); raise SystemExit(1)"
-    monkeypatch.setattr(
-        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", fails)
-    )
+    answers(monkeypatch, f"open({str(asked)!r}, 'a').write('once '); raise SystemExit(1)")
     keys = [submit(data_dir, experiment("eager", devices=("cuda:0",))) for _ in range(2)]
     supervise(data_dir, FAKE_WORKER)
     assert asked.read_text() == "once "
@@ -143,14 +142,7 @@ def test_torch_is_not_called_before_an_experiment_that_has_it_called_while_its_r
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = tmp_path / "asked"
-    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
-    found = asdict(replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
-    answer = (
-        f"open({str(asked)!r}, 'a').write('called '); import json; print(json.dumps({found!r}))"
-    )
-    monkeypatch.setattr(
-        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer)
-    )
+    answers(monkeypatch, f"open({str(asked)!r}, 'a').write('called '); {ANSWER}")
     one = submit(data_dir, experiment("eager", devices=("cuda:0",)), is_checked=False)
     supervise(data_dir, FAKE_WORKER)
     assert set(states(data_dir, one).values()) == {RunState.FINISHED} and not asked.exists()

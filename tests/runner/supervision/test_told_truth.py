@@ -21,8 +21,8 @@ def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_ou
 ) -> None:
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
-    keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (10, 20)]
-    witness = Witness(data_dir, dict(zip(keys, (10, 20), strict=True)))
+    keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (5, 10)]
+    witness = Witness(data_dir, dict(zip(keys, (5, 10), strict=True)))
     witness.start()
     working = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
     working.start()
@@ -38,7 +38,7 @@ def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_ou
     run = run_dirs(data_dir, keys[0])["slow"]
     assert events(run, "step")
     whole = run.events_file.read_text().splitlines(keepends=True)
-    run.events_file.write_text("".join(line for line in whole if '"step":9,' not in line))
+    run.events_file.write_text("".join(line for line in whole if '"step":4,' not in line))
     wait_until(lambda: bool(witness.wrong))
     witness.stop()
-    assert any("told to be finished after 9 steps" in one for one in witness.wrong)
+    assert any("told to be finished after 4 steps" in one for one in witness.wrong)
