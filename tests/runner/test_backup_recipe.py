@@ -57,7 +57,8 @@ def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_origi
 ) -> None:
     experiment = find_experiment(data_dir, submit(data_dir, SPEC))
     (run,) = experiment.runs
-    ensure_supervisor(data_dir)
+    process = ensure_supervisor(data_dir)
+    assert process is not None
     wait_until(lambda: RunProgress(run, SPEC).update() or run.has_checkpoint)
     copies: list[DataDir] = []
     while run.state is RunState.RUNNING:
@@ -69,7 +70,9 @@ def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_origi
     # The last copy may have been taken after the end.
     again = copies[len(copies) // 2]
     copy = RunDir(again.runs / run.run_id)
-    # The copy names the original's process, which may live on for a moment.
+    # The copy names the original's processes, of which the supervisor would wait for more to do.
+    process.kill()
+    process.wait()
     wait_until(lambda: copy.state is RunState.LOST)
     assert 0 < len(losses(again)) < NUM_STEPS
     assert supervisor.supervise(again)

@@ -26,40 +26,36 @@ def write(folder: Path, name: str, code: str) -> Path:
     return folder / name
 
 
-def test_a_file_in_a_listed_folder_is_located(folder: Path) -> None:
-    file = write(folder, "model.py", "")
-    assert locate(f"{file}:make") == (file, "make")
-    deeper = write(folder / "parts", "model.py", "")
-    assert locate(f"{deeper}:make") == (deeper, "make")
-
-
-def test_several_folders_may_be_listed(
+def test_files_of_listed_folders_are_located_from_the_working_folder_and_home_too(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file, deeper = write(folder, "model.py", ""), write(folder / "parts", "model.py", "")
+    assert locate(f"{file}:make") == (file, "make")
+    assert locate(f"{deeper}:make") == (deeper, "make")
+    monkeypatch.chdir(folder)
+    assert locate("model.py:make") == (file, "make")
+    monkeypatch.setenv("HOME", str(folder))
+    assert locate("~/model.py:make") == (file, "make")
     other = write(tmp_path / "other", "model.py", "")
     monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join([str(folder), str(other.parent)]))
     assert locate(f"{other}:make") == (other, "make")
+    monkeypatch.delenv(CODE_VARIABLE)
+    with pytest.raises(CodeNotAllowed, match="which is empty now"):
+        locate(f"{file}:make")
 
 
 def test_a_file_elsewhere_may_not_run_and_the_sentence_says_how_to_allow_it(
     tmp_path: Path, folder: Path
 ) -> None:
-    stranger = write(tmp_path / "stranger", "model.py", "")
+    stranger = write(tmp_path / "stranger", "model.py", "raise SystemExit")
+    with pytest.raises(CodeNotAllowed):
+        load_object(f"{stranger}:make")
     with pytest.raises(CodeNotAllowed) as caught:
         locate(f"{stranger}:make")
     assert isinstance(caught.value, RunnerError)
     message = str(caught.value)
     assert f"{stranger} may not run here" in message
     assert f"{CODE_VARIABLE}={stranger.parent}, which is {folder} now" in message
-
-
-def test_nothing_may_run_where_nothing_is_listed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write(folder, "model.py", "")
-    monkeypatch.delenv(CODE_VARIABLE)
-    with pytest.raises(CodeNotAllowed, match="which is empty now"):
-        locate(f"{file}:make")
 
 
 def test_a_way_out_of_the_folder_is_seen_through(tmp_path: Path, folder: Path) -> None:
@@ -69,22 +65,6 @@ def test_a_way_out_of_the_folder_is_seen_through(tmp_path: Path, folder: Path) -
     (folder / "link.py").symlink_to(stranger)
     with pytest.raises(CodeNotAllowed):
         locate(f"{folder}/link.py:make")
-
-
-def test_a_path_is_taken_from_the_working_folder_and_home(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write(folder, "model.py", "")
-    monkeypatch.chdir(folder)
-    assert locate("model.py:make") == (file, "make")
-    monkeypatch.setenv("HOME", str(folder))
-    assert locate("~/model.py:make") == (file, "make")
-
-
-def test_loading_asks_for_permission(tmp_path: Path, folder: Path) -> None:
-    stranger = write(tmp_path / "stranger", "model.py", "raise SystemExit")
-    with pytest.raises(CodeNotAllowed):
-        load_object(f"{stranger}:make")
 
 
 def test_a_name_is_loaded_and_the_file_runs_once(folder: Path) -> None:
@@ -132,12 +112,11 @@ def test_a_failure_names_file_name_and_cause(
     assert f"'{file}:{name}'" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(folder: Path) -> None:
+def test_a_file_that_is_missing_is_named_and_one_that_failed_can_be_mended_and_loaded(
+    folder: Path,
+) -> None:
     with pytest.raises(WorkloadError, match=r"absent\.py cannot be read: No such file"):
         load_object(f"{folder}/absent.py:make")
-
-
-def test_a_file_that_failed_can_be_mended_and_loaded(folder: Path) -> None:
     file = write(folder, "model.py", "made = 1 / 0")
     with pytest.raises(WorkloadError):
         load_object(f"{file}:made")
@@ -157,8 +136,4 @@ def test_every_file_is_copied_once_with_its_hash(tmp_path: Path, folder: Path) -
     ]
     assert (copies / "model.py").read_text() == "a = 1"
     assert (copies / f"model-{hashes[1][:8]}.py").read_text() == "b = 1"
-
-
-def test_without_files_of_ones_own_nothing_is_copied(tmp_path: Path) -> None:
-    assert copy_sources([], tmp_path / "source") == []
-    assert not (tmp_path / "source").exists()
+    assert copy_sources([], tmp_path / "source") == [] and not (tmp_path / "source").exists()

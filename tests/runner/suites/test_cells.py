@@ -111,17 +111,15 @@ def test_a_model_is_trained_by_the_optimizer_of_the_harness(
     assert found == expected
 
 
-def test_the_optimizer_of_the_harness_leaves_what_is_asked_for_and_plain_settings_alone() -> None:
+def test_the_optimizer_of_the_harness_is_for_trainings_that_ask_for_no_other() -> None:
     asked = ("--models=MobileBertForMaskedLM", "--parts=training")
-    given = cells(*asked, "--optimizer=AdamW")
-    assert {cell.training.optimizer for cell in given} == {"AdamW"}
-    plain = cells(*asked, "--settings=plain")
-    assert {cell.training.optimizer for cell in plain} == {"Adam"}
 
+    def optimizers(*words: str) -> set[str]:
+        return {cell.training.optimizer for cell in cells(*words)}
 
-def test_an_inference_has_no_optimizer_of_its_own() -> None:
-    found = cells("--models=MobileBertForMaskedLM", "--parts=inference")
-    assert {cell.training.optimizer for cell in found} == {"Adam"}
+    assert optimizers(*asked, "--optimizer=AdamW") == {"AdamW"}
+    assert optimizers(*asked, "--settings=plain") == {"Adam"}
+    assert optimizers(asked[0], "--parts=inference") == {"Adam"}
 
 
 def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
