@@ -38,10 +38,12 @@ def show(store: Store, experiment_id: str) -> None:
     sentences = [sentence(one) for one in findings(ladder)]
     box = st.warning if ladder.is_alarming else st.info
     box("  \n".join(sentences), icon=":material/stairs:")
-    for card in cards(ladder):
+    drawn = cards(ladder)
+    for card in drawn:
         show_card(card)
-        st.caption(READING)
-    show_table(ladder)
+    # Without a chart the table is the answer.
+    with st.expander("Stages in numbers", icon=":material/table_rows:", expanded=not drawn):
+        show_table(ladder)
 
 
 def cards(ladder: Ladder | None) -> list[Card]:

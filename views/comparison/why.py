@@ -24,7 +24,7 @@ from breakeven.views.parts.downloads import show_card, show_table
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked, sentence
 
-MAX_FINDINGS = 4
+MAX_FINDINGS = 3
 """Shown at once; the others a click away."""
 HOW_TO_READ = (
     "A few steps of each run are profiled after the timed ones. Bars are as long as the step was "
@@ -35,7 +35,7 @@ HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled 
 
 
 def show(store: Store, experiment_id: str) -> None:
-    """Answer, chart, findings and what profiling cost; or that nothing was profiled."""
+    """Answer, chart, findings, and on request the numbers; or that nothing was profiled."""
     found = explain(store, experiment_id)
     st.markdown("#### Why")
     if not found.is_known:
@@ -44,8 +44,9 @@ def show(store: Store, experiment_id: str) -> None:
     st.markdown("\n".join(f"- {one}" for one in sentences(found)))
     show_card(card(found))
     show_findings(found)
-    show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
-    st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
+    with st.expander("Profiles in numbers", icon=":material/table_rows:"):
+        show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
+        st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
 
 
 def sentences(found: Explanation) -> list[Markdown]:

@@ -125,8 +125,10 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     results = charts.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     charts.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
-    charts.show(cards.device_cards(store, comparison, results))
     charts.show(running.time_axis(store, comparison.experiment_id))
+    if about_device := cards.device_cards(store, comparison, results):
+        with st.expander("The device meanwhile", icon=":material/monitor_heart:"):
+            charts.show(about_device)
 
 
 def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
