@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ import uvicorn
 from starlette.middleware import Middleware
 from streamlit import App, config
 from streamlit.components.v2.component_manager import BidiComponentManager
+from streamlit.runtime.media_file_manager import MediaFileManager
 
 from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir, default_data_folder
@@ -59,6 +61,8 @@ LEFT_SECONDS = 30
 """That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
 back later, after a nap of the network, gets it from the address and the fields of the page."""
 
+KEPT_SECONDS = 10.0
+"""At least so long a made file waits for the request of its browser."""
 
 GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
 """Former variables that limited access: ignoring one would serve people against the administrator's
@@ -71,6 +75,20 @@ def offer_no_components_of_packages() -> None:
     BidiComponentManager.discover_and_register_components = (  # type: ignore[method-assign]
         lambda self, *, start_file_watching=True: None
     )
+
+
+def keep_files_for_browsers() -> None:
+    """Streamlit deletes a file that it made for a button when page scripts have ended twice. A page
+    that follows a run, or other readers, end them sooner than a slow network requests the file."""
+    remove, latest = MediaFileManager.remove_orphaned_files, -KEPT_SECONDS
+
+    def remove_seldom(manager: MediaFileManager) -> None:
+        nonlocal latest
+        if time.monotonic() - latest >= KEPT_SECONDS:
+            latest = time.monotonic()
+            remove(manager)
+
+    MediaFileManager.remove_orphaned_files = remove_seldom  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -91,6 +109,7 @@ def main() -> None:
     log.info("dashboard begins", extra={"fields": where})
     keep_giving_back()
     offer_no_components_of_packages()
+    keep_files_for_browsers()
     app = App(
         str(PACKAGE / "dashboard.py"),
         lifespan=preparing,
