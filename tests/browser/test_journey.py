@@ -23,14 +23,6 @@ pytestmark = pytest.mark.browser
 
 EAGER = "&quick.debug_backends=eager"
 """Of the backends, it compiles soonest."""
-NOTES = """window.told = [];
-window.Notification = class extends window.Notification {
-  constructor(title, options) {
-    super(title, options);
-    window.told.push(`${title}: ${options.body}`);
-  }
-};"""
-"""Keeps what the browser was asked to tell its reader."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +43,6 @@ def address(folder: DataDir) -> Iterator[str]:
 def page(reader: BrowserContext) -> Iterator[Page]:
     page = reader.new_page()
     page.set_viewport_size({"width": 1440, "height": 1000})
-    page.context.grant_permissions(["notifications"])
-    page.add_init_script(NOTES)
     yield page
     page.close()
 
@@ -126,24 +116,6 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
         table.get_by_text("Speedup", exact=True).click()
     expect(definitions.value.locator("#speedup")).to_be_in_viewport()
     assert experiment_id in page.url
-
-
-def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir):
-    alone = "&quick.debug_backends=&quick.controls=0"
-    experiment_id = launch(page, address, 16_000, alone, processes="1 process")
-    expect(page.get_by_text("running").first).to_be_visible()
-    page.get_by_role("button", name="Tell me when it is over").click()
-    expect(page.get_by_role("button", name="You will be told")).to_be_visible()
-    page.get_by_role("button", name="Stop", exact=True).click()
-    page.get_by_role("button", name="Stop it").click()
-    page.wait_for_function("window.told.length > 0")
-    assert page.evaluate("window.told") == ["Quick race: stopped"]
-    expect(page.get_by_text("stopped").first).to_be_visible()
-    stopped = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
-    assert {run.state for run in stopped.runs} == {RunState.CANCELLED}
-    # Nothing polls any more, and the page still says how it ended after a reload.
-    page.reload()
-    expect(page.get_by_text("stopped").first).to_be_visible()
 
 
 @pytest.mark.slow

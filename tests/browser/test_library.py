@@ -1,4 +1,4 @@
-"""Journeys among a thousand experiments in a real Chromium: found, labelled, archived, deleted,
+"""Journeys among hundreds of experiments in a real Chromium: found, labelled, archived, deleted,
 brought back, run again with a change, held side by side across machines, a matrix and a trend with
 a planted step; by keyboard, on a phone, dark."""
 
@@ -12,7 +12,7 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import EXAMPLES
 from breakeven.runner.folders.queue import experiments, find_experiment
-from tests.browser.thousand import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_thousand
+from tests.browser.hundreds import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_hundreds
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
@@ -29,7 +29,7 @@ FIRST_ROW, ROW_HEIGHT = 52, 35
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     folder = DataDir(tmp_path_factory.mktemp("library"))
     keep(folder, MACHINE)
-    make_thousand(folder)
+    make_hundreds(folder)
     return folder
 
 
@@ -118,7 +118,17 @@ def labels(folder: DataDir):
     return find_experiment(folder, TARGET).runs[0].read_labels()
 
 
-def test_one_of_many_is_found_and_opened_by_keyboard_alone(listed: Page):
+def return_to_an_empty_search(page: Page) -> None:
+    page.get_by_role("link", name="Experiments", exact=True).first.click()
+    expect(page.get_by_placeholder("Search")).to_have_value("")
+    settle(page)
+    assert "needle" not in page.url
+    expect(page.get_by_text(f"1 experiment of {ALL}")).to_have_count(0)
+
+
+def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_the_way_back(
+    listed: Page,
+):
     for _ in range(40):
         listed.keyboard.press("Tab")
         if listed.evaluate("document.activeElement.placeholder || ''").startswith("Search"):
@@ -140,6 +150,11 @@ def test_one_of_many_is_found_and_opened_by_keyboard_alone(listed: Page):
     listed.keyboard.press("Enter")
     listed.wait_for_url(f"**experiment={TARGET}*")
     expect(listed.locator(".backend-cards")).to_be_visible()
+    return_to_an_empty_search(listed)
+    search(listed, "needle", f"1 experiment of {ALL}")
+    listed.get_by_role("link", name="Launch", exact=True).first.click()
+    expect(listed.get_by_placeholder("Search")).to_have_count(0)
+    return_to_an_empty_search(listed)
 
 
 def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):
@@ -154,19 +169,9 @@ def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: s
            ).to_be_visible()  # fmt: skip
 
 
-def test_what_was_chosen_on_a_page_that_was_left_is_not_chosen_on_the_way_back(listed: Page):
-    for _ in range(2):
-        search(listed, "needle", f"1 experiment of {ALL}")
-        listed.get_by_role("link", name="Launch", exact=True).first.click()
-        expect(listed.get_by_placeholder("Search")).to_have_count(0)
-        listed.get_by_role("link", name="Experiments", exact=True).first.click()
-        expect(listed.get_by_placeholder("Search")).to_have_value("")
-        settle(listed)
-        assert "needle" not in listed.url
-        expect(listed.get_by_text(f"1 experiment of {ALL}")).to_have_count(0)
-
-
-def test_labelled_put_away_deleted_and_brought_back(listed: Page, folder: DataDir):
+def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
+    listed: Page, folder: DataDir
+):
     search(listed, "needle", "1 experiment of")
     tick(listed, 0)
     press(listed, "Label")
@@ -190,6 +195,19 @@ def test_labelled_put_away_deleted_and_brought_back(listed: Page, folder: DataDi
     press(listed, "Undo")
     expect(listed.get_by_text("1 experiment as before.")).to_be_visible()
     assert labels(folder).name == "Renamed here"
+
+    again = listed.get_by_role("link", name="with changes")
+    settle(listed)
+    if not again.count():
+        tick(listed, 0)
+    again.click()
+    listed.wait_for_url(f"**again={TARGET}*")
+    expect(listed.get_by_text("with all its settings")).to_be_visible()
+    listed.get_by_role("textbox", name="Batch size").fill("4")
+    listed.keyboard.press("Enter")
+    expect(listed.get_by_text("Changed:")).to_be_visible()
+    assert find_experiment(folder, TARGET).spec.training.batch_size == 8
+    assert len(list(experiments(folder))) == NUM_EXPERIMENTS
 
 
 def test_two_of_different_machines_are_held_side_by_side(listed: Page):
@@ -222,7 +240,7 @@ def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: P
     first.value.close()
 
 
-def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a_dark_phone(
+def test_a_matrix_asked_for_by_keyboard_a_list_and_a_pair_fit_on_a_dark_phone(
     reader: BrowserContext, page: Page, address: str
 ):
     page.goto(f"{address}/?view=Matrix&q=night")
@@ -239,32 +257,11 @@ def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a
     expect(cells.first).to_be_visible()
     assert sorted(cells.all_text_contents())[0].startswith("1.6"), "0.2 s to 0.125 s"
     assert again.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
-    again.close()
-
-
-def test_one_runs_again_with_a_change(listed: Page, folder: DataDir):
-    library.change_labels(folder, TARGET, lambda old: old.tagged(["again"]))
-    search(listed, "needle", "1 experiment of")
-    tick(listed, 0)
-    listed.get_by_role("link", name="with changes").click()
-    listed.wait_for_url(f"**again={TARGET}*")
-    expect(listed.get_by_text("with all its settings")).to_be_visible()
-    listed.get_by_role("textbox", name="Batch size").fill("4")
-    listed.keyboard.press("Enter")
-    expect(listed.get_by_text("Changed:")).to_be_visible()
-    before = find_experiment(folder, TARGET).spec
-    assert before.training.batch_size == 8
-    assert len(list(experiments(folder))) == NUM_EXPERIMENTS
-
-
-def test_on_a_phone_nothing_is_wider_than_the_screen(reader: BrowserContext, address: str):
-    page = new_page(reader, PHONE)
-    page.emulate_media(color_scheme="dark")
     pair = f"?view=Side+by+side&side={PAIR[0]}&side={PAIR[1]}"
     for path, said in (("?view=Table", "experiments"), (pair, "By how much")):
-        page.goto(f"{address}/{path}")
-        expect(page.get_by_text(said).last).to_be_visible()
-        settle(page)
-        main = page.locator("[data-testid=stMain]")
+        again.goto(f"{address}/{path}")
+        expect(again.get_by_text(said).last).to_be_visible()
+        settle(again)
+        main = again.locator("[data-testid=stMain]")
         assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, path
-    page.close()
+    again.close()

@@ -13,6 +13,8 @@ from playwright.sync_api import TimeoutError as TooLate
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.states import RunState
+from breakeven.views import former
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
@@ -21,6 +23,14 @@ pytestmark = pytest.mark.browser
 OLDER, NEWER = "20261121-101010-000000-aaa0", "20261122-101010-000000-aaa1"
 RUNNING = "20261123-101010-000000-aaa2"
 LABELS = ("baseline", "control", "inductor")
+NOTES = """window.told = [];
+window.Notification = class extends window.Notification {
+  constructor(title, options) {
+    super(title, options);
+    window.told.push(`${title}: ${options.body}`);
+  }
+};"""
+"""Keeps what the browser was asked to tell its reader."""
 CHOSEN = "[role=radio][aria-checked=true]"
 
 
@@ -81,86 +91,100 @@ def choose(page: Page, name: str) -> None:
     wanted.click()
 
 
-def test_the_experiment_chosen_last_is_shown_again_on_the_way_back(page: Page, address: str):
+def sizes_of_plotly(page: Page) -> list[int]:
+    """Bytes of each script of Plotly's that the page loaded, once a chart is drawn."""
+    page.locator(".moving-chart .main-svg").first.wait_for()
+    loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
+    return [size for name, size in page.evaluate(loaded) if "plotly" in name.lower()]
+
+
+def test_what_was_chosen_is_shown_again_on_the_way_back_and_plotly_is_loaded_once(
+    browser: Browser, address: str
+):
+    page = browser.new_context().new_page()  # of a reader who was never here
     page.goto(f"{address}/experiment")
+    assert [size > 100_000 for size in sizes_of_plotly(page)] == [True], "before the first chart"
     assert chosen_experiment(page).startswith("at work"), "what runs comes first"
     choose(page, "older")
     page.wait_for_url(re.compile(OLDER))
+    choice = page.locator(".st-key-break-even")
+    choice.get_by_text("Time saved").click()
+    page.wait_for_url(re.compile("break-even=Time"))
     to(page, "Machine")
-    page.wait_for_url(re.compile("machine"))
+    page.get_by_role("tab", name="Devices").wait_for()
+    page.go_back()
+    expect(choice.locator(CHOSEN)).to_have_text("Time saved")
+    to(page, "Machine")
+    page.get_by_role("tab", name="Devices").wait_for()
     to(page, "Experiment")
     page.wait_for_url(re.compile(f"experiment.*{OLDER}"))
     page.locator(".backend-cards").wait_for()
     assert chosen_experiment(page).startswith("older")
 
-
-@pytest.mark.parametrize(
-    ("typed", "leads"),
-    [
-        (f"compare?experiment={OLDER}", f"experiment?experiment={OLDER}"),
-        (f"?experiment={OLDER}", f"experiment?experiment={OLDER}"),
-        (f"live?experiment={OLDER}", f"experiment?experiment={OLDER}"),
-        (
-            f"run?experiment={OLDER}&run={OLDER}.inductor&tab=Log",
-            f"experiment?experiment={OLDER}&run={OLDER}.inductor&part=Log&tab=Runs",
-        ),
-        (f"difference?side={OLDER}&side={NEWER}",
-         f"?side={OLDER}&side={NEWER}&view=Side+by+side"),
-        ("matrix?across=device", "?across=device&view=Matrix"),
-        ("trends", "?view=Trends"),
-        ("suites", "?view=Suites"),
-        ("devices", "machine"),
-        ("system", "machine?tab=Health"),
-        ("experiments?q=older", "?q=older"),
-    ],
-)  # fmt: skip
-def test_addresses_of_the_version_before_lead_to_the_pages_of_today(
-    page: Page, address: str, typed: str, leads: str
-):
-    page.goto(f"{address}/{typed}")
-    page.wait_for_url(f"{address}/{leads}")
-    expect(page.get_by_text("Page not found")).to_have_count(0)
-
-
-def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, address: str):
+    # The runs that are picked of one experiment are not asked of another.
     page.goto(f"{address}/experiment?tab=Runs&experiment={NEWER}")
     pills = page.locator(".st-key-runs button")
     pills.filter(has_text="aot_eager").click()
     page.wait_for_url(re.compile("runs="))
+    assert [size > 100_000 for size in sizes_of_plotly(page)] == [False], "the browser has it"
     choose(page, "older")
     page.wait_for_url(re.compile(OLDER))
     expect(pills).to_have_count(3)
     assert "runs=" not in page.url
     expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
+    page.context.close()
 
 
-def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
-    page.goto(f"{address}/experiment?experiment={OLDER}")
-    choice = page.locator(".st-key-break-even")
-    choice.get_by_text("Time saved").click()
-    page.wait_for_url(re.compile("break-even=Time"))
-    to(page, "Machine")
-    page.wait_for_url(re.compile("machine"))
+def test_addresses_of_the_version_before_lead_to_the_pages_of_today(page: Page, address: str):
+    for typed, leads in (
+        (f"?experiment={OLDER}", f"experiment?experiment={OLDER}"),
+        (f"run?experiment={OLDER}&run={OLDER}.inductor&tab=Log",
+         f"experiment?experiment={OLDER}&run={OLDER}.inductor&part=Log&tab=Runs"),
+        (f"difference?side={OLDER}&side={NEWER}", f"?side={OLDER}&side={NEWER}&view=Side+by+side"),
+        ("system", "machine?tab=Health"),
+    ):  # fmt: skip
+        page.goto(f"{address}/{typed}")
+        page.wait_for_url(f"{address}/{leads}")
+        expect(page.get_by_text("Page not found")).to_have_count(0)
+    assert former.TARGETS["live"] == former.TARGETS["compare"] == ("views/experiment.py", {})
+    views = {name: query["view"] for name, (_page, query) in former.TARGETS.items()
+             if "view" in query}  # fmt: skip
+    assert views == {"difference": "Side by side", "matrix": "Matrix", "trends": "Trends",
+                     "suites": "Suites"}  # fmt: skip
+
+
+def open_palette(page: Page) -> Locator:
+    """Its field. A page that has just been drawn takes some milliseconds until it hears keys."""
+    field = page.get_by_role("dialog").locator("input")
+
+    def opens() -> bool:
+        page.keyboard.press("Control+k")
+        with suppress(TooLate):
+            field.wait_for(timeout=2000)
+        return field.is_visible()
+
+    wait_until(opens)
+    expect(field).to_be_focused()
+    return field
+
+
+def test_control_k_opens_an_experiment_by_a_part_of_its_name(page: Page, address: str):
+    page.goto(f"{address}/machine")
     page.get_by_role("tab", name="Devices").wait_for()
-    page.go_back()
-    expect(choice.locator(CHOSEN)).to_have_text("Time saved")
+    field = open_palette(page)
+    page.keyboard.press("Escape")
+    expect(field).to_have_count(0)
+    open_palette(page)
+    page.keyboard.type("older")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(OLDER))
 
 
-def test_a_browser_loads_one_plotly_and_that_once(browser: Browser, address: str):
-    """Megabytes of JavaScript, which are there before the first chart is."""
-    page = browser.new_context().new_page()  # of a reader who was never here
-    for loads in ([True], [False]):
-        page.goto(f"{address}/experiment?experiment={OLDER}")
-        page.locator(".moving-chart .main-svg").first.wait_for()
-        loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
-        sizes = {name: size for name, size in page.evaluate(loaded) if "plotly" in name.lower()}
-        assert [size > 100_000 for size in sizes.values()] == loads, sizes
-    page.close()
-
-
-def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(
+def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and_told_of(
     page: Page, address: str, runs: dict[str, Recording], tmp_path: Path
 ):
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script(NOTES)
     page.goto(f"{address}/experiment?experiment={RUNNING}")
     chart = page.locator(".st-key-chart-race .js-plotly-plot")
     chart.wait_for()
@@ -208,29 +232,15 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_tu
     download.value.save_as(tmp_path / "race.csv")
     assert len((tmp_path / "race.csv").read_text().splitlines()) == 1 + 3 * 20
 
-
-def open_palette(page: Page) -> Locator:
-    """Its field. A page that has just been drawn takes some milliseconds until it hears keys."""
-    field = page.get_by_role("dialog").locator("input")
-
-    def opens() -> bool:
-        page.keyboard.press("Control+k")
-        with suppress(TooLate):
-            field.wait_for(timeout=2000)
-        return field.is_visible()
-
-    wait_until(opens)
-    expect(field).to_be_focused()
-    return field
-
-
-def test_control_k_opens_an_experiment_by_a_part_of_its_name(page: Page, address: str):
-    page.goto(f"{address}/machine")
-    page.get_by_role("tab", name="Devices").wait_for()
-    field = open_palette(page)
-    page.keyboard.press("Escape")
-    expect(field).to_have_count(0)
-    open_palette(page)
-    page.keyboard.type("older")
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(OLDER))
+    # It is stopped, and the reader who asked for it is told of its end.
+    page.get_by_role("button", name="Tell me when it is over").click()
+    expect(page.get_by_role("button", name="You will be told")).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop it").click()
+    wait_until(lambda: all(one.run.cancel_file.exists() for one in runs.values()))
+    for one in runs.values():
+        one.end(RunState.CANCELLED, "stopped")
+    page.wait_for_function("window.told.length > 0")
+    assert page.evaluate("window.told") == ["at work: stopped"]
+    page.reload()
+    expect(page.get_by_text("stopped").first).to_be_visible()
