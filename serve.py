@@ -82,11 +82,11 @@ def keep_files_for_browsers() -> None:
     that follows a run, or other readers, end them sooner than a slow network requests the file."""
     remove, latest = MediaFileManager.remove_orphaned_files, -KEPT_SECONDS
 
-    def remove_seldom(manager: MediaFileManager) -> None:
+    def remove_seldom(self: MediaFileManager) -> None:
         nonlocal latest
         if time.monotonic() - latest >= KEPT_SECONDS:
             latest = time.monotonic()
-            remove(manager)
+            remove(self)
 
     MediaFileManager.remove_orphaned_files = remove_seldom  # type: ignore[method-assign]
 
