@@ -108,7 +108,7 @@ def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
     (project / "storage" / "__init__.py").write_text("MINE = 'storage'")
     (project / "views" / "colours.py").write_text("MINE = 'views'")
     data = f"--data-folder={tmp_path / 'data'}"
-    command = [program, "script", "train.py", "--backends=eager", data]
+    command = [program, "script", "train.py", "--backends=eager", "--controls=0", data]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, env={
         **os.environ, "PYTHONPATH": ""})  # fmt: skip
     assert "eager    [####################]    60/60  finished" in done.stdout, done.stderr

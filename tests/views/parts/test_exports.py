@@ -98,7 +98,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("labels", [["baseline", "inductor"], [f"run-{n}" for n in range(14)],
+@pytest.mark.parametrize("labels", [[f"run-{n}" for n in range(14)],
                                     [LONG.format(n) for n in range(7)]])  # fmt: skip
 def test_in_a_picture_no_title_lies_over_the_legend(page: Page, tmp_path: Path, labels):
     figure = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
