@@ -49,6 +49,7 @@ from breakeven.storage.terminal import replay as replay_report
 from breakeven.storage.terminal import suite as suite_report
 from breakeven.storage.terminal import trend as trend_report
 from breakeven.storage.terminal.as_json import checks_json, comparison_json, explanation_json
+from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
@@ -57,6 +58,7 @@ from breakeven.storage.terminal.recipe import recipe
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
+    causes_report,
     checks_exit_status,
     correctness_report,
     report,
@@ -102,11 +104,12 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
-    parts = [report(comparison), _rounds_line(comparison, store.data_dir),
+    causes = known_causes(store, options.experiment)
+    parts = [report(comparison), causes_report(causes), _rounds_line(comparison, store.data_dir),
              _plan_line(planned, store), _recipe_lines(planned, comparison.spec), caches,
              spent]  # fmt: skip
     text = "\n\n".join(filter(None, parts))
-    print(comparison_json(comparison, pairs, planned) if options.json else text)  # noqa: T201
+    print(comparison_json(comparison, pairs, planned, causes) if options.json else text)  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)

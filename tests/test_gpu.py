@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
@@ -205,6 +206,27 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     assert "power cap" in fields["throttled_seconds"]
     assert all(0 <= seconds < 60 for seconds in fields["throttled_seconds"].values())
     assert fields["device_memory_used_bytes"] >= work.nbytes
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["without CUDA graphs", "in one batch"])
+def test_gradients_in_cuda_graphs_are_the_cause_and_each_remedy_trains(
+    tmp_path: Path, number: int
+) -> None:
+    causes = pytest.importorskip("breakeven.storage.terminal.causes")
+    text, label = "inductor:mode=reduce-overhead", "inductor-reduce-overhead"
+    spec = on_gpu(backends=(text,))
+    spec = replace(spec, training=replace(spec.training, gradient_accumulation=2, max_steps=3))
+    with pytest.raises(RuntimeError) as raised:
+        run(spec, tmp_path / "failed.jsonl", label)
+    variant = next(one for one in spec.variants if one.label == label)
+    failure = causes.Failure(spec=spec, variant=variant, text=text, state=RunState.FAILED,
+                             said=f"RuntimeError: {raised.value}")  # fmt: skip
+    found = causes.find_cause(label, failure)
+    assert found.kind == "gradients in CUDA graphs"
+    torch._dynamo.reset()
+    remedied = causes.changed(spec, found.remedies[number])
+    label = remedied.variants[-1].label
+    assert len(of_kind(run(remedied, tmp_path / "remedied.jsonl", label), "step")) == 3
 
 
 @needs_nvml

@@ -5,6 +5,7 @@ no option of their own: `--set training.last_batch=pad`; `--help-fields` lists t
 """
 
 import argparse
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping
@@ -197,6 +198,21 @@ def write_script(spec: ExperimentSpec) -> list[str]:
         for argument in written(FIELDS[path], value, SCRIPT_FLAGS.get(path, FIELDS[path].flag))
     ]
     return [spec.model.script, *options, "--", *spec.script.arguments]
+
+
+COMMAND = "breakeven compare"
+
+
+def command_line(spec: ExperimentSpec, between: str = " \\\n  ") -> str:
+    """`breakeven compare ...` with every option that differs from its default; of a script
+    `breakeven script ...`.
+
+    Own code runs only where it is allowed, which no specification can say.
+    """
+    words = [COMMAND, *map(shlex.quote, write_spec(spec))]
+    if spec.is_script:
+        words = ["breakeven script", *map(shlex.quote, write_script(spec))]
+    return between.join(words)
 
 
 def list_fields() -> str:

@@ -49,8 +49,7 @@ def explain(returncode: int) -> tuple[RunState, str]:
     if returncode < 0:
         known = -returncode in set(signal.Signals)
         name = signal.Signals(-returncode).name if known else str(-returncode)
-        hint = " (by hand, or by the system because memory ran out)" if name == "SIGKILL" else ""
-        return RunState.FAILED, f"ended by signal {name}{hint}"
+        return RunState.FAILED, f"ended by signal {name}"
     return RunState.FAILED, f"exit status {returncode}; output.log says why"
 
 

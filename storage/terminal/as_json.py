@@ -19,6 +19,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.plan import Plan
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
@@ -34,7 +35,10 @@ INFINITE, NAN, NEVER = "infinite", "nan", "never"
 
 
 def comparison_json(
-    comparison: Comparison, latencies: Iterable[Any] = (), planned: Plan | None = None
+    comparison: Comparison,
+    latencies: Iterable[Any] = (),
+    planned: Plan | None = None,
+    causes: Iterable[KnownCause] = (),
 ) -> str:
     """`latencies`: what a comparison of compile caches came to, for each backend."""
     rows = comparison.table().to_dict("records")
@@ -49,6 +53,15 @@ def comparison_json(
         ],
         "warnings": [_caution(one) for one in comparison.warnings],
         "notes": [_caution(one) for one in comparison.notes],
+        "causes": [
+            {
+                "run": one.label,
+                "kind": one.kind,
+                "words": one.words,
+                "remedies": {remedy_text(remedy): one.command(remedy) for remedy in one.remedies},
+            }
+            for one in causes
+        ],
         "caches": [*latencies],
         "plan": planned and _plan(planned),
     }

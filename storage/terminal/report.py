@@ -19,6 +19,7 @@ from breakeven.storage.terminal.break_even_words import (
     doubt_of_saving,
     speed_reason,
 )
+from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
@@ -58,6 +59,17 @@ def report(comparison: Comparison) -> str:
     ]
     lines += [f"warning: {caution_words(warning)}" for warning in comparison.warnings]
     lines += [f"note: {caution_words(note)}" for note in comparison.notes]
+    return "\n".join(lines)
+
+
+def causes_report(causes: Sequence[KnownCause]) -> str:
+    """The known cause of each failure, and the commands that try its remedies."""
+    lines = []
+    for one in causes:
+        lines.append(f"cause of {one.label}: {one.words}")
+        for remedy in one.remedies:
+            command = one.command(remedy)
+            lines.append(f"  to try {remedy_text(remedy)}: {printable(command, len(command))}")
     return "\n".join(lines)
 
 

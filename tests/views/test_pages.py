@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pandas as pd
 import pytest
@@ -19,7 +20,7 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import likely_capabilities
-from breakeven.runner.specs.experiment import CacheSpec
+from breakeven.runner.specs.experiment import CacheSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import timeline
@@ -183,6 +184,32 @@ def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir)
     app.button(key=f"happened-{failed.run_id}").click().run()
     assert (app.query_params["tab"], app.query_params["run"]) == ("Runs", "inductor")
     assert "boom" in text(app)
+
+
+def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: DataDir):
+    """Nobody trains here: torch's message is that of a GPU."""
+    backend, label = "inductor:mode=max-autotune", "inductor-max-autotune"
+    training = TrainingSpec(batch_size=8, gradient_accumulation=2)
+    spec = experiment_spec(name="accumulates", backends=(backend,), training=training)
+    for other in ("baseline", "control"):
+        Recording(folder.runs, other, spec).claim().start().end()
+    failed = Recording(folder.runs, label, spec).claim().start()
+    message = "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run"
+    failed.log.append("error", error="RuntimeError", message=message, traceback="")
+    failed.end(RunState.FAILED, "exit status 1")
+    for app in (opened(experiment=EXPERIMENT_ID), opened_run(label)):
+        assert "With gradient accumulation the gradients of the first micro-batch" in text(app)
+        links = [one.proto for one in app.get("page_link") if "Try" in one.proto.label]
+        assert [link.label for link in links] == [
+            "Try `inductor:mode=max-autotune-no-cudagraphs`",
+            "Try `--batch-size=16 --gradient-accumulation=1`",
+        ]
+    query = {name: value for name, (value,) in parse_qs(links[0].query_string).items()}
+    app = opened("launch", **query)
+    app.button(key="launch").click().run()
+    (again,) = (one.spec for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID)
+    assert again.backends == ("inductor:mode=max-autotune-no-cudagraphs",)
+    assert again.training.gradient_accumulation == 2
 
 
 def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):

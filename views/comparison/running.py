@@ -1,6 +1,7 @@
 """The runs of an active experiment: their steps, losses and compilations as they come."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -14,17 +15,19 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.numbers.sentences import fill
+from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
 from breakeven.views.parts import progress
+from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.parts.exports import experiment_origin, files_of
 from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
-from breakeven.views.shared.inert import inert
+from breakeven.views.shared.inert import code, inert
 from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 
@@ -105,15 +108,27 @@ def show_failures(store: Store, experiment_id: str) -> None:
     failed = runs[runs["state"].isin(FAILED_RUNS)]
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
     reasons = [words.why_ended(record.reason, record.error) for record in records]
+    causes = known_causes(store, experiment_id)
     for reason, group in failed.groupby(pd.Series(reasons, index=failed.index), sort=False):
         st.error(
             f"**{inert(', '.join(group['label']))}**: {inert(reason)}", icon=":material/error:"
         )
+        show_causes(experiment_id, [one for one in causes if one.label in set(group["label"])])
         run_id = str(group["run_id"].iloc[0])
         st.button(
             "What happened", icon=":material/troubleshoot:", type="tertiary",
             key=f"happened-{run_id}", on_click=_open_run, args=[run_id],
         )  # fmt: skip
+    show_causes(experiment_id, [one for one in causes if one.label not in set(failed["label"])])
+
+
+def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:
+    """Each cause once, and links to Launch with what may help."""
+    for cause in dict.fromkeys(one.words for one in causes):
+        st.markdown(inert(cause))
+    remedies = {remedy_text(remedy): remedy for one in causes for remedy in one.remedies}
+    for text, remedy in remedies.items():
+        again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
 
 
 def _open_run(run_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from breakeven.runner.commands.options import command_line
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
@@ -36,7 +37,6 @@ from breakeven.views.comparison import (
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.exports import Origin, experiment_origin
-from breakeven.views.shared import own_code
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import sentence
 
@@ -88,7 +88,7 @@ class Content:
     @property
     def command(self) -> str:
         """Runs it again, without the browser."""
-        return own_code.command(self.spec)
+        return command_line(self.spec)
 
 
 def content(store: Store, experiment_id: str) -> Content:

@@ -1,12 +1,10 @@
-"""The command that runs an experiment again; Python files of one's own: whether runs may execute
-them, and how that is allowed."""
-
-import shlex
+"""The command that runs an experiment again, and Python files of one's own: whether runs may
+execute them, and how that is allowed."""
 
 import streamlit as st
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from breakeven.runner.commands.options import write_script, write_spec
+from breakeven.runner.commands.options import command_line
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.views.shared.inert import code
 
@@ -27,21 +25,6 @@ def show_permission() -> bool:
 
 def show_command(spec: ExperimentSpec) -> None:
     """The command that runs an experiment without the browser, and what it takes to be allowed."""
-    st.code(command(spec), language="bash", wrap_lines=True)
+    st.code(command_line(spec), language="bash", wrap_lines=True)
     if spec.user_code:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")
-
-
-COMMAND = "breakeven compare"
-
-
-def command(spec: ExperimentSpec) -> str:
-    """`breakeven compare ...` with every option that differs from its default; of a script
-    `breakeven script ...`.
-
-    Own code runs only where it is allowed, which no specification can say.
-    """
-    words = [COMMAND, *map(shlex.quote, write_spec(spec))]
-    if spec.is_script:
-        words = ["breakeven script", *map(shlex.quote, write_script(spec))]
-    return " \\\n  ".join(words)

@@ -11,7 +11,8 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
-from breakeven.views.comparison import device_panel, measured_again
+from breakeven.storage.terminal.causes import known_causes
+from breakeven.views.comparison import device_panel, measured_again, running
 from breakeven.views.parts.downloads import of_run
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
@@ -90,6 +91,8 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
                 icon=":material/front_hand:")  # fmt: skip
     if RunState(run["state"]).is_failed:
         st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
+    causes = known_causes(store, record.experiment_id)
+    running.show_causes(record.experiment_id, [one for one in causes if one.label == run["label"]])
     if record.error and record.error.traceback:
         # What a person can mend needs no traceback; everything else is read from it.
         with st.expander("Traceback", expanded=not record.error.says_what_to_do):

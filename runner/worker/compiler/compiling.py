@@ -20,8 +20,7 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function with a backend."""
 CARRIES_NONE = (
     "backend {!r} is for inference alone: what it computes carries no gradients, so nothing can be "
-    "trained with it. Choose another backend, or time forward passes with it (--scenario speed "
-    "--speed-part inference)"
+    "trained with it"
 )
 
 

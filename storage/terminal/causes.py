@@ -1,0 +1,412 @@
+"""Why runs failed, where the cause is known, and what to try: one table of rules.
+
+The first rule that fits names the cause. No rule blames a compiler for an error that the baseline
+has as well.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from breakeven.runner.commands.options import FIELDS, command_line
+from breakeven.runner.doctor.machine import INSTALL_COMPILER
+from breakeven.runner.errors import OF_COMPILERS, InvalidSpec
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import with_ladder
+from breakeven.runner.specs.values import parse_settings
+from breakeven.runner.specs.variants import Variant
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.memo import memo, revision
+from breakeven.storage.profile.findings import Remedy, variant_of
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.finding_words import remedy_option
+
+COMPILING = r"convert_frame\.py|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
+"""Frames of a traceback."""
+FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
+"""An operator that refuses its inputs; in other words than without a compiler."""
+NOT_FINITE = "the loss is not finite"
+SHORTEST_LINE = 8
+"""Of a message, for its first line to tell the error from others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What rules know of a run that failed."""
+
+    spec: ExperimentSpec
+    variant: Variant
+    text: str | None
+    """The run's backend as the experiment names it, if it does."""
+    state: RunState
+    said: str
+    """Class and message of its error, or the reason of its end."""
+    traceback: str = ""
+    baseline: "Failure | None" = None
+    """How the baseline failed, if it did."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether a compiler was at work; some errors come without its part of the traceback."""
+        return self.said.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the baseline has the same error; compilers wrap it in their own."""
+        if self.baseline is None:
+            return False
+        if FAKE_TENSORS in self.said:
+            return True
+        if RunState.OUT_OF_MEMORY in (self.state, self.baseline.state):
+            return self.state is self.baseline.state
+        line = self.baseline.said.partition(": ")[2] or self.baseline.said
+        line = line.strip().partition("\n")[0]
+        is_told = len(line) >= SHORTEST_LINE and line in self.said
+        return is_told or self.said == self.baseline.said
+
+
+Make = Callable[[Failure], Remedy | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What is recognised, the cause, and what to do."""
+
+    kind: str
+    cause: str
+    words: str = ""
+    """A pattern of the error, `Class: message`, or of the reason of its end."""
+    frames: str = ""
+    """A pattern of the traceback, which tells the stage."""
+    when: Callable[[Failure], bool] = lambda failure: True
+    advice: str = ""
+    remedies: tuple[Make, ...] = ()
+    of_compiler: bool = True
+    """Whether only a run with a compiler can have this cause, and the baseline has it not."""
+
+    def fits(self, failure: Failure) -> bool:
+        if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
+            return False
+        is_seen = re.search(self.words, failure.said) and re.search(self.frames, failure.traceback)
+        return bool(is_seen) and self.when(failure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCause:
+    """The cause of one run's failure, and remedies that can be measured."""
+
+    label: str
+    kind: str
+    words: str
+    remedies: tuple[Remedy, ...]
+    spec: ExperimentSpec
+
+    def command(self, remedy: Remedy) -> str:
+        """The command that runs the experiment with the remedy."""
+        return command_line(changed(self.spec, remedy), " ")
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """The variant, or the options that set the fields."""
+    is_ladder = remedy.fields[0][0] == "backends"
+    return remedy.backend or ("--ladder" if is_ladder else remedy_option(remedy))
+
+
+def changed(spec: ExperimentSpec, remedy: Remedy) -> ExperimentSpec:
+    """Raises `InvalidSpec` where the remedy does not fit the experiment."""
+    values = asdict(spec.on_its_own)
+    for path, value in remedy.fields:
+        FIELDS[path].put_in(values, value)
+    return ExperimentSpec.from_dict(values)
+
+
+def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Remedy | None:
+    """The failed backend with other settings, in its place; None removes a setting."""
+    if failure.text is None:
+        return None
+    known, given = parse_settings(failure.text, "backends", dotted=True)
+    texts = {key: str(value).lower() if isinstance(value, bool) else value
+             for key, value in {**given, **settings}.items() if value is not None}  # fmt: skip
+    text = ":".join(filter(None, [
+        name or known, "+".join(f"{key}={value}" for key, value in texts.items())
+    ]))  # fmt: skip
+    if text == failure.text:
+        return None
+    backends = (text if one == failure.text else one for one in failure.spec.backends)
+    return Remedy(fields=(("backends", tuple(dict.fromkeys(backends))),), backend=text)
+
+
+def with_settings(**settings: Any) -> Make:
+    return lambda failure: _variant(failure, **settings)
+
+
+def with_fields(**fields: Any) -> Make:
+    """`__` stands for the dot of a path."""
+    paths = tuple((name.replace("__", "."), value) for name, value in fields.items())
+    return lambda failure: Remedy(fields=paths)
+
+
+def without_cuda_graphs(failure: Failure) -> Remedy | None:
+    mode = failure.variant.mode
+    name = "inductor" if failure.variant.backend == "cudagraphs" else None
+    new_mode = "max-autotune-no-cudagraphs" if mode == "max-autotune" else None
+    switch = None if failure.spec.settings == "plain" else False
+    return _variant(failure, name, mode=new_mode, **{"triton.cudagraphs": switch})
+
+
+def without_autotuning(failure: Failure) -> Remedy | None:
+    mode = "reduce-overhead" if failure.variant.mode == "max-autotune" else None
+    return _variant(failure, mode=mode, max_autotune=None)
+
+
+def in_one_batch(failure: Failure) -> Remedy:
+    """As many samples a step, without accumulation."""
+    training = failure.spec.training
+    size = training.batch_size * training.gradient_accumulation
+    return Remedy(fields=(("training.batch_size", size), ("training.gradient_accumulation", 1)))
+
+
+def smaller_batch(failure: Failure) -> Remedy | None:
+    """Half of the batch; in a training twice as many micro-batches."""
+    training = failure.spec.training
+    if training.batch_size == 1:
+        return None
+    fields: tuple[tuple[str, Any], ...] = (("training.batch_size", training.batch_size // 2),)
+    if failure.spec.trains:
+        fields += (("training.gradient_accumulation", 2 * training.gradient_accumulation),)
+    return Remedy(fields=fields)
+
+
+def lower_rate(failure: Failure) -> Remedy:
+    return Remedy(fields=(("training.learning_rate", failure.spec.training.learning_rate / 10),))
+
+
+def clipped(failure: Failure) -> Remedy | None:
+    is_clipped = failure.spec.training.clip_norm is not None
+    return None if is_clipped else Remedy(fields=(("training.clip_norm", 1.0),))
+
+
+def whole_ladder(failure: Failure) -> Remedy | None:
+    ladder = with_ladder(failure.spec.backends, failure.spec.device)
+    if set(ladder) == set(failure.spec.backends):
+        return None
+    return Remedy(fields=(("backends", ladder),))
+
+
+OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
+MEMORY = (
+    "(?i)out of memory|MemoryError|allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED"
+)
+AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
+FIT_LESS = "Measure less at once, or choose a device with more memory."
+RULES = (
+    Rule(
+        kind="gradients in CUDA graphs", words=OVERWRITTEN,
+        when=lambda failure: failure.spec.training.gradient_accumulation > 1,
+        cause="With gradient accumulation the gradients of the first micro-batch lie in the memory "
+        "of its CUDA graph, and the graph of the next micro-batch overwrites them.",
+        advice="In a program of your own, gradients that exist before the first backward pass "
+        "(zeros, and zero_grad(set_to_none=False)) do not lie in that memory.",
+        remedies=(without_cuda_graphs, in_one_batch),
+    ),
+    Rule(
+        kind="CUDA graph overwritten", words=OVERWRITTEN,
+        cause="The code keeps a tensor that a CUDA graph returned until after the graph's next "
+        "run, which overwrites it.",
+        advice="Call clone() on the tensor, outside of what is compiled, or "
+        "torch.compiler.cudagraph_mark_step_begin() before each step.",
+        remedies=(without_cuda_graphs,),
+    ),
+    Rule(
+        kind="out of memory while autotuning", words=MEMORY, frames=AUTOTUNING,
+        cause="Memory ran out while kernels were timed: their inputs and outputs come on top of "
+        "what the training holds.",
+        remedies=(without_autotuning, smaller_batch), advice=FIT_LESS,
+    ),
+    Rule(
+        kind="out of memory while compiling", words=MEMORY,
+        when=lambda failure: failure.is_compiling,
+        cause="Memory ran out while code was compiled. The baseline, which compiles nothing, had "
+        "enough.",
+        remedies=(with_settings(scope="blocks"), smaller_batch), advice=FIT_LESS,
+    ),
+    Rule(
+        kind="out of memory with CUDA graphs", words=MEMORY,
+        when=lambda failure: failure.variant.captures_cuda_graphs,
+        cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use, "
+        "and the baseline, which has none, had enough.",
+        remedies=(without_cuda_graphs, smaller_batch), advice=FIT_LESS,
+    ),
+    Rule(
+        kind="out of memory", words=MEMORY, of_compiler=False,
+        cause="The model, its gradients and activations of one batch do not fit into the memory.",
+        remedies=(smaller_batch, with_fields(schedule="sequential")), advice=FIT_LESS,
+    ),
+    Rule(
+        kind="killed", words=r"SIGKILL|\bKilled\b", of_compiler=False,
+        cause="A process was killed: by the system because the machine's memory ran out, or by "
+        "hand.",
+        advice="The system's log (dmesg) says whether it was the system.",
+        remedies=(smaller_batch, with_fields(schedule="sequential")),
+    ),
+    Rule(
+        kind="recompile limit", words=r"RecompileLimit|recompile_limit",
+        cause="A value that changes from call to call (a shape, a number, an attribute) is "
+        "constant in the compiled code, so Dynamo compiled the function anew until its limit.",
+        advice="Compiling on the run's page has the guards that failed.",
+        remedies=(with_settings(dynamic=True), with_settings(fullgraph=None)),
+    ),
+    Rule(
+        kind="data-dependent operation", words=r"(?i)data.dependent",
+        cause="What the code does next, or the shape of a tensor, depends on numbers that are not "
+        "known before the graph runs, so the graph ends there.",
+        advice="torch.where instead of a branch keeps one graph.",
+        remedies=(with_settings(fullgraph=None),),
+    ),
+    Rule(
+        kind="graph break", words=r"^Unsupported: ",
+        cause="Dynamo cannot capture a part of the code, and fullgraph=true makes that an error.",
+        advice="The error says what it is; move it out of what is compiled.",
+        remedies=(with_settings(fullgraph=None),),
+    ),
+    Rule(
+        kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
+        cause="Inductor generates C++ for the CPU, and no working C++ compiler is here.",
+        advice=f"Install one: {INSTALL_COMPILER}.",
+    ),
+    Rule(
+        kind="no Triton", words="TritonMissing|Cannot find a working triton|GPUTooOldForTriton",
+        cause="Inductor generates Triton for the GPU. Triton is missing here or too old, or the "
+        "GPU is too old for Triton.",
+        advice="Install the triton that this version of torch names, or do without.",
+        remedies=(lambda failure: _variant(failure, "aot_eager", mode=None),),
+    ),
+    Rule(
+        kind="GPU not supported", of_compiler=False,
+        words=r"no kernel image is available|is not compatible with the current PyTorch|"
+        r"driver version is insufficient|driver on your system is too old",
+        cause="This torch, this driver and this GPU do not fit together.",
+        advice="Install a torch that is built for the GPU, or a newer driver; `breakeven doctor` "
+        "says more.",
+    ),
+    Rule(
+        kind="shared memory exceeded", words="out of resource: shared memory|OutOfResources",
+        cause="A generated kernel needs more shared memory than a multiprocessor of this GPU has.",
+        remedies=(without_autotuning, whole_ladder),
+    ),
+    Rule(
+        kind="inference only", words="is for inference alone",
+        cause="The backend's outputs have no gradients.",
+        advice="Choose another backend, or time forward passes.",
+        remedies=(with_fields(scenario="speed", speed__part="inference"),),
+    ),
+    Rule(
+        kind="backend missing",
+        words=r"raised:\s*(ImportError|ModuleNotFoundError)|InvalidBackend|is not registered here",
+        cause="The package of the backend is not installed here, or does not register the name.",
+        advice="Install it into the environment in which the runs take place.",
+    ),
+    Rule(
+        kind="hub unreachable", of_compiler=False,
+        words="the hub could not be reached|HF_HUB_OFFLINE is set|hub does not offer it",
+        cause="A model or data set has a name of the hub, and neither the hub nor a copy on this "
+        "machine has it.",
+        advice="Load it once where there is a network, or give a local folder.",
+    ),
+    Rule(
+        kind="loss not finite, as the baseline's", words=NOT_FINITE, of_compiler=False,
+        when=lambda failure: failure.variant.backend is None or failure.is_shared,
+        cause="The loss is not finite without a compiler either: the learning rate, the precision "
+        "or the data are the cause, and no backend is.",
+        remedies=(lower_rate, clipped),
+    ),
+    Rule(
+        kind="loss not finite", words=NOT_FINITE,
+        cause="The loss is not finite under this backend, and the baseline's is.",
+        advice="The ladder names the stage of the compiler from which on it is not.",
+        remedies=(whole_ladder,),
+    ),
+    Rule(
+        kind="fault of the code", of_compiler=False,
+        when=lambda failure: failure.variant.backend is not None and failure.is_shared,
+        cause="The baseline, which has no compiler, ends with the same error: the model, the data "
+        "or the settings are the cause, and no backend is.",
+    ),
+    Rule(
+        kind="unknown operator", words=r"LoweringException|missing lowering|NotImplementedError",
+        when=lambda failure: failure.baseline is None,
+        cause="The backend has no code for an operator or a data type of the model.",
+        advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
+    ),
+    Rule(
+        kind="unknown", when=lambda failure: failure.baseline is None and failure.is_compiling,
+        cause="The cause of this error is not known; the baseline does not have it.",
+        advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
+    ),
+)  # fmt: skip
+
+
+def find_cause(label: str, failure: Failure) -> KnownCause | None:
+    """What the first rule that fits says; None without one."""
+    rule = next((one for one in RULES if one.fits(failure)), None)
+    if rule is None:
+        return None
+    found = tuple(dict.fromkeys(_possible(rule, failure)))
+    words = " ".join(filter(None, [rule.cause, rule.advice]))
+    return KnownCause(label=label, kind=rule.kind, words=words, remedies=found, spec=failure.spec)
+
+
+def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
+    """Remedies that change the experiment into another one that can run."""
+    for make in rule.remedies:
+        remedy = make(failure)
+        # What a script computes, and how, only its author can change.
+        if remedy is None:
+            continue
+        if failure.spec.is_script and remedy.fields[0][0] not in ("backends", "schedule"):
+            continue
+        try:
+            is_other = changed(failure.spec, remedy) != failure.spec.on_its_own
+        except InvalidSpec:
+            continue
+        if is_other:
+            yield remedy
+
+
+@memo(revision)
+def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
+    """Of all runs that failed or have a loss that is not finite, in the order of the variants."""
+    runs = queries.run_states(store, experiment_id)
+    losses = queries.losses(store, experiment_id, max_points=None)
+    strange = set(losses.loc[~np.isfinite(losses["loss"].astype(float)), "run_id"])
+    failures: dict[str, Failure] = {}
+    for run in runs.to_dict("records"):
+        if RunState(run["state"]).is_failed or run["run_id"] in strange:
+            record = queries.run_record(store, run["run_id"])
+            failures[run["label"]] = _failure(record, run["run_id"] in strange)
+    roles = dict(zip(runs["label"], runs["role"], strict=True))
+    baseline = next((one for label, one in failures.items() if roles[label] == "baseline"), None)
+    found = (
+        find_cause(label, one if one is baseline else replace(one, baseline=baseline))
+        for label, one in failures.items()
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _failure(record: RunRecord, is_strange: bool) -> Failure:
+    spec, error, run = record.spec, record.error, record.variant.label
+    of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
+    said = record.reason or ""
+    if is_strange and not record.state.is_failed:
+        said = NOT_FINITE
+    elif error is not None:
+        said = f"{error.name}: {error.message}"
+    return Failure(
+        spec=spec, variant=record.variant, text=variant_of(spec, of)[1], state=record.state,
+        said=said, traceback=error.traceback if error else "",
+    )  # fmt: skip

@@ -1,0 +1,285 @@
+"""The cause of a failure is named by a rule, of errors that trainings in this process provoke.
+
+What only a GPU can provoke is recognised by the messages that torch and Triton write.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._dynamo.backends.registry import list_backends, register_backend
+
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
+from breakeven.runner.specs.ladder import ladder_on
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.supervision.exits import explain
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.process import describe_failure, status_after
+from breakeven.runner.worker.session import run_session
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.causes import (
+    Failure,
+    KnownCause,
+    find_cause,
+    known_causes,
+    remedy_text,
+)
+from breakeven.storage.terminal.report import causes_report
+from tests.helpers.loop import FAULTS, TurnsOnPaper
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch", "backends")]
+TRAINING = TrainingSpec(losses=("CrossEntropyLoss",), batch_size=8, max_steps=2, epochs=2)
+
+
+@pytest.fixture
+def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(FAULTS))
+    from tests.faults.failing_models import BACKENDS
+
+    for backend in BACKENDS:
+        if backend.__name__ not in list_backends(exclude_tags=None):
+            register_backend(backend, name=backend.__name__)
+    yield
+
+
+def spec_of(model: str = "relu_net.py:ReluNet", backend: str = "eager", **changes: Any) -> Any:
+    """Two steps of a small network."""
+    training = replace(TRAINING, **changes)
+    return ExperimentSpec(
+        name="failing", task="custom", backends=(backend,), controls=0, block_steps=2,
+        model=ModelSpec(source=f"{FAULTS / model}"), training=training, profile_steps=0,
+        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320,
+                      num_eval_samples=10),
+    )  # fmt: skip
+
+
+def causes(folder: Path, spec: ExperimentSpec) -> dict[str, KnownCause]:
+    """Trains every run as its worker and its supervisor do; what is known of those that failed."""
+    data_dir = DataDir(folder)
+    for variant in spec.variants:
+        run_spec = RunSpec(experiment_id="failing", experiment=spec, variant=variant)
+        run = RunDir(data_dir.runs / run_spec.run_id)
+        run.write_spec(run_spec)
+        log, status = EventLog(run.events_file), 0
+        try:
+            with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FAULTS)}):
+                run_session(run, run_spec, log, TurnsOnPaper())
+        except Exception as error:
+            log.append("error", **describe_failure(error))
+            status = status_after(error)
+        log.close()
+        run.write_exit(Exit.now(*explain(status), status))
+        torch._dynamo.reset()
+    with Store.in_memory(data_dir) as store:
+        return {one.label: one for one in known_causes(store, "failing")}
+
+
+def only(found: dict[str, KnownCause]) -> tuple[str, list[str]]:
+    """Kind and remedies of the only cause, which is not the baseline's."""
+    ((label, one),) = found.items()
+    assert label != "baseline"
+    return one.kind, [remedy_text(remedy) for remedy in one.remedies]
+
+
+LADDER = ["--ladder"]
+HALF = "--batch-size=4 --gradient-accumulation=2"
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "kind", "remedies"),
+    [
+        ("failing_models.py:Branching", "eager:scope=forward+fullgraph=true",
+         "data-dependent operation", ["eager:scope=forward"]),
+        ("failing_models.py:Printing", "eager:scope=forward+fullgraph=true", "graph break",
+         ["eager:scope=forward"]),
+        ("relu_net.py:ReluNet", "hungry_compiler", "out of memory while compiling",
+         ["hungry_compiler:scope=blocks", HALF]),
+        ("relu_net.py:ReluNet", "ignorant_compiler", "unknown operator", LADDER),
+        ("relu_net.py:ReluNet", "broken_compiler", "unknown", LADDER),
+        ("relu_net.py:ReluNet", "without_gradients:scope=forward", "inference only",
+         ["--scenario=speed --speed-part=inference"]),
+        ("relu_net.py:ReluNet", "not_a_number:scope=forward", "loss not finite", LADDER),
+        ("relu_net.py:ReluNet", "tvm", "backend missing", []),
+        ("relu_net.py:ReluNet", "indcutor", "backend missing", []),
+    ],
+)  # fmt: skip
+def test_a_failure_under_a_backend_has_its_cause_and_what_to_try(
+    tmp_path: Path, model: str, backend: str, kind: str, remedies: list[str]
+) -> None:
+    assert only(causes(tmp_path, spec_of(model, backend))) == (kind, remedies)
+
+
+def test_a_number_that_changes_in_each_call_reaches_the_limit_of_recompilations(
+    tmp_path: Path,
+) -> None:
+    spec = spec_of("failing_models.py:Counting", "eager:scope=forward+fullgraph=true", max_steps=12)
+    remedies = ["eager:scope=forward+fullgraph=true+dynamic=true", "eager:scope=forward"]
+    assert only(causes(tmp_path, spec)) == ("recompile limit", remedies)
+
+
+def test_without_a_cpp_compiler_that_is_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with torch._inductor.config.patch({"cpp.cxx": ("/bin/false",)}):
+        found = causes(tmp_path, spec_of(backend="inductor"))
+    assert only(found) == ("no C++ compiler", [])
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "kind"),
+    [
+        ("failing_models.py:Misshaped", {}, "fault of the code"),
+        ("failing_models.py:Hungry", {}, "out of memory"),
+        ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD", "max_steps": 8},
+         "loss not finite, as the baseline's"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_the_baseline_has_as_well_is_never_blamed_on_a_compiler(
+    tmp_path: Path, model: str, changes: dict[str, Any], kind: str, backend: str
+) -> None:
+    found = causes(tmp_path, spec_of(model, backend, **changes))
+    assert found[backend].kind == kind
+    assert found.get("baseline", found[backend]).kind == kind
+
+
+def test_a_loss_that_is_nan_everywhere_asks_for_a_lower_rate(tmp_path: Path) -> None:
+    spec = spec_of(learning_rate=1e4, optimizer="SGD", max_steps=8)
+    found = causes(tmp_path, spec)["baseline"]
+    assert [remedy_text(one) for one in found.remedies] == [
+        "--learning-rate=1000.0", "--clip-norm=1.0",
+    ]  # fmt: skip
+
+
+def test_a_hub_name_without_a_network_is_the_cause_of_every_run(tmp_path: Path) -> None:
+    """`HF_HUB_OFFLINE` is set in all tests."""
+    spec = replace(
+        spec_of(), task="text_classification", model=ModelSpec(source="nobody/nothing"),
+        data=DataSpec(num_train_samples=320, num_eval_samples=10),
+    )  # fmt: skip
+    spec = replace(spec, training=replace(TRAINING, losses=("model",)))
+    assert {one.kind for one in causes(tmp_path, spec).values()} == {"hub unreachable"}
+
+
+def failure(said: str, backend: str = "inductor", **facts: Any) -> Failure:
+    text, trace = facts.pop("text", backend), facts.pop("traceback", "")
+    state, baseline = facts.pop("state", RunState.FAILED), facts.pop("baseline", None)
+    variant = parse_backend(backend)
+    spec = replace(spec_of(backend=backend, **facts), devices=("cuda:0",))
+    return Failure(spec=spec, variant=variant, text=text, state=state, said=said, traceback=trace,
+                   baseline=baseline)  # fmt: skip
+
+
+def told(found: Failure) -> tuple[str, list[str]]:
+    return only({"inductor": find_cause("inductor", found)})  # type: ignore[dict-item]
+
+
+def test_a_process_that_the_system_kills_is_said_to_have_been_killed() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.send_signal(signal.SIGKILL)
+    _, reason = explain(process.wait())
+    assert told(failure(reason)) == ("killed", [HALF, "--schedule=sequential"])
+
+
+OVERWRITTEN = (
+    "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a "
+    "subsequent run. Stack trace: None. To prevent overwriting, clone the tensor outside of "
+    "torch.compile() or call torch.compiler.cudagraph_mark_step_begin() before each model "
+    "invocation."
+)
+CUDA_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+SHARED_MEMORY = (
+    "InductorError: RuntimeError: No valid triton configs. OutOfResources: out of resource: shared "
+    "memory, Required: 262144, Hardware limit: 232448. Reducing block sizes or `num_stages` may "
+    "help."
+)
+AUTOTUNING = '  File "/torch/_inductor/select_algorithm.py", line 3290, in benchmark_choice'
+MAX, NO_GRAPHS = "inductor:mode=max-autotune", "inductor:mode=max-autotune-no-cudagraphs"
+REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "remedies"),
+    [
+        (failure(OVERWRITTEN, MAX, gradient_accumulation=2), "gradients in CUDA graphs",
+         [NO_GRAPHS, "--batch-size=16 --gradient-accumulation=1"]),
+        (failure(OVERWRITTEN, REDUCED), "CUDA graph overwritten", [WITHOUT]),
+        (failure(OVERWRITTEN, "inductor:triton.cudagraphs=true+scope=forward"),
+         "CUDA graph overwritten", ["inductor:scope=forward"]),
+        (failure(OVERWRITTEN, "cudagraphs"), "CUDA graph overwritten", [WITHOUT]),
+        (failure(OVERWRITTEN, REDUCED, text=None), "CUDA graph overwritten", []),
+        (failure(CUDA_MEMORY, MAX, traceback=AUTOTUNING, state=RunState.OUT_OF_MEMORY),
+         "out of memory while autotuning", [REDUCED, HALF]),
+        (failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY),
+         "out of memory with CUDA graphs", [WITHOUT, HALF]),
+        (failure(CUDA_MEMORY, batch_size=1, state=RunState.OUT_OF_MEMORY), "out of memory",
+         ["--schedule=sequential"]),
+        (failure(SHARED_MEMORY, MAX), "shared memory exceeded", [REDUCED, *LADDER]),
+        (failure("InductorError: TritonMissing: Cannot find a working triton installation."),
+         "no Triton", ["aot_eager"]),
+        (failure("InductorError: GPUTooOldForTriton: Found Tesla P100 which is too old to be "
+                 "supported by the triton GPU compiler"), "no Triton", ["aot_eager"]),
+        (failure("AcceleratorError: CUDA error: no kernel image is available for execution on the "
+                 "device"), "GPU not supported", []),
+    ],
+)  # fmt: skip
+def test_what_only_a_gpu_can_provoke_is_known_by_its_words(
+    found: Failure, kind: str, remedies: list[str]
+) -> None:
+    assert told(found) == (kind, remedies)
+
+
+def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> None:
+    baseline = failure(CUDA_MEMORY, "none:optimizer=fused", state=RunState.OUT_OF_MEMORY)
+    found = failure("OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.", REDUCED,
+                    state=RunState.OUT_OF_MEMORY, baseline=baseline)  # fmt: skip
+    assert told(found)[0] == "out of memory"
+
+
+def test_an_error_of_a_persons_own_code_has_no_cause_in_the_table() -> None:
+    assert find_cause("inductor", failure("ValueError: no label 11")) is None
+
+
+def test_a_script_changes_its_batch_only_by_its_author() -> None:
+    found = failure(CUDA_MEMORY, REDUCED, state=RunState.OUT_OF_MEMORY)
+    script = ExperimentSpec(
+        name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"), backends=(REDUCED,),
+    )  # fmt: skip
+    assert told(replace(found, spec=script))[1] == [WITHOUT]
+
+
+def test_the_terminal_has_a_command_for_each_remedy() -> None:
+    found = find_cause("max", failure(OVERWRITTEN, MAX, gradient_accumulation=2))
+    assert found is not None
+    first, *commands = causes_report([found]).splitlines()
+    assert first.startswith("cause of max: With gradient accumulation the gradients of the first")
+    assert commands[0].startswith(f"  to try {NO_GRAPHS}: breakeven compare ")
+    assert f"--backends={NO_GRAPHS}" in commands[0] and "--gradient-accumulation=2" in commands[0]
+    assert "--batch-size=16" in commands[1] and commands[1].count("--gradient-accumulation") == 1
+
+
+def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:
+    found = failure("BackendCompilerFailed: backend='inductor' raised:\nAssertionError: 7")
+    assert told(found) == ("unknown", LADDER)
+    climbed = replace(found.spec, backends=ladder_on("cuda:0"))
+    assert told(replace(found, spec=climbed)) == ("unknown", [])
