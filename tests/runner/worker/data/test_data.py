@@ -1,7 +1,5 @@
 import hashlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,22 +12,19 @@ import pytest
 import torch
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.data.samples import choose_texts, generate_reviews
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.model.workload import load_workload
-from tests.helpers.waiting import PATIENCE_SECONDS
+from tests.runner.worker.forked import fork
 
 VIT = ModelSpec(source="builtin:vit-small")
-HASH_OF_DATA = """
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from breakeven.runner.worker.model.workload import load_workload
-data = DataSpec(num_train_samples=300, num_eval_samples=20, sequence_length=32)
-for task in ("text_classification", "masked_lm"):
-    spec = ExperimentSpec(name="x", task=task, data=data, training=TrainingSpec(seed=3))
-    print(load_workload(spec).data.sha256)
-"""
+
+
+def print_hashes() -> None:
+    data = DataSpec(num_train_samples=300, num_eval_samples=20, sequence_length=32)
+    for task in ("text_classification", "masked_lm"):
+        sys.stdout.write(f"{load(data, 3, task).sha256}\n")
 
 
 def load(
@@ -135,16 +130,15 @@ def test_the_seed_chooses_and_orders_the_samples(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_two_processes_see_the_same_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_processes_see_the_same_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """This one and another: the trainer of vocabularies iterates over hash tables that differ
     between processes."""
-    other = subprocess.run(
-        [sys.executable, "-c", HASH_OF_DATA], cwd=PROJECT_ROOT, capture_output=True, text=True,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    exec(HASH_OF_DATA, {})
+    assert fork(tmp_path / "other", print_hashes, TOKENIZERS_PARALLELISM="false") == 0
+    print_hashes()
     hashes = capsys.readouterr().out.split()
-    assert other.stdout.split() == hashes and len(set(hashes)) == 2
+    assert (tmp_path / "other").read_text().split() == hashes and len(set(hashes)) == 2
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,13 @@ def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path:
     assert found["seq"] > last_block["seq"] and found["round"] == last_block["round"] + 1
     assert turns.said[-2:] == ["done", "finished"]
     assert len(of_kind(events, "block")) == len(of_kind(without, "block"))
+    assert not of_kind(without, "profile")
     assert [event["phase"] for event in of_kind(events, "phase")][-2:] == ["profiling", "done"]
 
 
 def test_the_kernels_add_up_to_the_time_that_the_operators_took(tmp_path: Path) -> None:
-    events = run(experiment(profile_steps=2, **NET), tmp_path / "journal", "eager")
+    spec = experiment(profile_steps=2, backends=("eager:scope=forward",), **NET)
+    events = run(spec, tmp_path / "journal", "eager-forward")
     (found,) = of_kind(events, "profile")
     kernels = of_kind(events, "profile_kernel")
     assert found["busy_seconds"] == pytest.approx(sum(one["seconds"] for one in kernels))
@@ -47,13 +49,6 @@ def test_the_kernels_add_up_to_the_time_that_the_operators_took(tmp_path: Path) 
     assert {"forward", "backward"} <= phases
     trace = folder_of(tmp_path / "journal").path / found["trace"]
     assert trace.stat().st_size == found["trace_bytes"]
-
-
-def test_whoever_asks_for_no_profile_gets_none(tmp_path: Path) -> None:
-    turns = TurnsOnPaper()
-    events = run(experiment(), tmp_path / "journal", turns=turns)
-    assert not of_kind(events, "profile")
-    assert turns.said[-1] == "finished"
 
 
 def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
@@ -70,9 +65,8 @@ def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
 
 
 def test_whoever_is_stopped_before_the_profile_has_trained_to_the_end(tmp_path: Path) -> None:
-    """Three blocks an epoch of six steps in blocks of four make four turns; a fifth never comes."""
-    num_blocks = len(of_kind(run(experiment(), tmp_path / "plain"), "block"))
-    turns = TurnsOnPaper(num_turns=num_blocks)
+    """Two epochs of six steps in blocks of four make four turns; a fifth never comes."""
+    turns = TurnsOnPaper(num_turns=4)
     events = run(experiment(profile_steps=1), tmp_path / "journal", turns=turns)
     assert not of_kind(events, "profile")
     assert of_kind(events, "phase")[-1]["phase"] == "done"
@@ -89,7 +83,8 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
 def like_harness(part: str) -> ExperimentSpec:
     """Two rounds, and one profiled step in each turn."""
     speed = SpeedSpec(part=part, batches=2, min_rounds=6, max_rounds=6)
-    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1, **NET)
+    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1,
+                      backends=("eager:scope=forward",), **NET)  # fmt: skip
 
 
 @pytest.fixture
@@ -110,13 +105,13 @@ def spied_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seen: list[
 
 
 OF_A_TURN = {
-    "eager": ["compiled", *["uncompiled", "compiled"] * 10, "compiled"],
+    "eager-forward": ["compiled", *["uncompiled", "compiled"] * 10, "compiled"],
     "baseline": ["compiled"] * 12,
 }
 """One step unseen, ten that are waited for, one profiled."""
 
 
-@pytest.mark.parametrize("label", ["eager", "baseline"])
+@pytest.mark.parametrize("label", ["eager-forward", "baseline"])
 @pytest.mark.usefixtures("device_at_work_by_itself")
 def test_like_the_harness_a_forward_pass_that_is_waited_for_comes_after_an_uncompiled_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
@@ -152,10 +147,10 @@ def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_
 
     monkeypatch.setattr(training, "uncompiled_copy", copied)
     spied_on(monkeypatch, Trainer, "_make_step", seen)
-    run(like_harness("training"), tmp_path / "journal", "eager")
+    run(like_harness("training"), tmp_path / "journal", "eager-forward")
     names = {"_make_step": "compiled", "uncompiled": "uncompiled"}
     begin = seen.index("uncompiled") - 1
-    assert [names[one] for one in seen][begin:][:66] == OF_A_TURN["eager"] * 3
+    assert [names[one] for one in seen][begin:][:66] == OF_A_TURN["eager-forward"] * 3
     assert not any(change.any() for change in weights)
 
 
@@ -174,7 +169,7 @@ def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profile
         raise why
 
     monkeypatch.setattr(training, "uncompiled_copy", no_room)
-    events = run(like_harness("training"), tmp_path / "journal", "eager")
+    events = run(like_harness("training"), tmp_path / "journal", "eager-forward")
     profiles = of_kind(events, "profile")
     assert [one["waited_seconds"] for one in profiles] == [None] * 3
     assert all("failure" not in one and one["seconds"] > 0 for one in profiles)
