@@ -46,9 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     return data_dir
 
 
-def test_every_number_and_verdict_of_the_comparison_is_there_with_every_digit(
-    recorded: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_digit(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     found, _ = told(recorded, "show", capsys=capsys)
     with Store.in_memory(recorded) as store:
         comparison = compare(store, EXPERIMENT_ID)
@@ -80,17 +78,13 @@ def test_the_reasons_of_a_gate_stay_out_of_the_json(
     assert "FAIL eager: slower" in reasons
 
 
-def test_of_checks_against_double_precision_each_is_there(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_each_check(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     correctness_journals.record(data_dir, "inductor", correctness_journals.passing())
     found, _ = told(data_dir, "show", capsys=capsys)
     assert {(one["label"], one["status"]) for one in found["checks"]} >= {("inductor", "pass")}
 
 
-def test_an_explanation_without_a_profile_says_why(
-    recorded: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unprofiled_json_says_why(recorded: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     found, _ = told(recorded, "explain", capsys=capsys)
     assert found["why_not"].startswith("No run was profiled")
     assert [one["label"] for one in found["profiles"]] == [

@@ -91,9 +91,7 @@ def test_a_check_of_random_numbers_is_a_part_of_its_own_and_may_compile(data_dir
     )
 
 
-def test_the_command_line_says_what_the_time_went_to(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_times(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record(data_dir.runs)
     main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
     assert capsys.readouterr().out.splitlines()[-1] == (

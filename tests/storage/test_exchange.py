@@ -154,9 +154,7 @@ def test_how_a_run_ended_is_said_in_the_harness_words(data_dir: DataDir) -> None
 
 
 @pytest.mark.parametrize(("controls", "status"), [(1, "fail_accuracy"), (0, "")])
-def test_a_broken_parity_is_fail_accuracy_and_one_that_was_not_shown_is_no_pass(
-    data_dir: DataDir, controls: int, status: str
-) -> None:
+def test_broken_parity_is_fail_accuracy(data_dir: DataDir, controls: int, status: str) -> None:
     spec = experiment_spec(num_steps=80, controls=controls)
     record_experiment(data_dir.runs, spec, backend_offset=0.1)
     assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
@@ -198,9 +196,7 @@ def test_statuses_of_an_accuracy_file_are_kept_in_the_harness_words(data_dir: Da
     assert rows["compilation_latency"].tolist()[0] == 12.5
 
 
-def test_an_import_is_printed_changes_nothing_when_repeated_and_replaces_no_other_file(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_imports_replace_no_file(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
     printed = capsys.readouterr().out
@@ -264,7 +260,7 @@ def test_hud_records_have_known_fields_only_and_a_status_as_text(compiler: DataD
     assert first["dependencies"]["torch"] == {"version": "2.13.0"}
 
 
-def test_exporting_an_unknown_experiment_and_one_that_does_not_train_is_refused(
+def test_unknown_ids_are_not_exported(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = experiment_spec(num_steps=80, scenario="accuracy", controls=0)

@@ -123,6 +123,7 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
     assert gate(data_dir, condition) == 5
     (line,) = failures(capsys)
     assert line.startswith(said)
+    assert line.endswith("limit 1)") is ("broken" in said)
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,7 @@ def test_losses_are_those_of_the_steps_that_are_at_hand(shared: Store, asked: li
     assert len(asked) == 1
 
 
-def test_how_an_experiment_stands_is_asked_once_until_something_arrives(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
     told: list[str] = []
     ask = Store.rows
@@ -202,9 +200,7 @@ def test_asking_a_thousand_times_leaves_no_more_than_asking_ten_times(shared: St
     assert abs(notes_after(1000) - notes_after(10)) < 100
 
 
-def test_what_was_looked_at_a_thousand_times_in_a_record_is_not_noted_there_for_ever(
-    shared: Store,
-) -> None:
+def test_reading_a_record_often_leaves_no_references(shared: Store) -> None:
 
     def notes_after(asks: int) -> int:
         for _ in range(asks):
@@ -225,9 +221,7 @@ def num_references() -> int:
 
 
 @pytest.mark.parametrize(("num_frames", "num_rows"), [(300, 3), (3, 20_000)])
-def test_what_is_counted_of_frames_is_what_they_take(
-    shared: Store, num_frames: int, num_rows: int
-) -> None:
+def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_rows: int) -> None:
     """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
 
     @memo.memo(memo.revision)

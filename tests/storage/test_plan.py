@@ -49,9 +49,7 @@ def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_
     assert found.baseline_seconds == pytest.approx(uncompiled)
 
 
-def test_the_plan_knows_from_which_length_on_which_choice_takes_the_least_time(
-    data_dir: DataDir,
-) -> None:
+def test_the_plan_knows_the_best_choice_by_length(data_dir: DataDir) -> None:
     """3 s of compiling for 0.1 s a step pay after 30 steps, 18 s for 0.15 s after 120; against each
     other after 300: 18 + 0.05 n = 3 + 0.1 n."""
     spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
@@ -94,9 +92,7 @@ def test_what_is_no_length_of_a_training_is_refused_with_examples(text: str) -> 
         read_length(text)
 
 
-def test_the_json_of_a_comparison_has_the_plan_that_the_terminal_writes(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_the_plan(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record(data_dir, 0.1)
     shown = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--plan", "20000"]
     main(shown)
@@ -112,9 +108,7 @@ def test_the_json_of_a_comparison_has_the_plan_that_the_terminal_writes(
     assert [one["label"] for one in found["choices"]] == [None, "inductor"]
 
 
-def test_what_is_no_whole_training_has_a_plan_only_for_a_length_that_is_given(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_given_length_makes_a_plan(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     spec = experiment_spec(num_steps=80, scenario="speed")
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start()

@@ -232,9 +232,7 @@ def test_costs_are_those_of_the_journal(data_dir: DataDir) -> None:
     assert found.evaluation_compile_share == pytest.approx((4.0 - 0.6) / 2.9)
 
 
-def test_only_experiments_of_this_model_and_machine_count_the_most_similar_first(
-    data_dir: DataDir,
-) -> None:
+def test_earlier_experiments_of_the_same_model_count(data_dir: DataDir) -> None:
     ids = [f"20261121-0930{number:02d}-123456-7f3a" for number in range(3)]
     short = DataSpec(num_train_samples=320, num_eval_samples=200, sequence_length=16)
     record_experiment(data_dir.runs, experiment_spec(name="same"), ids[0])

@@ -88,9 +88,7 @@ def test_a_run_that_was_resumed_is_compared_anew(data_dir: DataDir, computed: li
     assert computed == [EXPERIMENT_ID] * 2
 
 
-def test_a_run_that_comes_later_has_all_compared_anew(
-    data_dir: DataDir, computed: list[str], tmp_path: Path
-) -> None:
+def test_a_later_run_counts(data_dir: DataDir, computed: list[str], tmp_path: Path) -> None:
     """As of runs that are imported one after the other."""
     record_experiment(data_dir.runs)
     (later,) = data_dir.runs.glob("*.inductor")

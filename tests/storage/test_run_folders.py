@@ -69,9 +69,7 @@ def changed(archive: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     return other
 
 
-def test_what_was_packed_is_taken_in_equal_and_packs_equal_again(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_archives_keep_content(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
     taken = take_in(data_dir, archive)
     assert (taken.experiments, sorted(taken.new_runs)) == ((EXPERIMENT_ID,), RUNS)
@@ -111,7 +109,7 @@ def test_files_whose_names_no_archive_may_hold_are_left_behind(
     assert sorted(take_in(data_dir, archive).new_runs) == RUNS
 
 
-def test_taking_in_the_same_again_changes_nothing(
+def test_a_repeated_import_changes_nothing(
     recorded: DataDir, data_dir: DataDir, tmp_path: Path
 ) -> None:
     archive = packed(recorded, tmp_path)
@@ -126,9 +124,7 @@ def test_taking_in_the_same_again_changes_nothing(
     assert RunDir(data_dir.runs / RUNS[2]).read_labels().name == "Ours"
 
 
-def test_what_a_killed_import_left_is_gone_after_the_next(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_a_killed_import_is_removed(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     left = data_dir.path / ".incoming-0123456789ab" / "unpacked"
     left.mkdir(parents=True)
     (left / "large").write_bytes(b"x" * 1000)
@@ -136,9 +132,7 @@ def test_what_a_killed_import_left_is_gone_after_the_next(
     assert not left.parent.exists() and len(list(data_dir.runs.iterdir())) == 3
 
 
-def test_a_shipped_example_is_not_taken_in_beside_itself(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_examples_are_not_imported(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     shutil.copytree(recorded.runs, tmp_path / "examples" / "one")
     taken = take_in(data_dir, packed(recorded, tmp_path), examples=tmp_path / "examples")
     assert sorted(taken.known_runs) == RUNS and not taken.new_runs
@@ -221,9 +215,7 @@ def test_what_is_odd_is_refused_whole_and_leaves_nothing(
     assert left <= {"runs"} and not list(data_dir.runs.glob("*"))
 
 
-def test_a_run_that_is_there_with_another_content_is_not_written_over(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_other_content_is_refused(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = packed(recorded, tmp_path)
     take_in(data_dir, archive)
     before = files(data_dir.runs)
@@ -233,9 +225,7 @@ def test_a_run_that_is_there_with_another_content_is_not_written_over(
     assert files(data_dir.runs) == before
 
 
-def test_files_of_no_run_are_left_out_and_named(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_other_files_are_left_out(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     def whole_folder(files: dict[str, bytes]) -> None:
         for name in list(files):
             files[f"data/runs/{name}"] = files.pop(name)
@@ -268,18 +258,14 @@ def page(archive: bytes, before: str = "") -> bytes:
     return f"<!DOCTYPE html>\n<html>{before}{reports.element(archive)}</html>".encode()
 
 
-def test_a_report_gives_back_what_was_put_into_it(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_a_report_has_its_runs(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     report.write_bytes(page(pack(recorded.runs.iterdir())))
     assert bring(data_dir, report).runs.experiments == (EXPERIMENT_ID,)
     assert pack(data_dir.runs.iterdir()) == pack(recorded.runs.iterdir())
 
 
-def test_a_report_that_was_changed_is_refused(
-    recorded: DataDir, data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
     archive = pack(recorded.runs.iterdir())
     whole = page(archive)
     start = whole.index(b'">') + 40
@@ -312,7 +298,7 @@ def test_what_a_report_holds_is_judged_like_any_archive(data_dir: DataDir, tmp_p
         bring(data_dir, report)
 
 
-def test_several_experiments_come_together_or_not_at_all(
+def test_several_experiments_are_imported(
     recorded: DataDir, data_dir: DataDir, tmp_path: Path
 ) -> None:
     spec = experiment_spec(num_steps=80)

@@ -145,9 +145,7 @@ def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> N
     assert found.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
 
 
-def test_memory_is_that_of_steady_blocks_and_of_a_device_what_the_allocator_reserves(
-    data_dir: DataDir,
-) -> None:
+def test_memory_is_that_of_steady_blocks_or_reserved_on_a_device(data_dir: DataDir) -> None:
     on_cpu = record(data_dir, "inductor")
     on_cpu.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
     on_cpu.block([0.1], [1.0], peak_memory_bytes=500).block([0.1], [1.0], peak_memory_bytes=600)
@@ -215,9 +213,7 @@ def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) ->
 
 
 @pytest.mark.parametrize(("controls", "verdict"), [(1, "unknown"), (2, "broken")])
-def test_in_bf16_one_control_leaves_open_what_two_call_broken(
-    data_dir: DataDir, controls: int, verdict: str
-) -> None:
+def test_two_controls_settle_parity_in_bf16(data_dir: DataDir, controls: int, verdict: str) -> None:
     """The band is 4 x 0.001 wide on either side; 0.012 is three times that."""
     training = TrainingSpec(batch_size=8, precision="bf16")
     spec = experiment_spec(80, controls=controls, training=training)
@@ -431,9 +427,7 @@ def test_the_exit_status_tells_what_a_comparison_comes_to(
     assert (said in capsys.readouterr().out) is has_timed_out
 
 
-def test_exit_status_2_for_an_unknown_experiment_or_folder(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_names_have_status_2(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(data_dir) == 2
     assert "no such folder" in capsys.readouterr().err
     record_experiment(data_dir.runs, SPEC)
@@ -508,9 +502,7 @@ def warnings_where_blocks_compiled(
     )
 
 
-def test_a_backend_that_captures_graphs_to_its_end_is_not_told_to_train_for_longer(
-    data_dir: DataDir,
-) -> None:
+def test_capturing_graphs_to_the_end_asks_for_no_more_steps(data_dir: DataDir) -> None:
     # 16 blocks of 10 steps: no frame was compiled after the first step.
     assert warnings_where_blocks_compiled(data_dir, [True] * 16, {"step": 0}) == (
         "inductor captured CUDA graphs anew to its end, in 32 of 160 steps, so no block of it is "

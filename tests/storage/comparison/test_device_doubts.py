@@ -129,9 +129,7 @@ def test_busy_cpus_cast_doubt_only_where_they_are_the_device(
     assert bool(doubted) is is_about_the_cpus
 
 
-def test_throttling_is_told_from_what_holds_at_the_end_and_from_what_held_meanwhile(
-    tmp_path: Path,
-) -> None:
+def test_throttling_counts_at_the_end_of_a_block_and_within_it(tmp_path: Path) -> None:
     def throttling(block: int) -> dict[str, Any]:
         if block == 3:
             return CALM_GPU | {"throttle_reasons": ["power cap"]}
@@ -267,9 +265,7 @@ def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
         assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
 
 
-def test_a_device_that_warms_up_is_noted_and_a_warning_where_runs_do_not_take_turns(
-    tmp_path: Path,
-) -> None:
+def test_warming_up_is_a_note_or_a_warning_in_sequence(tmp_path: Path) -> None:
     """Steady blocks 1 to 10 at 42 to 60 degrees: fifths of 20 samples, means 43 and 59."""
 
     def warming(block: int) -> dict[str, Any]:

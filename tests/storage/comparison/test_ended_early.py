@@ -121,9 +121,7 @@ def test_however_a_run_ended_early_its_few_rounds_are_no_speed(
         (100, "whole, in 9 rounds", "after the last of its 100 steps"),
     ],
 )
-def test_a_speed_that_was_measured_stands_though_the_run_failed_later(
-    data_dir: DataDir, steps: int, said: str, at: str
-) -> None:
+def test_a_late_failure_keeps_the_speed(data_dir: DataDir, steps: int, said: str, at: str) -> None:
     for label in ("baseline", "control"):
         record(data_dir, label)
     record(data_dir, "inductor", steps, RunState.FAILED)
@@ -172,9 +170,7 @@ def test_what_fails_without_a_compiler_too_fails_on_no_rung_of_the_ladder(
         assert find_ladder(store, EXPERIMENT_ID) is None
 
 
-def test_a_speed_beside_a_baseline_that_failed_late_is_that_of_the_rounds_before(
-    data_dir: DataDir,
-) -> None:
+def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> None:
     record(data_dir, "baseline", 80, RunState.FAILED)
     for label in ("control", "inductor"):
         record(data_dir, label)

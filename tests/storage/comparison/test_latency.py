@@ -49,9 +49,7 @@ def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store
     assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (4.0, None)
 
 
-def test_single_processes_are_not_judged_and_have_no_empty_columns(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_processes_are_not_judged(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     """The pairs of cold and warm ones are: twenty steps of each would prove nothing."""
     experiment = spec(repeats=1)
     for label in ("baseline", "inductor-cold-1", "inductor-warm-1"):
@@ -137,9 +135,7 @@ def test_six_repeats_give_an_interval_and_without_a_baseline_nothing_is_earned(
     assert alone.cold_break_even is None
 
 
-def test_the_terminal_says_what_filled_caches_save(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = spec(repeats=1)
     record(store, "baseline", 0.0, experiment, step=0.75)
     record(store, "inductor-cold-1", 8.0, experiment)
@@ -154,7 +150,7 @@ def test_the_terminal_says_what_filled_caches_save(
     assert "control's run folder" not in printed  # this scenario never has one
 
 
-def test_processes_that_ended_and_tell_nothing_are_told_from_those_that_go_on(
+def test_processes_without_latency_are_listed(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = experiment_spec(

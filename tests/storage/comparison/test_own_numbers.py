@@ -136,9 +136,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Parity]:
 
 
 @pytest.mark.parametrize("case", JUDGED)
-def test_what_other_random_numbers_explain_and_what_they_do_not(
-    judged: dict[str, Parity], case: str
-) -> None:
+def test_what_other_random_numbers_explain(judged: dict[str, Parity], case: str) -> None:
     parity, (_, verdict, first, said) = judged[case], JUDGED[case]
     assert (parity.verdict, parity.first_step_outside) == (verdict, first)
     assert said in str(parity_words(parity))
@@ -148,9 +146,7 @@ def test_what_other_random_numbers_explain_and_what_they_do_not(
         assert parity_text(parity) == "matches"
 
 
-def test_without_a_test_of_random_numbers_they_leave_open_what_they_may_explain(
-    data_dir: DataDir,
-) -> None:
+def test_untested_random_numbers_leave_parity_open(data_dir: DataDir) -> None:
     """On a GPU; on the CPU compilers draw the same numbers, and without dropout none are drawn."""
 
     def found(name: str, device: str, *offsets: float, spec: ExperimentSpec = SPEC) -> list[Parity]:

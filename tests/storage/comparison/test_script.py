@@ -138,9 +138,7 @@ def test_runs_that_made_other_numbers_of_steps_or_ran_other_code_are_said_to(
     assert code.startswith("The runs differ in the script and its files: one (baseline, control)")
 
 
-def test_operations_and_precision_hold_of_all_runs_though_only_the_baseline_finds_them(
-    data_dir: DataDir,
-) -> None:
+def test_operations_and_precision_of_the_baseline_hold_of_all(data_dir: DataDir) -> None:
     device = {"device_name": "NVIDIA H100 80GB HBM3"}
     found = {"precision": "bf16", "flops_per_step": 4.947e13}
     record(data_dir, "baseline", environment=device, **found)
@@ -162,18 +160,14 @@ def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: Da
     assert warnings_of(comparison) == ()
 
 
-def test_of_a_script_whose_precision_nobody_found_no_share_of_the_peak_is_known(
-    data_dir: DataDir,
-) -> None:
+def test_without_a_precision_no_share_of_the_peak_is_known(data_dir: DataDir) -> None:
     device = {"device_name": "NVIDIA H100 80GB HBM3"}
     record(data_dir, "baseline", environment=device, flops_per_step=4.947e13, precision=None)
     (found,) = (one.measured for one in compared(data_dir).results)
     assert found.flops_per_second is not None and found.peak_share is None
 
 
-def test_a_script_that_began_anew_has_the_compile_latency_of_the_attempt_that_counts(
-    data_dir: DataDir,
-) -> None:
+def test_a_restarted_script_has_the_last_attempts_latency(data_dir: DataDir) -> None:
     record(data_dir, "baseline")
     run = Recording(data_dir.runs, "inductor", SPEC).claim().start(num_steps=80)
     run.blocks([0.1] * 3, LOSSES[:30], 9.0)
@@ -191,9 +185,7 @@ def record_sizes(data_dir: DataDir, label: str, sizes: list[int | None], seconds
     run.end()
 
 
-def test_rounds_in_which_the_runs_worked_on_different_amounts_are_not_compared(
-    data_dir: DataDir,
-) -> None:
+def test_rounds_of_different_amounts_are_not_compared(data_dir: DataDir) -> None:
     """Of 14 rounds the first never counts; in 4 of the others inductor had 54 samples a step where
     the baseline had 56: as many rounds in which it looks three times as fast as it is."""
     alike: list[int | None] = [54, 56] * 5

@@ -153,9 +153,7 @@ def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: Data
 
 
 @pytest.mark.parametrize("ending", [None, {"cause": "rounds"}, {"cause": "no such"}])
-def test_without_figures_that_a_supervisor_wrote_the_reason_is_told_as_it_is(
-    data_dir: DataDir, ending: dict[str, Any] | None
-) -> None:
+def test_without_figures_the_reason_stays(data_dir: DataDir, ending: dict[str, Any] | None) -> None:
     assert f"Measuring ended after 8 rounds: {SPENT}." in notes_of_spent(data_dir, ending)
 
 

@@ -73,9 +73,7 @@ def test_break_even_is_as_unsure_as_the_speedup(data_dir: DataDir) -> None:
     assert (found.steps, found.low, found.high) == pytest.approx((31, 3.1 / 0.15, 3.1 / 0.06))
 
 
-def test_repeats_go_from_device_to_device_and_their_interval_is_not_widened_again(
-    data_dir: DataDir,
-) -> None:
+def test_the_interval_of_spread_repeats_is_not_widened_again(data_dir: DataDir) -> None:
     spec = spread_spec(repeats=2)
     places = {one.label: one.place for one in spec.variants if one.role == "backend"}
     assert places == {"eager-1": 1, "aot_eager-1": 2, "eager-2": 2, "aot_eager-2": 1}

@@ -1,5 +1,6 @@
 """What two runs compiled differently, in real trainings of a model in a file of one's own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ BREAK = "torch._dynamo.graph_break()"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """Runs of a model with one graph break: once more, with another break above it, without it, and
     with a batch of another size at the end."""
     folder = tmp_path_factory.mktemp("compiled")
@@ -73,7 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
             variant = spec.variants[1]
             torch._dynamo.utils.clear_compilation_metrics()
             train(data_dir, RunSpec(experiment_id=name, experiment=spec, variant=variant))
-    return data_dir
+    with Store.in_memory(data_dir) as store:
+        yield store
 
 
 def experiment(file: Path, count: int) -> ExperimentSpec:
@@ -90,13 +92,12 @@ def experiment(file: Path, count: int) -> ExperimentSpec:
     )
 
 
-def loaded(folder: DataDir, *names: str) -> list[CompiledRun]:
-    with Store.in_memory(folder) as store:
-        return [load_compiled(store, f"{name}.eager-forward") for name in names]
+def loaded(store: Store, *names: str) -> list[CompiledRun]:
+    return [load_compiled(store, f"{name}.eager-forward") for name in names]
 
 
-def rows(folder: DataDir, one: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
-    found = compile_difference(*loaded(folder, one, other))
+def rows(store: Store, one: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
+    found = compile_difference(*loaded(store, one, other))
     return [(row.name, *row.values) for row in found if not kinds or row.kind in kinds]
 
 
@@ -105,56 +106,53 @@ def own(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     return [row for row in found if not row[0].endswith(".source")]
 
 
-def test_two_equal_runs_differ_in_nothing(folder: DataDir) -> None:
-    assert own(rows(folder, "one", "again")) == []
-    assert rows(folder, "one", "one") == []
+def test_two_equal_runs_differ_in_nothing(store: Store) -> None:
+    assert own(rows(store, "one", "again")) == []
+    assert rows(store, "one", "one") == []
 
 
-def test_an_added_graph_break_is_one_new_row_and_the_one_below_it_is_the_same_as_before(
-    folder: DataDir,
-) -> None:
-    (found,) = rows(folder, "one", "added", "graph break")
+def test_an_added_graph_break_is_one_new_row(store: Store) -> None:
+    (found,) = rows(store, "one", "added", "graph break")
     name, before, after = found
     assert name.endswith(f"net.py:12: Call to `{BREAK}`")
     assert (before, after) == ("\N{EN DASH}", "breaks the graph")
-    totals = {row[0]: row[1:] for row in rows(folder, "one", "added", "graphs")}
+    totals = {row[0]: row[1:] for row in rows(store, "one", "added", "graphs")}
     assert totals["graphs"] == ("2", "3")
     assert totals["distinct graph breaks"] == ("1", "2")
 
 
-def test_a_removed_graph_break_is_one_row_the_other_way_round(folder: DataDir) -> None:
-    (found,) = rows(folder, "one", "removed", "graph break")
+def test_a_removed_graph_break_is_one_row_the_other_way_round(store: Store) -> None:
+    (found,) = rows(store, "one", "removed", "graph break")
     assert found[0].endswith(f"net.py:13: Call to `{BREAK}`")
     assert found[1:] == ("breaks the graph", "\N{EN DASH}")
 
 
-def test_a_shape_that_changed_is_a_recompilation_with_its_setting(folder: DataDir) -> None:
-    found = rows(folder, "one", "shapes", "recompilation")
+def test_a_shape_that_changed_is_a_recompilation_with_its_setting(store: Store) -> None:
+    found = rows(store, "one", "shapes", "recompilation")
     assert found and all("size mismatch" in name and one == "\N{EN DASH}" for name, one, _ in found)
-    settings = [name for name, *_ in own(rows(folder, "one", "shapes", "setting"))]
+    settings = [name for name, *_ in own(rows(store, "one", "shapes", "setting"))]
     assert settings == ["data.num_train_samples", "training.last_batch"]
 
 
-def test_phases_are_told_beside_it_whether_or_not_anything_differs(folder: DataDir) -> None:
-    found = phases(*loaded(folder, "one", "again"))
+def test_phases_are_told_beside_it_whether_or_not_anything_differs(store: Store) -> None:
+    found = phases(*loaded(store, "one", "again"))
     assert found["phase"].iloc[0] == "Dynamo"
     assert (found[["one", "other"]].iloc[0] > 0).all()
 
 
-def test_the_command_says_what_differs(folder: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_differs(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ["one.eager-forward", "added.eager-forward"]
-    assert main(["diff", *runs, "--data-folder", str(folder.path)]) == 0
+    assert main(["diff", *runs, "--data-folder", str(store.data_dir.path)]) == 0
     said = capsys.readouterr().out
     assert "graph break" in said and "net.py:12" in said and "net.py:13" not in said
-    assert main(["diff", runs[0], "no.thing", "--data-folder", str(folder.path)]) == 2
+    assert main(["diff", runs[0], "no.thing", "--data-folder", str(store.data_dir.path)]) == 2
 
 
 def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(
-    folder: DataDir,
+    store: Store,
 ) -> None:
-    with Store.in_memory(folder) as store:
-        found = timeline(store, "one", "one.eager-forward")
-        frames = queries.compile_metrics(store, "one")
+    found = timeline(store, "one", "one.eager-forward")
+    frames = queries.compile_metrics(store, "one")
     assert {f"{row.function} [{row.compile_id}]" for row in frames.itertuples()} >= set(
         found["frame"]
     )

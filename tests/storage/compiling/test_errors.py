@@ -33,9 +33,7 @@ def found(data_dir: DataDir, **gradients: float | None) -> tuple[Growth, ...]:
         return tuple(growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID))))
 
 
-def test_of_gradients_the_one_that_is_computed_first_is_named_though_its_error_is_smaller(
-    data_dir: DataDir,
-):
+def test_the_gradient_that_is_computed_first_is_named(data_dir: DataDir):
     """The backward pass comes to blocks.1 before it comes to the first layer: 0.01 / 0.005 = 2."""
     (one,) = found(data_dir, first_weight=0.05, blocks_1_weight=0.01)
     assert (one.quantity, one.tensor, one.is_beyond) == ("gradient", "blocks.1.weight", True)
@@ -74,9 +72,7 @@ def test_nothing_that_was_compared_makes_an_empty_picture_and_no_sentence(data_d
     assert data.empty and not list(growths(data))
 
 
-def test_the_layer_whose_output_is_wrong_first_is_named_though_layers_were_looked_at_last(
-    data_dir: DataDir,
-):
+def test_the_layer_whose_output_is_wrong_first_is_named(data_dir: DataDir):
     """Outputs and loss fail as well, and come later; 0.02 / 0.005 = 4."""
 
     def layer(name: str, rmse: float):

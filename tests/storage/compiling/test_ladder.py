@@ -170,9 +170,7 @@ def test_a_rung_that_fails_is_named_and_the_next_one_hangs_on_the_one_below(data
     assert texts["aot_eager"] == "250 ms, 50.1 ms more"
 
 
-def test_what_an_experiment_leaves_out_is_said_and_another_comparison_has_no_ladder(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-):
+def test_missing_rungs_are_named(data_dir: DataDir, capsys: pytest.CaptureFixture[str]):
     spec = replace(SPEC, backends=("aot_eager", "inductor"))
     for label in ("baseline", "control", "aot_eager", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start()

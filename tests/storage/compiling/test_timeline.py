@@ -22,9 +22,7 @@ def record(data_dir: DataDir, *rows: tuple[str, int, list[dict[str, object]]]) -
     return run
 
 
-def test_stages_stand_where_they_were_and_the_time_between_compilations_is_left_out(
-    data_dir: DataDir,
-):
+def test_time_between_compilations_is_left_out(data_dir: DataDir):
     """The second frame begins 100 s after the first one ended: 5 s into the picture."""
     first = [span("dynamo", 1000, 5), span("aot", 1001, 4), span("kernels", 1002, 2, thread=1)]
     run = record(data_dir, ("0/0", 0, first), ("0/1", 7, [span("dynamo", 1105, 2)]))

@@ -190,9 +190,7 @@ def test_what_may_not_be_compared_is_named_and_gets_no_number(
     assert bool(differences(sides)) == speed
 
 
-def test_the_command_prints_who_by_how_much_and_what_differs(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_differences(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     folder = f"--data-folder={store.data_dir.path}"
     assert main(["diff", A, IDS["weights"], IDS["model"], folder]) == 0
     said = capsys.readouterr().out

@@ -154,9 +154,7 @@ def test_the_interval_is_made_of_that_of_both_experiments(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "moved"])
-def test_what_may_not_be_held_against_one_device_is_refused_by_its_reason(
-    store: Store, name: str
-) -> None:
+def test_a_scaling_that_is_refused_has_a_reason(store: Store, name: str) -> None:
     moved = Refusal(letter="B", obstacle="moved")
     refusal = moved if name == "moved" else REFUSED[name][2]
     assert scaled(store, "one", name) == ({}, [refusal])
@@ -172,9 +170,7 @@ def test_nothing_is_said_without_one_device_on_one_side_and_several_on_another(
     assert found["baseline B"].efficiency == pytest.approx(1.0)
 
 
-def test_the_command_prints_the_table_and_what_kind_it_is(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_the_table(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     ids = [IDS[name] for name in ("one", "two", "batch")]
     assert main(["diff", *ids, f"--data-folder={store.data_dir.path}"]) == 0
     said = capsys.readouterr().out

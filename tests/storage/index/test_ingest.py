@@ -114,9 +114,7 @@ def test_fields_nobody_knows_are_ignored_and_ill_typed_ones_are_undefined(
 
 
 @pytest.mark.parametrize("with_care", [False, True])
-def test_fields_of_one_name_and_two_types_are_read_as_what_each_is(
-    data_dir: DataDir, with_care: bool
-) -> None:
+def test_fields_of_one_name_may_have_two_types(data_dir: DataDir, with_care: bool) -> None:
     """The CPUs of an environment are a list, those beside a block a number."""
     recording = Recording(data_dir.runs, "baseline").start(environment={"cpus": "0-1,4"})
     for cpus in (3, "many", 2**60):
@@ -144,9 +142,7 @@ def test_texts_in_any_script_stay_as_they_are(data_dir: DataDir) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [2, 20])
-def test_a_journal_that_began_anew_is_read_from_scratch_however_long_it_is_by_then(
-    data_dir: DataDir, num_steps: int
-) -> None:
+def test_a_restarted_journal_is_read_from_scratch(data_dir: DataDir, num_steps: int) -> None:
     recording = Recording(data_dir.runs, "baseline").start().block([0.1] * 10, [1.0] * 10)
     other = Recording(data_dir.runs, "control").start().block([0.1] * 10, [3.0] * 10)
     with Store.open(data_dir) as store:
@@ -160,9 +156,7 @@ def test_a_journal_that_began_anew_is_read_from_scratch_however_long_it_is_by_th
         assert len(frame[frame["run_id"] == other.run_id]) == 10
 
 
-def test_a_tick_stops_at_its_cap_and_the_next_ones_read_the_rest(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_stops_at_its_cap(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     record_experiment(data_dir.runs)
     monkeypatch.setattr(folders, "MAX_TICK_BYTES", 2000)
     with Store.open(data_dir) as store:
@@ -260,9 +254,7 @@ def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataD
         assert num_rows(store) == 120
 
 
-def test_examples_are_told_apart_and_a_local_copy_takes_their_place(
-    data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_a_local_copy_replaces_an_example(data_dir: DataDir, tmp_path: Path) -> None:
     examples = tmp_path / "examples"
     record_experiment(examples / "h100", experiment_id="20260101-000000-000000-aaaa")
     record_experiment(data_dir.runs)

@@ -42,9 +42,7 @@ def told(store: Store, *, needs_tick: bool = False) -> pd.DataFrame:
     return after.set_index("label")
 
 
-def test_steps_and_losses_of_this_moment_are_told_without_a_tick(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
+def test_steps_are_current_without_a_tick(data_dir: DataDir, running: list[Recording]) -> None:
     with Store.open(data_dir) as store:
         store.ingest()
         running[0].block([0.1] * 3, [1.5, 1.4, 1.3])
@@ -63,9 +61,7 @@ def test_steps_and_losses_of_this_moment_are_told_without_a_tick(
         assert told(store).loc["baseline", "steps_done"] == 6
 
 
-def test_phases_and_compilations_are_told_without_a_tick(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
+def test_phases_are_current_without_a_tick(data_dir: DataDir, running: list[Recording]) -> None:
     with Store.open(data_dir) as store:
         store.ingest()
         running[0].log.append("phase", phase="evaluating")
@@ -84,9 +80,7 @@ def test_phases_and_compilations_are_told_without_a_tick(
         assert pd.isna(told(store, needs_tick=True).loc["inductor", "compiling_since"])
 
 
-def test_a_resumption_and_another_journal_ask_for_a_tick(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
+def test_a_resumption_asks_for_a_tick(data_dir: DataDir, running: list[Recording]) -> None:
     with Store.open(data_dir) as store:
         store.ingest()
         running[0].resume(1)
@@ -98,9 +92,7 @@ def test_a_resumption_and_another_journal_ask_for_a_tick(
         assert told(store, needs_tick=True).loc["control", "steps_done"] == 0
 
 
-def test_what_is_no_event_is_passed_over_and_runs_that_are_over_are_not_read(
-    data_dir: DataDir, running: list[Recording]
-) -> None:
+def test_ended_runs_are_not_read(data_dir: DataDir, running: list[Recording]) -> None:
     with Store.open(data_dir) as store:
         store.ingest()
         with running[0].run.events_file.open("ab") as journal:
@@ -115,7 +107,7 @@ def test_what_is_no_event_is_passed_over_and_runs_that_are_over_are_not_read(
         assert ended["state"][1] == RunState.FINISHED
 
 
-def test_a_running_journal_that_became_a_pipe_is_not_opened(
+def test_a_journal_that_became_a_pipe_stays_closed(
     data_dir: DataDir, running: list[Recording]
 ) -> None:
     with Store.open(data_dir) as store:

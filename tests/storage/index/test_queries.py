@@ -157,9 +157,7 @@ def test_cumulative_times_add_up_step_times_with_the_compilation(data_dir: DataD
     assert seconds == [5.0, 5.5, 6.0, 6.5, 6.75, 7.0, 7.25, 7.5]
 
 
-def test_learning_rate_and_gradient_norm_of_steps_are_missing_where_not_recorded(
-    data_dir: DataDir,
-) -> None:
+def test_learning_rate_and_gradient_norm_may_be_missing(data_dir: DataDir) -> None:
     log = Recording(data_dir.runs, "baseline").log
     log.append("step", step=0, loss=2.0, learning_rate=0.0, gradient_norm=2.5)
     log.append("step", step=1, loss=1.0, learning_rate=1e-3, gradient_norm=math.inf)
@@ -365,9 +363,7 @@ def test_sources_and_early_ends_come_back(data_dir: DataDir) -> None:
     ]
 
 
-def test_of_a_stretch_the_first_lowest_and_highest_point_are_drawn_whatever_number_they_are(
-    data_dir: DataDir,
-) -> None:
+def test_thinning_keeps_the_first_lowest_and_highest_point(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "baseline")
     losses = [1.0, 1.0, 1.0, 2.0, 5.0, 5.0, math.inf, math.nan, 0.0, *[math.nan] * 3]
     for step, loss in enumerate(losses):

@@ -108,9 +108,7 @@ def clean(undamaged: tuple[Path, tuple[str, ...]], data_dir: DataDir) -> tuple[s
     return expected
 
 
-def test_lines_that_are_there_twice_or_have_no_number_count_once_and_are_told(
-    data_dir: DataDir, clean: tuple[str, ...]
-) -> None:
+def test_repeated_lines_count_once(data_dir: DataDir, clean: tuple[str, ...]) -> None:
     gained = {}
     for label, copy in COPIES.items():
         run = data_dir.run_dir(f"{EXPERIMENT_ID}.{label}")
@@ -211,9 +209,7 @@ def test_a_resumed_run_goes_on_behind_its_last_line_and_its_copies_count_once(
     assert recorded(copies=2) == recorded(copies=1) == recorded(copies=0)
 
 
-def test_a_journal_is_gone_on_with_behind_its_last_number_however_long_its_last_line(
-    tmp_path: Path,
-) -> None:
+def test_a_journal_continues_after_its_last_number(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     for message in ("short", "x" * (TAIL_BYTES + 1), "short"):
         log = EventLog(file)

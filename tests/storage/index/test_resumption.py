@@ -61,9 +61,7 @@ def test_steps_that_were_done_again_count_once(data_dir: DataDir, read: Read) ->
 
 
 @in_any_pieces
-def test_of_several_resumptions_each_takes_back_what_stands_above_it(
-    data_dir: DataDir, read: Read
-) -> None:
+def test_each_resumption_takes_back_what_stands_above(data_dir: DataDir, read: Read) -> None:
     parts = [
         blocks(9, 8, 7), lambda run: run.resume(20), blocks(6, 5), lambda run: run.resume(30, 3),
         blocks(4), lambda run: run.resume(30, 4), blocks(3),
@@ -82,9 +80,7 @@ def test_of_several_resumptions_each_takes_back_what_stands_above_it(
 
 
 @in_any_pieces
-def test_what_came_before_a_checkpoint_stays_and_what_came_after_it_goes(
-    data_dir: DataDir, read: Read
-) -> None:
+def test_events_after_a_checkpoint_are_taken_back(data_dir: DataDir, read: Read) -> None:
     def end_of_block(run: Recording) -> None:
         step = run.evaluation(0.5).checkpoint().num_steps
         run.log.append("value", step=step, name="own", value=1.0)

@@ -72,9 +72,7 @@ def log_of(data_dir: DataDir) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bulk_does_not_stay_in_memory(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     held = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
     with Store.open(data_dir) as store:
         monkeypatch.setattr("breakeven.storage.index.store.MANY_ROWS", 154)
@@ -89,9 +87,7 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
         assert store.rows(held)[0][0] == 0
 
 
-def test_what_comes_in_bulk_may_take_twice_the_memory(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bulk_may_take_twice_the_memory(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first look, of which nobody knows how much it finds, and while more waits."""
     limits, tick = [], Store._tick
 
@@ -147,9 +143,7 @@ def test_giving_back_takes_nothing_from_a_question_that_was_given_more(data_dir:
     store.give_back()  # Of what is closed nothing, and no error.
 
 
-def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_look_takes_more_memory(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("breakeven.storage.index.store.SETTLED_MEMORY", "50MB")
     with Store.open(data_dir, PROJECT_ROOT / "examples") as store:
         assert store.ingest_all() > 10_000
@@ -157,9 +151,7 @@ def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_la
         assert store.rows("SELECT block_size FROM pragma_database_size()") == [(65_536,)]
 
 
-def test_the_log_of_a_process_that_was_killed_is_not_held_in_memory(
-    data_dir: DataDir, tmp_path: Path
-) -> None:
+def test_the_log_of_a_killed_process_leaves_memory(data_dir: DataDir, tmp_path: Path) -> None:
     killed = DataDir(tmp_path / "killed")
     with Store.open(data_dir) as store:
         store.ingest_all()

@@ -68,9 +68,7 @@ def states(store: Store, experiment_id: str) -> list[str]:
     return list(queries.list_runs(store, experiment_id)["state"])
 
 
-def test_what_a_tick_looks_at_does_not_grow_with_the_runs_that_are_over(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
+def test_a_tick_does_not_grow_with_ended_runs(data_dir: DataDir, few_at_a_time: None) -> None:
     many(data_dir.runs, 2)
     running = Recording(data_dir.runs, "baseline", experiment_id=LIVE)
     running.claim(ProcessIdentity.of(os.getpid())).start()
@@ -97,9 +95,7 @@ def test_where_nothing_changed_nothing_is_read(
                 store.ingest()
 
 
-def test_runs_that_go_on_or_have_no_exit_record_are_looked_at_by_every_tick(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
+def test_every_tick_reads_runs_that_go_on(data_dir: DataDir, few_at_a_time: None) -> None:
     """A record may come late: from a supervisor that finds a run orphaned, or with a slow copy."""
     many(data_dir.runs)
     running = Recording(data_dir.runs, "baseline", experiment_id=LIVE)
@@ -120,9 +116,7 @@ def test_runs_that_go_on_or_have_no_exit_record_are_looked_at_by_every_tick(
         assert states(store, EXPERIMENT_ID) == ["timeout"]
 
 
-def test_a_folder_that_comes_while_time_stamps_stand_still_is_noticed(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
+def test_a_folder_with_an_old_time_stamp_is_noticed(data_dir: DataDir, few_at_a_time: None) -> None:
     """A file system whose clock ticks slowly gives two changes the same time."""
     many(data_dir.runs)
     with Store.open(data_dir) as store:
@@ -167,9 +161,7 @@ CHANGES = {
 }
 
 
-def test_a_late_change_in_a_folder_of_many_is_noticed_within_a_round(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
+def test_a_late_change_is_noticed_within_a_round(data_dir: DataDir, few_at_a_time: None) -> None:
     changes = dict(zip(many(data_dir.runs), list(CHANGES) * 3, strict=False))
     with Store.open(data_dir) as store:
         store.ingest_all()
@@ -184,9 +176,7 @@ def test_a_late_change_in_a_folder_of_many_is_noticed_within_a_round(
         assert store.rows("SELECT count(*) FROM steps") == [(182,)]
 
 
-def test_after_a_pause_one_tick_looks_at_all_that_is_due(
-    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_after_a_pause_reads_all(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MIN_SETTLED", 2)
     ids = many(data_dir.runs)
     with Store.open(data_dir) as store:
@@ -199,9 +189,7 @@ def test_after_a_pause_one_tick_looks_at_all_that_is_due(
         assert {states(store, experiment_id)[1] for experiment_id in ids} == {"failed"}
 
 
-def test_what_the_runner_itself_changes_in_a_folder_is_noticed_by_the_next_tick(
-    data_dir: DataDir, few_at_a_time: None
-) -> None:
+def test_the_next_tick_notices_the_runners_changes(data_dir: DataDir, few_at_a_time: None) -> None:
     first, *_, last = many(data_dir.runs)
     with Store.open(data_dir) as store:
         store.ingest_all()

@@ -106,9 +106,7 @@ def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None
     assert len(set(versions)) == 5
 
 
-def test_an_experiment_that_goes_on_or_was_resumed_is_computed_when_it_is_over(
-    data_dir: DataDir,
-) -> None:
+def test_an_experiment_is_computed_when_it_is_over(data_dir: DataDir) -> None:
     waiting = submit(data_dir, experiment_spec())
     record_experiment(data_dir.runs)
     with Store.in_memory(data_dir) as store:
@@ -123,9 +121,7 @@ def test_an_experiment_that_goes_on_or_was_resumed_is_computed_when_it_is_over(
         assert not row(store)["known"]
 
 
-def test_an_experiment_that_cannot_be_compared_is_told_and_keeps_no_other_out(
-    recorded: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_comparison_is_shown(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     record_experiment(recorded.runs, experiment_id=OTHER)
 
     read_runs = summary.READERS["runs"]
@@ -166,9 +162,7 @@ def test_sizes_are_read_while_others_are_measured(data_dir: DataDir) -> None:
         assert measuring.result() == 0 and len(disk.known_sizes(store)) == len(wanted)
 
 
-def test_sizes_tell_checkpoints_from_artifacts_and_are_measured_anew_once_forgotten(
-    recorded: DataDir,
-) -> None:
+def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) -> None:
     first = find_experiment(recorded, EXPERIMENT_ID).runs[0]
     first.checkpoints.mkdir(parents=True)
     (first.checkpoints / "step-1.pt").write_bytes(b"x" * 5000)
@@ -214,9 +208,7 @@ def test_the_catalog_is_made_anew_only_when_something_has_changed(recorded: Data
         assert catalog(store).empty
 
 
-def test_a_run_that_failed_shows_in_the_state_and_undefined_numbers_are_missing(
-    data_dir: DataDir,
-) -> None:
+def test_a_failed_run_has_a_state_and_no_numbers(data_dir: DataDir) -> None:
     for label in ("baseline", "control", "inductor"):
         Recording(data_dir.runs, label).claim().start().end(RunState.FAILED, "out of luck")
     with Store.in_memory(data_dir) as store:

@@ -77,9 +77,7 @@ def test_one_bad_night_is_no_worse_level_and_is_called_noisy_as_long_as_it_is_th
         ([[math.nan]], "How noisy the devices are is not known"),
     ],
 )
-def test_no_number_beyond_its_bound_stands_below_a_word_of_calm(
-    measured: list[list[float]], said: str
-) -> None:
+def test_the_verdict_counts_noisy_devices(measured: list[list[float]], said: str) -> None:
     assert verdict([device(one) for one in measured]) == said
 
 
@@ -108,9 +106,7 @@ def record(data_dir: DataDir, day: int, seconds: float, host: str) -> None:
 
 
 @pytest.mark.heavy
-def test_pace_is_that_of_the_same_work_on_the_same_device(
-    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pace_is_of_the_same_work(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     for day, seconds in enumerate((0.1, 0.1, 0.1, 0.2), start=1):
         record(data_dir, day, seconds, "node-1")
     record(data_dir, 5, 0.4, "node-2")

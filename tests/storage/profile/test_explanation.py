@@ -64,9 +64,7 @@ def test_a_sentence_says_what_was_saved_and_what_was_added(known: Explanation) -
     assert "1.67x (1.67 to 1.67)" in words and "on any host" in words
 
 
-def test_without_a_profile_the_report_says_so_and_timings_are_the_same(
-    known: Explanation, data_dir: DataDir
-) -> None:
+def test_without_a_profile_timings_are_the_same(known: Explanation, data_dir: DataDir) -> None:
     record(data_dir, profiled=False)
     without = explained(data_dir)
     assert known.comparison.table().equals(without.comparison.table())
@@ -114,9 +112,7 @@ def test_a_turn_in_which_something_compiled_or_failed_does_not_count(data_dir: D
     assert profile.cost_seconds == pytest.approx(1.5)
 
 
-def test_the_command_prints_sentences_tables_and_findings(
-    profiled: DataDir, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_findings(profiled: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", EXPERIMENT_ID, "--data-folder", str(profiled.path)]) == 0
     said = capsys.readouterr().out
     assert "inductor: 60.0 ms a step" in said
@@ -126,9 +122,7 @@ def test_the_command_prints_sentences_tables_and_findings(
 
 
 @pytest.mark.parametrize("device_type", ["cuda", "cpu"])
-def test_a_profile_of_numbers_that_no_run_measured_is_no_explanation_and_breaks_nothing(
-    data_dir: DataDir, device_type: str
-) -> None:
+def test_impossible_profiles_explain_nothing(data_dir: DataDir, device_type: str) -> None:
     turns: list[dict[str, Any]] = [
         {"seconds": 0.0}, {"seconds": math.inf}, {"busy_seconds": -1.0}, {"busy_seconds": math.nan},
         {"launches": None, "host_seconds": None}]  # fmt: skip

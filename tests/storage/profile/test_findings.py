@@ -105,9 +105,7 @@ def test_graph_breaks_are_found_with_their_lines() -> None:
 
 
 @pytest.mark.parametrize(("works_by_itself", "cost"), [(False, 0.004), (True, 0.001)])
-def test_graph_breaks_cost_what_lies_between_graphs_and_nothing_hides(
-    works_by_itself: bool, cost: float
-) -> None:
+def test_graph_breaks_cost_what_nothing_hides(works_by_itself: bool, cost: float) -> None:
     """4 ms; a step of 10 ms with 9 ms of kernels leaves 1 ms idle where the device works beside."""
     profile = make_profile(frame(GEMM), 0.010, host_seconds={"between_graphs": 0.004})
     profile = replace(profile, works_by_itself=works_by_itself)

@@ -108,9 +108,7 @@ def test_sending_that_computing_hides_costs_nothing(data_dir: DataDir) -> None:
 
 
 @pytest.mark.parametrize("exposed", [(), (0.010, None)])
-def test_where_a_rank_is_silent_its_time_is_left_as_it_was_recorded(
-    data_dir: DataDir, exposed: tuple[float | None, ...]
-) -> None:
+def test_a_silent_rank_keeps_its_time(data_dir: DataDir, exposed: tuple[float | None, ...]) -> None:
     found = sending(data_dir, *exposed)
     assert found.by_class["communication"] == pytest.approx(0.020)
     assert found.busy_seconds == pytest.approx(0.050)

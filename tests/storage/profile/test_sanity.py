@@ -88,9 +88,7 @@ def test_parts_that_cannot_be_of_the_step_are_withheld(
 
 
 @pytest.mark.parametrize(("profiled", "shown"), [(0.014, True), (0.016, False), (0.006, False)])
-def test_steps_of_another_pace_than_the_timed_ones_are_not_explained_by_them(
-    profiled: float, shown: bool
-) -> None:
+def test_profiles_of_another_pace_are_withheld(profiled: float, shown: bool) -> None:
     found = profile(0.005, on_cpu=True, seconds=profiled)
     assert found.is_known is shown
     assert profile(0.005, on_cpu=True, step=None, seconds=profiled).is_known, "nothing to compare"

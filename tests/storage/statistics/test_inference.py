@@ -182,9 +182,7 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
         (200, 0.6, True),
     ],
 )
-def test_few_samples_excuse_no_model_that_answers_most_of_them_otherwise(
-    num_samples: int, compiled: float, is_wrong: bool
-) -> None:
+def test_few_samples_excuse_few_answers(num_samples: int, compiled: float, is_wrong: bool) -> None:
     fault = judged((1.0, 1.0), (0.75, compiled), num_samples, 2.0)
     assert (fault is not None) == is_wrong
 

@@ -106,9 +106,7 @@ def test_an_equal_training_holds() -> None:
 
 @pytest.mark.parametrize("offset", [0.5, -0.5])
 @pytest.mark.parametrize("begins", [30, 60, 92])
-def test_losses_that_go_another_way_on_either_side_are_broken_from_their_window(
-    offset: float, begins: int
-) -> None:
+def test_other_losses_are_broken_from_their_window(offset: float, begins: int) -> None:
     backend = losses()
     backend[begins:] += offset
     parity = judged(backend)
@@ -248,9 +246,7 @@ def test_where_little_was_learned_chance_is_no_fault() -> None:
         ("accuracy", 1.0, "unknown"),
     ],
 )
-def test_where_nothing_tells_how_far_equal_trainings_stray_only_worse_than_nothing_is_a_fault(
-    quantity: Quantity, value: float, verdict: str
-) -> None:
+def test_without_an_interval_few_are_faults(quantity: Quantity, value: float, verdict: str) -> None:
     parity = judge_outcomes(HOLDS, [reading(value, quantity, interval=math.inf)])
     assert parity.verdict == verdict
 

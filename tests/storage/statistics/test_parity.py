@@ -60,9 +60,7 @@ def test_bf16_allows_four_times_the_control_because_rounding_hides_less_there() 
 
 
 @pytest.mark.parametrize(("precision", "num_steps"), [("float32", 14), ("bf16", 0)])
-def test_in_bf16_the_band_ends_where_the_control_is_half_as_far_away(
-    precision: str, num_steps: int
-) -> None:
+def test_the_band_ends_sooner_in_bf16(precision: str, num_steps: int) -> None:
     control = BASELINE + 0.012  # 0.6 % of the first loss, 2: more than 0.5 %, less than 1 %
     assert len(loss_band(BASELINE, [control], precision)) == num_steps  # type: ignore[arg-type]
 

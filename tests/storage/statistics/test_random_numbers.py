@@ -46,9 +46,7 @@ def test_dropout_that_drops_a_little_more_or_less_by_chance_is_right() -> None:
         (drawn(backward=81_000 / 0.81), "backward", 0.9, 1.0),
     ],
 )
-def test_another_rate_scale_or_backward_is_found(
-    compiled: Any, what: str, value: float, expected: float
-) -> None:
+def test_a_wrong_dropout_is_found(compiled: Any, what: str, value: float, expected: float) -> None:
     (fault,) = find_dropout_faults([drawn()], [compiled])
     assert (fault.what, fault.number, fault.num_dropouts, fault.p) == (what, 0, 1, 0.1)
     assert (fault.value, fault.expected) == pytest.approx((value, expected))

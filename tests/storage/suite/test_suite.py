@@ -56,9 +56,7 @@ def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecord
     assert found.failures == {}
 
 
-def test_what_computes_something_else_or_failed_has_no_speed_and_is_named(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
+def test_failed_models_have_no_speed(data_dir: DataDir, record: SuiteRecorder) -> None:
     record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
     assert summed(data_dir).pass_rate is None, "nothing was checked"
     for model, seconds, status in (("Right", 0.1, "pass"), ("Wrong", 0.02, "fail_accuracy")):
@@ -73,9 +71,7 @@ def test_what_computes_something_else_or_failed_has_no_speed_and_is_named(
     }
 
 
-def test_of_a_cell_that_was_queued_again_the_latest_counts(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
+def test_the_latest_of_a_repeated_cell_counts(data_dir: DataDir, record: SuiteRecorder) -> None:
     record.speed("Model", 0.1, state=RunState.FAILED)
     record.speed("Model", 0.05)
     (outcome,) = read(data_dir)
@@ -97,7 +93,7 @@ def test_other_suite_runs_and_experiments_take_no_part(
     assert list(runs["num_experiments"]) == [1, 1]
 
 
-def test_a_suite_run_that_goes_on_tells_what_is_known_until_more_is(
+def test_a_suite_run_that_goes_on_shows_what_is_known(
     data_dir: DataDir, record: SuiteRecorder
 ) -> None:
     record.queued("Model")
@@ -131,9 +127,7 @@ def kinds(found: Against) -> list[tuple[str, str, bool]]:
     return [(one.cell.model, one.kind, one.is_worse) for one in found.changes]
 
 
-def test_each_kind_of_regression_is_named_with_both_values_and_chance_is_none(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
+def test_each_regression_is_named(data_dir: DataDir, record: SuiteRecorder) -> None:
     record.accuracy("Checked", "pass", "before")
     record.accuracy("Checked", "fail_accuracy")
     record.speed("Slower", 0.1, suite_run="before")
@@ -274,9 +268,7 @@ def exported(data_dir: DataDir, format: str) -> str:
     return file.read_text()
 
 
-def test_a_suite_run_leaves_in_the_columns_of_the_harness(
-    data_dir: DataDir, record: SuiteRecorder
-) -> None:
+def test_a_suite_run_is_exported(data_dir: DataDir, record: SuiteRecorder) -> None:
     record.speed("BertForMaskedLM", 0.1, compile=3.0, memory=50)
     record.accuracy("BertForMaskedLM", "pass")
     record.accuracy("T5Small", "fail_accuracy")

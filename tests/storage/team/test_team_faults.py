@@ -97,9 +97,7 @@ def agree(address: Address, elsewhere: Path, *folders: DataDir) -> bool:
     return ours == theirs
 
 
-def test_many_who_write_and_read_at_once_see_whole_states_and_every_line_counts_once(
-    address: Address, tmp_path: Path
-) -> None:
+def test_concurrent_writers_write_each_line_once(address: Address, tmp_path: Path) -> None:
     sources = [recorded(tmp_path / f"source{number}", number) for number in range(4)]
     growing = [data_folder(tmp_path / f"folder{number}") for number in range(4)]
     Lake(address).close()  # Whoever comes first makes the tables.
@@ -147,9 +145,7 @@ def await_rows(address: Address, place: Path, num_steps: int) -> None:
         assert count == num_steps
 
 
-def test_writers_that_are_killed_while_they_commit_lose_and_double_nothing(
-    address: Address, tmp_path: Path
-) -> None:
+def test_killed_writers_lose_nothing(address: Address, tmp_path: Path) -> None:
     source, folder = recorded(tmp_path / "source", 0), data_folder(tmp_path / "folder")
     Lake(address).close()
     chance = random.Random(7)
@@ -185,7 +181,7 @@ def test_writers_that_are_killed_while_they_commit_lose_and_double_nothing(
     assert agree(address, tmp_path, source)
 
 
-def test_a_database_that_is_cut_off_and_comes_back_is_filled_on_by_the_same_processes(
+def test_a_restarted_database_is_filled_on(
     postgres: Postgres, address: Address, tmp_path: Path
 ) -> None:
     source, folder = recorded(tmp_path / "source", 0), data_folder(tmp_path / "folder")
@@ -210,9 +206,7 @@ def test_a_database_that_is_cut_off_and_comes_back_is_filled_on_by_the_same_proc
     assert agree(address, tmp_path, source)
 
 
-def test_a_commit_whose_answer_was_lost_is_asked_for_and_not_done_again(
-    address: Address, tmp_path: Path
-) -> None:
+def test_a_commit_with_a_lost_answer_is_not_repeated(address: Address, tmp_path: Path) -> None:
     folder = recorded(tmp_path / "folder", 0, 40)
     lake = Lake(address)
     feed = Feed(lake, folder, None)

@@ -34,9 +34,7 @@ def agree(store: Store, data_dir: DataDir) -> bool:
         return contents(store) == contents(embedded)
 
 
-def test_a_team_store_shows_an_example_as_the_embedded_store_also_where_no_folder_is(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_an_example_is_as_in_the_embedded_store(postgres: Postgres, tmp_path: Path) -> None:
     address = Address("postgres", postgres.new_database(), str(tmp_path / "rows"))
     here, elsewhere = data_folder(tmp_path / "here"), data_folder(tmp_path / "elsewhere")
     examples = tmp_path / "examples"
@@ -57,9 +55,7 @@ def test_a_team_store_shows_an_example_as_the_embedded_store_also_where_no_folde
             assert contents(other) == contents(embedded)
 
 
-def test_what_comes_by_and_by_goes_and_is_taken_back_counts_as_in_the_embedded_store(
-    tmp_path: Path,
-) -> None:
+def test_changes_count_as_in_the_embedded_store(tmp_path: Path) -> None:
     here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
     record_experiment(recorded.runs)
     with TeamStore.at(sqlite_store(tmp_path), here) as store:
@@ -111,9 +107,7 @@ def test_a_run_that_two_data_folders_have_counts_once_and_as_long_as_one_has_it(
         assert agree(second, yours)
 
 
-def test_two_writers_of_a_folder_write_each_line_once_in_turns_and_at_the_same_moment(
-    address: Address, tmp_path: Path
-) -> None:
+def test_two_writers_write_each_line_once(address: Address, tmp_path: Path) -> None:
     here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
     record_experiment(recorded.runs)
     lake, other = Lake(address), Lake(address)
@@ -139,9 +133,7 @@ def test_two_writers_of_a_folder_write_each_line_once_in_turns_and_at_the_same_m
         assert agree(store, here)
 
 
-def test_a_commit_that_another_one_preceded_is_none_though_nobody_kept_the_lock(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_an_overtaken_commit_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     lake = Lake(Address("postgres", postgres.new_database(), str(tmp_path)))
     with lake.cursor() as one, lake.cursor() as two:
         for number, cursor in enumerate((one, two)):
@@ -155,9 +147,7 @@ def test_a_commit_that_another_one_preceded_is_none_though_nobody_kept_the_lock(
     lake.close()
 
 
-def test_a_dashboard_sees_what_others_took_in_since_and_asks_again_for_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_a_dashboard_sees_rows_of_other_writers(tmp_path: Path) -> None:
     address = sqlite_store(tmp_path)
     here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
     record_experiment(recorded.runs)
@@ -178,9 +168,7 @@ def test_a_dashboard_sees_what_others_took_in_since_and_asks_again_for_nothing_e
         assert queries.list_runs(reader, EXPERIMENT_ID)["steps_done"].sum() == 120 > half
 
 
-def test_a_copy_of_a_data_folder_has_a_name_of_its_own_and_the_same_folder_always_one(
-    tmp_path: Path,
-) -> None:
+def test_a_copied_data_folder_has_a_new_name(tmp_path: Path) -> None:
     first = data_folder(tmp_path / "first")
     name = data_folder_id(first)
     assert data_folder_id(first) == name
@@ -230,9 +218,7 @@ def test_a_read_only_database_is_an_error(postgres: Postgres, tmp_path: Path) ->
         store.ingest_all()
 
 
-def test_a_refused_connection_is_reported_with_a_remedy_and_without_the_password(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_a_refused_connection_shows_no_password(postgres: Postgres, tmp_path: Path) -> None:
     closed = postgres.conninfo("postgres").replace(f"port={postgres.port}", "port=1")
     for place, remedy in (
         (postgres.conninfo("postgres", "hunter2"), "password in PGPASSWORD"),

@@ -18,9 +18,7 @@ from tests.helpers.team.stores import contents, data_folder, grow
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 
-def test_upkeep_makes_files_of_rows_and_one_of_many_and_changes_nothing_that_is_told(
-    address: Address, tmp_path: Path
-) -> None:
+def test_upkeep_merges_files_and_changes_no_row(address: Address, tmp_path: Path) -> None:
     source, folder = data_folder(tmp_path / "source"), data_folder(tmp_path / "folder")
     record_experiment(source.runs, experiment_spec(num_steps=2000))
     with TeamStore.at(address, folder) as store:
@@ -51,9 +49,7 @@ def test_upkeep_makes_files_of_rows_and_one_of_many_and_changes_nothing_that_is_
         assert contents(reader) == told
 
 
-def test_after_upkeep_a_question_about_a_table_reads_the_statistics_of_no_other(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_upkeep_makes_an_index_of_statistics(postgres: Postgres, tmp_path: Path) -> None:
     place = postgres.new_database()
     name = place.split("dbname=")[1].split()[0]
     lake = Lake(Address("postgres", place, str(tmp_path / "rows")))
@@ -64,9 +60,7 @@ def test_after_upkeep_a_question_about_a_table_reads_the_statistics_of_no_other(
     assert "Index Cond" in postgres.client("psql", "-d", name, "-Atc", plan)
 
 
-def test_a_backup_taken_while_others_write_holds_a_whole_state_that_is_filled_on(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+def test_a_backup_during_writes_is_consistent(postgres: Postgres, tmp_path: Path) -> None:
     place = postgres.new_database()
     address = Address("postgres", place, str(tmp_path / "rows"))
     source, folder = data_folder(tmp_path / "source"), data_folder(tmp_path / "folder")
