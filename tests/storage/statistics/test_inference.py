@@ -1,6 +1,8 @@
 """Inference under a compiler, against the same weights without one; gaps worked out by hand."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import Precision
-from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.statistics.inference import FIGURES, judge_inference
 from breakeven.storage.terminal.parity_words import parity_words
 from tests.helpers.comparisons import compared
@@ -25,50 +27,71 @@ def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC) -> Record
     return Recording(data_dir.runs, label, spec).claim().start().blocks([0.1] * 8, LOSSES)
 
 
-def record_pair(
-    data_dir: DataDir,
-    loss: float,
-    compiled_loss: float,
-    accuracies: tuple[float | None, float | None] = (0.8, 0.8),
-    spec: ExperimentSpec = SPEC,
-) -> None:
-    """Three runs that train alike, of which the backend's is evaluated both ways at the end."""
+Pair = tuple[tuple[float, float], tuple[float | None, float | None]]
+"""Loss and accuracy without a compiler and under it."""
+
+
+def compared_pairs(
+    data_dir: DataDir, pairs: Sequence[Pair], spec: ExperimentSpec = SPEC
+) -> Comparison:
+    """Backends that train as the baseline; each is evaluated both ways at the end."""
+    names = tuple(f"inductor:case={number}" for number in range(len(pairs)))
+    spec = replace(spec, backends=names)
     for label in ("baseline", "control"):
-        record(data_dir, label, spec).evaluation(accuracies[0], loss).end()
-    backend = record(data_dir, "inductor", spec)
-    backend.evaluation(accuracies[0], loss, split="validation", compiled=False)
-    backend.evaluation(accuracies[1], compiled_loss, split="validation", compiled=True).end()
+        record(data_dir, label, spec).end()
+    for number, (losses, accuracies) in enumerate(pairs):
+        backend = record(data_dir, f"inductor-case_{number}", spec)
+        for compiled in (False, True):
+            backend.evaluation(accuracies[compiled], losses[compiled], split="validation",
+                               compiled=compiled)  # fmt: skip
+        backend.end()
+    return compared(data_dir)
 
 
 def inductor(data_dir: DataDir) -> Result:
     return next(one for one in compared(data_dir).results if one.label == "inductor")
 
 
-def test_a_compiled_model_that_answers_alike_keeps_parity(data_dir: DataDir) -> None:
-    record_pair(data_dir, 1.25, 1.251)
-    found = inductor(data_dir)
-    assert found.inference_gap == pytest.approx(8e-4)  # 0.001 / 1.25
-    assert found.parity.verdict == "holds"
+ANSWERS_DIFFERENTLY = (
+    ", but its compiled model answers differently from the same weights without a compiler "
+    "({} at step 80, validation split): inference is wrong"
+)
+RIGHT = (0.8, 0.8)
+CASES: dict[str, tuple[Pair, float | None, str, str]] = {
+    "answers alike": (((1.25, 1.251), RIGHT), 8e-4, "holds", ""),  # 0.001 / 1.25
+    "answers differently": (((1.25, 1.3), RIGHT), 0.04, "broken", "loss 1.3 vs 1.25"),
+    "compiled alone not finite": (((1.0, math.nan), RIGHT), math.inf, "broken", "loss nan vs 1"),
+    "uncompiled alone not finite": (((math.inf, 1.0), RIGHT), math.inf, "broken", "loss 1 vs inf"),
+    "both not finite": (((math.nan, math.inf), RIGHT), None, "holds", ""),
+    # 2e-6 / (0.01 x 2) = 1e-4, though one loss is thrice the other.
+    "near zero": (((1e-6, 3e-6), RIGHT), 1e-4, "holds", ""),
+    # Mean share 0.75: 2 x sqrt(2 x 0.75 x 0.25 / 200) = 0.0866 is less than 0.1.
+    "right loss and wrong answers": (
+        ((1.0, 1.0), (0.8, 0.7)), 0.0, "broken", "accuracy 0.7 vs 0.8"),
+    # Mean share 0.76: 0.0854 is more than 0.08.
+    "answers that chance explains": (((1.0, 1.0), (0.8, 0.72)), 0.0, "holds", ""),
+}  # fmt: skip
+
+
+def test_losses_and_answers_of_the_compiled_model_are_those_of_its_weights(
+    data_dir: DataDir,
+) -> None:
+    comparison = compared_pairs(data_dir, [pair for pair, *_ in CASES.values()])
+    gaps = comparison.table()["inference_gap"].tolist()
+    assert gaps == [None, None, *(one.inference_gap for one in comparison.results[2:])]
+    for (case, (_, gap, verdict, words)), found in zip(
+        CASES.items(), comparison.results[2:], strict=True
+    ):
+        assert found.inference_gap == (None if gap is None else pytest.approx(gap)), case
+        assert found.parity is not None and found.parity.verdict == verdict, case
+        said = str(parity_words(found.parity))
+        assert said.startswith("the loss stays within 0 x the band over the first 70"), case
+        assert said.endswith(ANSWERS_DIFFERENTLY.format(words)) is (verdict == "broken"), case
+        # Training itself left the band nowhere.
+        assert (found.parity.first_step_outside, found.parity.max_ratio_to_band) == (None, 0.0)
     # Its own uncompiled evaluation speaks for the run.
-    assert (found.measured.eval_loss, found.measured.accuracy) == (1.25, 0.8)
-
-
-def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataDir) -> None:
-    record_pair(data_dir, 1.25, 1.3)
-    comparison = compared(data_dir)
-    found = comparison.results[2]
-    assert found.inference_gap == pytest.approx(0.04)  # 0.05 / 1.25
-    assert comparison.table()["inference_gap"].tolist() == [None, None, found.inference_gap]
-    assert found.parity.verdict == "broken"
-    assert str(parity_words(found.parity)).startswith(
-        "the loss stays within 0 x the band over the first 70"
-    )
-    assert str(parity_words(found.parity)).endswith(
-        ", but its compiled model answers differently from the same weights without a compiler "
-        "(loss 1.3 vs 1.25 at step 80, validation split): inference is wrong"
-    )
-    # Training itself left the band nowhere.
-    assert (found.parity.first_step_outside, found.parity.max_ratio_to_band) == (None, 0.0)
+    measured = comparison.results[2].measured
+    assert (measured.eval_loss, measured.accuracy) == (1.25, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -83,40 +106,11 @@ def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataD
 def test_coarser_precision_is_allowed_more(
     data_dir: DataDir, precision: Precision, device: str, within: float, beyond: float
 ) -> None:
-    for gap, verdict in ((within, "holds"), (beyond, "broken")):
-        folder = DataDir(data_dir.path / verdict)
-        training = TrainingSpec(batch_size=8, precision=precision)
-        spec = experiment_spec(num_steps=80, training=training, devices=(device,))
-        record_pair(folder, 1.0, 1.0 - gap, spec=spec)
-        parity = inductor(folder).parity
-        assert parity.verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("losses", "accuracies", "gap", "verdict"),
-    [
-        ((1.0, math.nan), (0.8, 0.8), math.inf, "broken"),
-        ((math.inf, 1.0), (0.8, 0.8), math.inf, "broken"),
-        ((math.nan, math.inf), (0.8, 0.8), None, "holds"),
-        # 2e-6 / (0.01 x 2) = 1e-4, though one loss is thrice the other.
-        ((1e-6, 3e-6), (0.8, 0.8), pytest.approx(1e-4), "holds"),
-        # Mean share 0.75: 2 x sqrt(2 x 0.75 x 0.25 / 200) = 0.0866 is less than 0.1.
-        ((1.0, 1.0), (0.8, 0.7), 0.0, "broken"),
-        # Mean share 0.76: 0.0854 is more than 0.08.
-        ((1.0, 1.0), (0.8, 0.72), 0.0, "holds"),
-    ],
-    ids=["compiled alone not finite", "uncompiled alone not finite", "both not finite",
-         "near zero", "right loss and wrong answers", "answers that chance explains"],
-)  # fmt: skip
-def test_losses_and_answers_of_the_compiled_model_are_those_of_its_weights(
-    data_dir: DataDir, losses: tuple[float, float], accuracies: tuple[float, float],
-    gap: float | None, verdict: str,
-) -> None:  # fmt: skip
-    record_pair(data_dir, *losses, accuracies=accuracies)
-    found = inductor(data_dir)
-    assert (found.inference_gap, found.parity.verdict) == (gap, verdict)
-    named = "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(parity_words(found.parity))
-    assert named is (accuracies == (0.8, 0.7))
+    training = TrainingSpec(batch_size=8, precision=precision)
+    spec = experiment_spec(num_steps=80, training=training, devices=(device,))
+    pairs: list[Pair] = [((1.0, 1.0 - gap), RIGHT) for gap in (within, beyond)]
+    found = compared_pairs(data_dir, pairs, spec).results[2:]
+    assert [one.parity and one.parity.verdict for one in found] == ["holds", "broken"]
 
 
 def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(

@@ -71,10 +71,8 @@ def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() 
     explained, shown = prediction_half_widths(0.1, 2.0, 1, num_controls=1, level=0.05)
     assert explained == pytest.approx(1.960 * 0.1 * 1.2247, rel=1e-3)
     assert shown == pytest.approx(12.706 * 2 * 0.1 * 1.2247, rel=1e-3)
-
-
-def test_more_controls_make_the_interval_narrower() -> None:
-    # t of 4 degrees of freedom is 2.776, and sqrt(1 + 1/5) = 1.0954.
+    # More controls make the interval narrower: t of 4 degrees of freedom is 2.776, and
+    # sqrt(1 + 1/5) = 1.0954.
     _, shown = prediction_half_widths(0.1, 2.0, 4, num_controls=4, level=0.05)
     assert shown == pytest.approx(2.776 * 2 * 0.1 * 1.0954, rel=1e-3)
 

@@ -72,6 +72,7 @@ def test_losses_inside_the_band_hold() -> None:
     assert found.max_ratio_to_band == pytest.approx(0.8)  # 0.012 / 0.015
     assert found.steps_compared == 24
     assert "the first 14 of 24 steps" in str(parity_words(found))
+    assert found.last_step_in_band == 13 and not found.band_ended
 
 
 def test_a_loss_twice_as_far_off_as_the_band_allows_on_either_side_is_broken() -> None:
@@ -156,10 +157,7 @@ def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
 def test_a_run_that_stopped_early_is_judged_by_what_it_did() -> None:
     found = judged({1: 1.5}, num_steps=2)
     assert (found.verdict, found.first_step_outside, found.steps_compared) == ("broken", 1, 2)
-
-
-def test_without_a_common_step_nothing_is_known() -> None:
-    assert judged({}, num_steps=0).verdict == "unknown"
+    assert judged({}, num_steps=0).verdict == "unknown", "there is no common step"
 
 
 def test_a_run_waits_until_the_control_is_ten_steps_on() -> None:
@@ -177,22 +175,15 @@ def straying_control() -> pd.Series:
     return control
 
 
-def test_the_band_ends_for_good_where_the_control_strays_far() -> None:
-    assert loss_band(BASELINE, [straying_control()], "float32")["step"].tolist() == [0, 1, 2, 3, 4]
-
-
 def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
+    band = loss_band(BASELINE, [straying_control()], "float32")
+    assert band["step"].tolist() == [0, 1, 2, 3, 4]
     far_off = BASELINE.copy()
     far_off[5:] = 9.0
     found = judge_losses(BASELINE, [straying_control()], far_off, "float32", num_steps=24)
     assert found.verdict == "holds"
     assert "the first 5 of 24 steps" in str(parity_words(found))
     assert found.band_ended and found.last_step_in_band == 4
-
-
-def test_a_band_that_goes_on_to_the_last_ten_steps_has_not_ended() -> None:
-    found = judged({})
-    assert found.last_step_in_band == 13 and not found.band_ended
 
 
 def test_the_band_is_that_of_the_control_that_strays_farthest() -> None:
