@@ -1,6 +1,7 @@
 """Statuses of the scenario `accuracy`: from journals to the terminal and the page."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,24 +54,26 @@ def test_without_a_reference_the_baseline_counts(data_dir: DataDir, store: Store
     assert list(ratios) == pytest.approx([0.08 / (2 * 0.01)])
 
 
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [
-        (RunState.TIMEOUT, "timeout"),
-        (RunState.OUT_OF_MEMORY, "OOM"),
-        (RunState.LOST, "fail_to_run"),
-        (RunState.FAILED, "fail_to_run"),
-        (RunState.CANCELLED, None),
-    ],
-)
+ENDS = {
+    "eager": (RunState.TIMEOUT, "timeout"),
+    "aot_eager": (RunState.OUT_OF_MEMORY, "OOM"),
+    "cudagraphs": (RunState.LOST, "fail_to_run"),
+    "inductor": (RunState.FAILED, "fail_to_run"),
+    "inductor-case_1": (RunState.CANCELLED, None),
+}
+
+
 def test_a_run_that_ended_in_the_middle_has_the_status_of_its_end(
-    data_dir: DataDir, store: Store, state: RunState, status: str | None
+    data_dir: DataDir, store: Store
 ) -> None:
-    record(data_dir, "eager", passing("training"), state)
-    known = found(store)
-    assert known["eager", "training"].status == "pass"
-    assert known["eager", "inference"].status == status
-    assert known["eager", "inference"].message == "what the supervisor saw"
+    spec = replace(SPEC, backends=(*list(ENDS)[:-1], "inductor:case=1"))
+    for label, (state, _) in ENDS.items():
+        record(data_dir, label, passing("training"), state, spec=spec)
+    known = found(store, spec)
+    for label, (_, status) in ENDS.items():
+        assert known[label, "training"].status == "pass"
+        assert known[label, "inference"].status == status, label
+        assert known[label, "inference"].message == "what the supervisor saw"
 
 
 def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Store) -> None:

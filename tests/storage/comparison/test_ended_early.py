@@ -1,5 +1,7 @@
 """A run that ended early has no verdict but that, unless enough of it was measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -38,9 +40,9 @@ def record(
     """Steps of 0.2 s in blocks of 10, those of inductor of 0.1; the first block never counts."""
     run = Recording(data_dir.runs, label, spec).claim()
     run.start(num_steps=spec.num_steps or (100 if steps == 100 else None))
-    losses = [loss + 1e-5 * (label == "inductor") for loss in (losses or LOSSES)[:steps]]
-    seconds = 0.1 if label == "inductor" else 0.2
-    run.blocks([seconds] * (steps // 10), losses, 3.0 if label == "inductor" else 0.0)
+    losses = [loss + 1e-5 * (label.startswith("inductor")) for loss in (losses or LOSSES)[:steps]]
+    seconds = 0.1 if label.startswith("inductor") else 0.2
+    run.blocks([seconds] * (steps // 10), losses, 3.0 if label.startswith("inductor") else 0.0)
     if state is RunState.FAILED:
         run.log.append("error", error="ValueError", message="no label 11", traceback="")
     run.end(state, "over" if state is RunState.FINISHED else "it was ended")
@@ -89,61 +91,53 @@ def test_how_many_steps_a_script_makes_is_known_from_a_run_that_made_them(
     assert told.startswith(f"inductor failed at step 20 of 100: {WHY}.")
 
 
-@pytest.mark.parametrize(
-    ("state", "verdict", "ended"),
-    [
-        (RunState.FAILED, "failed", f"failed at step 20 of 100: {WHY}."),
-        (RunState.CANCELLED, "cancelled", "was cancelled at step 20 of 100: it was ended."),
-        (RunState.TIMEOUT, "failed", "was stopped by its time limit at step 20 of 100: it "),
-        (RunState.OUT_OF_MEMORY, "failed", "ran out of memory at step 20 of 100: it was ended."),
-        (RunState.LOST, "failed", "was lost at step 20 of 100: it was ended."),
-    ],
+FEW: tuple[tuple[RunState, str, str], ...] = (
+    (RunState.FAILED, "failed", f"failed at step 20 of 100: {WHY}."),
+    (RunState.CANCELLED, "cancelled", "was cancelled at step 20 of 100: it was ended."),
+    (RunState.TIMEOUT, "failed", "was stopped by its time limit at step 20 of 100: it "),
+    (RunState.OUT_OF_MEMORY, "failed", "ran out of memory at step 20 of 100: it was ended."),
+    (RunState.LOST, "failed", "was lost at step 20 of 100: it was ended."),
 )
-def test_however_a_run_ended_early_its_few_rounds_are_no_speed(
-    data_dir: DataDir, state: RunState, verdict: str, ended: str
-) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label)
-    record(data_dir, "inductor", 20, state)
-    comparison = compared(data_dir)
-    found = backend(comparison)
-    assert (found.speed_verdict, found.speedup, found.break_even) == (verdict, None, None)
-    assert found.parity is not None and found.parity.verdict == verdict
-    assert warning_of(comparison, "inductor").startswith(f"inductor {ended}")
-    assert not any("Train for more" in one for one in warnings_of(comparison))
-
-
-@pytest.mark.parametrize(
-    ("steps", "said", "at"),
-    [
-        # The first block never counts: of 8 blocks 7 do, of 10 blocks 9.
-        (80, "before, in 7 rounds", "at step 80 of 100"),
-        (100, "whole, in 9 rounds", "after the last of its 100 steps"),
-    ],
+"""How backends ended after too few rounds."""
+MANY = (
+    # The first block never counts: of 8 blocks 7 do, of 10 blocks 9.
+    (80, "before, in 7 rounds", "at step 80 of 100"),
+    (100, "whole, in 9 rounds", "after the last of its 100 steps"),
 )
-def test_a_late_failure_keeps_the_speed(data_dir: DataDir, steps: int, said: str, at: str) -> None:
-    for label in ("baseline", "control"):
-        record(data_dir, label)
-    record(data_dir, "inductor", steps, RunState.FAILED)
-    comparison = compared(data_dir)
-    found = backend(comparison)
-    assert found.speedup is not None and found.speedup.median == pytest.approx(2)
-    assert found.speed_verdict == "faster"
-    told = warning_of(comparison, "inductor")
-    assert told == f"inductor failed {at}: {WHY}. Its speed was measured {said}."
-    assert found.parity is not None and found.parity.verdict == "failed"
-    assert why(found).startswith("the loss stays within ") and why(found).endswith(
-        f"it failed {at}"
-    )
+"""When backends failed that had done enough."""
 
 
-def test_a_fault_that_showed_before_the_run_failed_stays_broken(data_dir: DataDir) -> None:
+def test_however_a_run_ended_early_only_a_measured_speed_stands(data_dir: DataDir) -> None:
+    count = len(FEW) + len(MANY) + 1
+    spec = replace(SPEC, backends=tuple(f"inductor:case={number}" for number in range(count)))
+    labels = [f"inductor-case_{number}" for number in range(count)]
     for label in ("baseline", "control"):
-        record(data_dir, label)
-    run = Recording(data_dir.runs, "inductor", SPEC).claim().start()
+        record(data_dir, label, spec=spec)
+    for label, (state, *_) in zip(labels, FEW, strict=False):
+        record(data_dir, label, 20, state, spec)
+    for label, (steps, *_) in zip(labels[len(FEW) :], MANY, strict=False):
+        record(data_dir, label, steps, RunState.FAILED, spec)
+    run = Recording(data_dir.runs, labels[-1], spec).claim().start()
     run.blocks([0.1] * 4, [loss + 3 * (step > 5) for step, loss in enumerate(LOSSES[:40])])
     run.end(RunState.FAILED, "exit status 1")
-    parity = backend(compared(data_dir)).parity
+    comparison = compared(data_dir)
+    assert not any("Train for more" in one for one in warnings_of(comparison))
+    for label, (_, verdict, ended) in zip(labels, FEW, strict=False):
+        found = comparison.result_of(label)
+        assert (found.speed_verdict, found.speedup, found.break_even) == (verdict, None, None)
+        assert found.parity is not None and found.parity.verdict == verdict
+        assert warning_of(comparison, label).startswith(f"{label} {ended}")
+    for label, (_, said, at) in zip(labels[len(FEW) :], MANY, strict=False):
+        found = comparison.result_of(label)
+        assert found.speedup is not None and found.speedup.median == pytest.approx(2)
+        assert found.speed_verdict == "faster"
+        told = warning_of(comparison, label)
+        assert told == f"{label} failed {at}: {WHY}. Its speed was measured {said}."
+        assert found.parity is not None and found.parity.verdict == "failed"
+        assert why(found).startswith("the loss stays within ")
+        assert why(found).endswith(f"it failed {at}")
+    parity = comparison.result_of(labels[-1]).parity  # Its fault showed before it failed.
+    assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
 
