@@ -14,7 +14,7 @@ from breakeven.runner.supervision.turns import TurnPost
 
 pytestmark = pytest.mark.heavy
 
-NUM_HISTORIES = 60
+NUM_HISTORIES = 30
 REAL = {
     "exits.py": {"os", "shutil", "signal"},  # names of signals
 }
