@@ -1,7 +1,7 @@
-"""Secrets made unreadable, in this one place, for whatever is kept, shown or handed on.
+"""Masks secrets in every text that is stored, shown or sent.
 
-A secret is the value of an environment variable whose name says so (`HF_TOKEN`, `WANDB_API_KEY`,
-...), a password in an address, or what has the form of a well-known token.
+A secret is the value of an environment variable with a name such as `HF_TOKEN` or `WANDB_API_KEY`,
+a password in a URL, or a text in the format of a well-known token.
 """
 
 import json
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 MASKED = "[masked]"
 MIN_SECRET_CHARACTERS = 8
-"""A shorter value, such as `1`, would be found everywhere and is no secret worth the name."""
+"""A shorter value, such as `1`, occurs everywhere and is not masked."""
 SECRET_NAME = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|COOKIE|WEBHOOK|_DSN$|_NOTIFY$",
     re.IGNORECASE,
@@ -34,28 +34,27 @@ FORMS = {
     "private key": r"""-----begin [a-z ]*private key-----[^"]*?"""
     r"""(?:-----end [a-z ]*private key-----|(?=")|\Z)""",
 }
-"""What looks like a secret, whatever its case, by a piece of each that is looked for first, which
-takes a thousandth of the time. Texts are foreign: none may make a pattern look at it over and
-over."""
+"""Case-insensitive formats of secrets. Each key is part of every match; a search for the key takes
+a thousandth of the time. Texts are untrusted, so patterns must not backtrack repeatedly."""
 PATTERNS = {piece: re.compile(form, re.IGNORECASE) for piece, form in FORMS.items()}
 HOMES = re.compile(r"/(?:home|Users)/[^/\s\"'\\:]+")
 
 
 def mask(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text without secrets; `environment` is that of this process by default."""
+    """Masks the secrets of a text; `environment` is by default the one of this process."""
     return masker(environment)(text)
 
 
 def masker(environment: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """The same for many texts: what is secret is looked up once."""
+    """Returns `mask` for many texts; collects the secrets once."""
     known = _known(_secrets(os.environ if environment is None else environment))
 
     def masked(text: str) -> str:
         if known is not None:
             text = known.sub(MASKED, text)
-        small = text.lower()
+        lower = text.lower()
         for piece, pattern in PATTERNS.items():
-            if piece in small:
+            if piece in lower:
                 text = pattern.sub(MASKED, text)
         return text
 
@@ -68,7 +67,7 @@ def has_secret(text: str, environment: Mapping[str, str] | None = None) -> bool:
 
 
 def mask_private(text: str) -> str:
-    """The text without secrets and people's home folders, fit for strangers."""
+    """Masks secrets and home folders of a text, so that it may be published."""
     text = mask(text)
     home = str(Path.home())
     if len(home) > 1:
@@ -90,8 +89,8 @@ def _secrets(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def _pieces(addresses: str) -> Iterable[str]:
-    """Of addresses of Apprise all that may be a secret by itself: names, passwords, parts of the
-    path, and the host where it is no name of one, as in `slack://TOKEN/TOKEN`."""
+    """Parts of Apprise addresses that may be secrets: user names, passwords, parts of the path, and
+    the host if it is no host name, as in `slack://TOKEN/TOKEN`."""
     for address in addresses.split():
         parts = urlsplit(f"//{address.partition('://')[2]}")
         user, _, host = parts.netloc.rpartition("@")
@@ -103,8 +102,8 @@ def _pieces(addresses: str) -> Iterable[str]:
 
 @lru_cache(maxsize=16)
 def _known(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    """Finds each secret, also as JSON and Python write it. The longest first: one may begin
-    another."""
+    """A pattern of all secrets, also as escaped in JSON and Python. Longer secrets come first,
+    because a secret may be a prefix of another one."""
     written: set[str] = set()
     for secret in secrets:
         written |= {secret, *_lines(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1],
@@ -114,6 +113,6 @@ def _known(secrets: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _lines(secret: str) -> Iterable[str]:
-    """What of a secret of several lines would be recognized by itself."""
+    """The lines of a secret with several lines that are long enough to be masked alone."""
     lines = [line.strip() for line in secret.splitlines()]
     return [line for line in lines if len(line) >= 2 * MIN_SECRET_CHARACTERS]

@@ -1,8 +1,8 @@
 """Notifications: an experiment ended, a run failed, a trend broke (docs/operating.md).
 
-They go to the addresses in `BREAKEVEN_NOTIFY`, through Apprise, which knows mail, chats and a
-hundred other services. A thread sends them, so that no run waits for a server. A notification that
-does not arrive is logged and stops nothing.
+Apprise sends them to the addresses in `BREAKEVEN_NOTIFY`: mail, chats and a hundred other services.
+A separate thread sends, so that no run waits for a server. A failed notification is logged and has
+no other effect.
 """
 
 import json
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from apprise import Apprise
 
 NOTIFY_VARIABLE = "BREAKEVEN_NOTIFY"
-"""Addresses, separated by blanks. `masking` knows that they are secret."""
+"""Addresses, separated by blanks. `masking` masks them as secrets."""
 ATTEMPTS = 3
 PAUSE_SECONDS = 2.0
-"""Between two attempts at one address."""
+"""Pause between two attempts at one address."""
 MAX_WAITING = 1_000
 FINISH_SECONDS = 20.0
-"""How long the end of a process waits for what has not been sent."""
+"""How long an ending process waits for unsent notifications."""
 MAX_BODY = 2_000
 LOW_PRIORITY = 5
-"""Of the process that reads trends. At the lowest, busy processes keep it from ending in time."""
+"""Nice value of the process that reads trends; with 19 it would starve beside busy processes."""
 TREND_LIMIT_SECONDS = 600.0
 TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
                  "--fail-if", "worse>2%")  # fmt: skip
 """The condition that docs/ci-gate.md proposes for a nightly job."""
 TREND_JUDGED = (0, 1, 5)
-"""Exit statuses of `breakeven trend` that come with an answer."""
+"""Exit statuses of `breakeven trend` with JSON output."""
 
 
 Kind = Literal["success", "failure", "warning", "info"]
@@ -59,7 +59,7 @@ KINDS: dict[ExperimentState, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """What services are given to show."""
+    """A message for the services."""
 
     title: str
     body: str
@@ -75,7 +75,7 @@ class Notifier:
     def __init__(self, addresses: str | None = None) -> None:
         given = os.environ.get(NOTIFY_VARIABLE, "") if addresses is None else addresses
         self.problems: list[str] = []
-        """Why addresses cannot be used, without secrets."""
+        """Errors of unusable addresses, without secrets."""
         self._services = self._load(given.split()) if given.strip() else None
         self._waiting: queue.Queue[Notification] = queue.Queue(MAX_WAITING)
         for problem in self.problems:
@@ -90,7 +90,7 @@ class Notifier:
 
     @property
     def service_names(self) -> list[str]:
-        """Of each address the name of its service: `JSON`, `E-Mail`."""
+        """The name of each address's service: `JSON`, `E-Mail`."""
         return [str(one.service_name) for one in self._services or ()]
 
     @property
@@ -112,35 +112,35 @@ class Notifier:
         for number, address in enumerate(addresses, start=1):
             if not services.add(address):
                 self.problems.append(
-                    f"{NOTIFY_VARIABLE}: address {number} of {len(addresses)} is none of Apprise's "
-                    "(https://appriseit.com/services/)"
+                    f"{NOTIFY_VARIABLE}: address {number} of {len(addresses)} is unknown to "
+                    "Apprise (https://appriseit.com/services/)"
                 )
         return services
 
     def run_ended(self, run_id: str, state: RunState, reason: str) -> None:
-        """Tells of a run that failed, exceeded a limit or vanished."""
+        """Notifies of a run that failed, exceeded a limit or vanished."""
         if state.is_failed:
             self._put(f"{run_id}: {state}", reason, "failure")
 
     def experiment_ended(self, experiment: Experiment) -> None:
-        """Tells of an experiment of which all runs have ended."""
+        """Notifies of an experiment if all its runs have ended."""
         states = [run.state for run in experiment.runs]
         if not all(state.is_final for state in states):
             return
         searched = experiment.spec.kind.searches and RunState.FINISHED in states
-        came_to = ExperimentState.of([state for state in states
+        outcome = ExperimentState.of([state for state in states
                                       if not (searched and state.is_cancelled)])  # fmt: skip
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
         body = (
             f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. "
             f"`breakeven show {experiment.experiment_id}` prints the comparison."
         )
-        title = f"experiment {experiment.experiment_id} ended: {came_to.replace('_', ' ')}"
-        self._put(title, body, KINDS.get(came_to, "failure"))
+        title = f"experiment {experiment.experiment_id} ended: {outcome.replace('_', ' ')}"
+        self._put(title, body, KINDS.get(outcome, "failure"))
 
     def trends_broke(self, data_dir: DataDir, ended: Collection[str]) -> None:
-        """Tells of each series that one of these experiments shows to have become worse. Asks a
-        process of storage's, at a low priority: call it while nothing is measured."""
+        """Notifies of each series that became worse with one of these experiments. Reads trends in
+        a process of low priority; call it while nothing is measured."""
         if not self.is_any or not ended:
             return
         try:
@@ -152,11 +152,11 @@ class Notifier:
             log.error("trends could not be read: %s", mask(printable(error, 500)))
 
     def send_test(self) -> str | None:
-        """Sends a test now; None if every service took it, else why not."""
+        """Sends a test now; returns None if every service accepted it, else the error."""
         return self._send(Notification(title="test", body="Notifications arrive.", kind="info"))
 
     def finish(self) -> None:
-        """Waits a little for what has not been sent."""
+        """Waits at most `FINISH_SECONDS` for unsent notifications."""
         deadline = time.monotonic() + FINISH_SECONDS
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -176,13 +176,13 @@ class Notifier:
                 problem = self._send(notification)
                 if problem is not None:
                     log.warning("a notification did not arrive: %s", problem)
-            except Exception:  # The next one is sent all the same.
+            except Exception:  # The thread must send the next one.
                 log.exception("a notification could not be sent")
             finally:
                 self._waiting.task_done()
 
     def _send(self, notification: Notification) -> str | None:
-        """Why it did not arrive everywhere, without secrets; None if it did."""
+        """Returns None if every service accepted it, else the error without secrets."""
         import apprise
 
         assert self._services is not None
@@ -198,7 +198,7 @@ class Notifier:
             lines = dict.fromkeys(captured.getvalue().splitlines())
         if arrived:
             return None
-        return mask(printable("; ".join(lines) or "no service took it", 500))
+        return mask(printable("; ".join(lines) or "no service accepted it", 500))
 
 
 def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Whether torch takes the settings of an experiment's optimizer, schedule, losses and compiler.
+"""Checks that torch accepts the settings of optimizer, schedule, losses and compiler.
 
-Only a process that imports torch can know that. It takes seconds, so it starts only where a setting
-differs from those that are known to work, and its answers are cached.
+The check needs a process that imports torch, which takes seconds. So it runs only if a setting is
+not known to work, and its results are cached.
 """
 
 import json
@@ -23,11 +23,11 @@ COMMAND = (sys.executable, "-m", "breakeven.runner.worker.settings_check")
 LIMIT_SECONDS = 120.0
 KEPT_ANSWERS = 256
 TASKS_OF_ANY_LABELS = ("custom", "suite")
-"""Tasks of which only the samples tell whether labels are classes or numbers."""
+"""Tasks whose labels may be classes or numbers, depending on the samples."""
 
 
 def check_settings(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for a setting that torch refuses, and `ProbeFailed` without an answer.
+    """Raises `InvalidSpec` for a setting that torch refuses, `ProbeFailed` if the check fails.
 
     Optimizer, devices and backends must be known to this machine already (`Capabilities.check`).
     """
@@ -40,13 +40,13 @@ def check_settings(spec: ExperimentSpec) -> None:
 
 
 def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
-    """An experiment with these settings and nothing else; None where all are the usual ones. What
-    is in the table of a search may be unknown to this torch: that candidate alone then fails."""
+    """An experiment with only the settings to check; None if all are defaults. Candidates of a
+    search are not checked: if this torch does not know one, only that candidate fails."""
     training = spec.training
     is_scheduled = not training.has_constant_rate
-    of_table = set(candidates(spec)) if spec.kind.searches else set()
+    searched = set(candidates(spec)) if spec.kind.searches else set()
     with_options = tuple(text for text in spec.backends
-                         if text not in of_table and parse_backend(text).options)  # fmt: skip
+                         if text not in searched and parse_backend(text).options)  # fmt: skip
     usual = TrainingSpec()
     reduced = replace(
         usual,
@@ -93,6 +93,6 @@ def _first_refused(settings: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise ProbeFailed(f"torch failed to check whether it takes these settings:\n{tail}"
+        raise ProbeFailed(f"torch failed to check these settings:\n{tail}"
                           ) from None  # fmt: skip
     return found

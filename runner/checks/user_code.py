@@ -20,7 +20,7 @@ CODE_VARIABLE = "BREAKEVEN_CODE"
 
 
 def locate(source: str) -> tuple[Path, str]:
-    """The file, resolved, and the name behind the colon of `path.py:name`, empty for a script.
+    """The resolved file and the name after the colon of `path.py:name`, empty for a script.
 
     Raises `CodeNotAllowed` unless the file lies in a folder that `BREAKEVEN_CODE` lists.
     """
@@ -29,8 +29,8 @@ def locate(source: str) -> tuple[Path, str]:
 
 
 def allowed(source: str, path: Path) -> Path:
-    """The path, resolved; raises `CodeNotAllowed` unless it lies in a folder that `BREAKEVEN_CODE`
-    lists. `source` is what the error calls it."""
+    """The resolved path; raises `CodeNotAllowed` unless it lies in a folder that `BREAKEVEN_CODE`
+    lists. The error names `source`."""
     file = path.expanduser().resolve()
     folders = [Path(entry).expanduser().resolve() for entry in allowed_folders()]
     if any(file.is_relative_to(folder) for folder in folders):
@@ -38,8 +38,8 @@ def allowed(source: str, path: Path) -> Path:
     listed = os.pathsep.join(map(str, folders)) or "empty"
     wanted = file if file.is_dir() else file.parent
     raise CodeNotAllowed(
-        f"{source!r}: {file} may not run here. Start the supervisor (or the dashboard) with "
-        f"{CODE_VARIABLE}={wanted}, which is {listed} now, if you trust what is there"
+        f"{source!r}: {file} may not run here. If you trust its folder, start the supervisor (or "
+        f"the dashboard) with {CODE_VARIABLE}={wanted} (now {listed})"
     )
 
 
@@ -51,24 +51,24 @@ def allowed_folders() -> list[str]:
 TELLS_STEPS = re.compile(
     r"\b(breakeven|accelerate|lightning|pytorch_lightning|Trainer|Seq2SeqTrainer|trl)\b"
 )
-"""What a script mentions that says where its steps end, or has a library train that does."""
+"""Modules and classes in a script that marks its steps, or trains with a library that does."""
 OURS = "breakeven"
-"""Loaded already when a script begins."""
+"""This package, which is imported before a script starts."""
 SAME_NAME = (
-    f"lies in one folder with a module called {OURS!r}: `import {OURS}` would give the script "
-    "Breakeven's. Rename yours, or move the script to another folder"
+    f"lies next to your module {OURS!r}, but `import {OURS}` imports Breakeven's module. Rename "
+    "your module, or move the script to another folder"
 )
 MAX_FILES = 2000
-"""Python files of the script's folder that are looked into."""
+"""Python files of the script's folder that are searched."""
 NO_STEPS = (
-    "shows nowhere where a step ends, nor does a file of its folder: add `import breakeven`, "
-    "`model = breakeven.compile(model)`, and `breakeven.step(loss)` behind optimizer.step(); "
+    "does not mark the end of a step, nor does a file in its folder: add `import breakeven`, "
+    "`model = breakeven.compile(model)`, and `breakeven.step(loss)` after optimizer.step(); "
     "scripts that train with transformers.Trainer, accelerate or lightning need no change"
 )
 
 
 def check_script(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for a script that is no Python or has no marked step, and
+    """Raises `InvalidSpec` for a script that is not Python or marks no step, and
     `CodeNotAllowed` for a script that may not run here."""
     source, path = spec.model.source, spec.model.script
     assert path is not None
@@ -90,7 +90,7 @@ def _check_python(file: Path, source: str) -> None:
     try:
         ast.parse(file.read_bytes(), str(file))
     except SyntaxError as error:
-        rule = f"is no Python: line {error.lineno}: {error.msg}"
+        rule = f"is not valid Python: line {error.lineno}: {error.msg}"
         raise InvalidSpec("model.source", source, rule) from None
     except (OSError, ValueError) as error:
         raise InvalidSpec("model.source", source, f"cannot be read: {error}") from None
@@ -101,7 +101,7 @@ def _texts(file: Path) -> Iterator[str]:
     yield file.read_text(errors="replace")
     for number, other in enumerate(file.parent.rglob("*.py")):
         if number == MAX_FILES:
-            yield "breakeven"  # unknown: the run itself will find out
+            yield "breakeven"  # unknown: only the run will show it
         try:
             yield other.read_text(errors="replace")
         except OSError:

@@ -1,9 +1,9 @@
-"""One experiment on a machine that is not at home: the same scheduler in a folder of its own there.
+"""Executes one experiment on a remote machine: the same scheduler, with a temporary data folder.
 
-The driver that placed the experiment reads what this process writes, and requests its stop. Without
-requests for a long while the experiment ends, so that no training continues unobserved. Files go
-home part by part: growing files as prefixes, others whole. The driver names the parts that it
-already has, so that no state is needed here, and repeated requests give the same part.
+"Home" is the data folder of the driver. The driver requests new data and stops; without requests
+for 10 minutes the process ends, so that no training continues unobserved. Files are sent in parts:
+growing files incrementally, others whole. The driver names the parts that it already has, so this
+process keeps no state of transfers, and a repeated request returns the same part.
 """
 
 import os
@@ -32,27 +32,27 @@ from breakeven.runner.supervision.supervisor import work_at
 GROWING = ("events.jsonl", "output.log")
 KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",
                 "rounds.json", "attempts")  # fmt: skip
-"""Whose writer is at home."""
+"""Files that are written at home."""
 NOT_SENT = (*KEPT_AT_HOME, "compile-cache", "work")
-"""By which no path begins that comes home: what home writes, and code."""
+"""First names of paths that are never sent: files that are written at home, and code."""
 LAST = "exit.json"
-"""Goes home when all else is there: who reads it takes the rest for complete."""
+"""Sent last: its readers assume that all other files are complete."""
 PART_BYTES = 4_000_000
 ARRIVING = ".arriving"
-"""How the name of a file ends of which not all has come home."""
+"""Suffix of a file that has not yet arrived completely."""
 
 
 @dataclass(frozen=True)
 class HomeFile:
-    """How much of a file has reached the home folder."""
+    """The part of a file that has arrived at home."""
 
     size: int
     version: int = 0
-    """Of one that is sent whole, its time of change; one that only grows has none."""
+    """Modification time in ns of a file that is sent whole; 0 for a growing file."""
 
 
 Known = Mapping[str, HomeFile]
-"""By path in the run folder."""
+"""The files of a run at home, by path in the run folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,51 +65,51 @@ class Part:
     data: bytes
     version: int = 0
     is_end: bool = False
-    """Whether the file ends here, as it is now; of those that are sent whole."""
+    """Whether this is the last part of a file that is sent whole."""
 
 
 def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator[Part]:
-    """What is to be sent next, about so many bytes; nothing once all is at home.
+    """Yields the next parts, about `most_bytes` in total; none if everything is at home.
 
-    Files that are sent whole are listed before the journal is read: a checkpoint that comes home
-    never has steps of which the journal there does not tell.
+    Lists the files that are sent whole before reading the journal, so that home never has a
+    checkpoint with steps that are missing in its journal.
     """
-    whole = [(path, *_version(run.path / path)) for path in _whole(run)]
+    whole = [(path, *_version(run.path / path)) for path in _whole_files(run)]
     left = most_bytes
     for name in GROWING:
-        for part in _grown(run, name, known.get(name, HomeFile(0)), left):
+        for part in _appended(run, name, known.get(name, HomeFile(0)), left):
             left -= len(part.data)
             yield part
     for path, version, size in sorted(whole, key=lambda one: one[0] == LAST):
-        there = known.get(path, HomeFile(0, -1))
-        if (there.version, there.size) == (version, size):
+        sent = known.get(path, HomeFile(0, -1))
+        if (sent.version, sent.size) == (version, size):
             continue
-        # Not before all of the journal is on its way, and exit.json not before all of the others.
+        # The journal is sent before all other files, exit.json after them.
         if left <= 0:
             return
-        offset = there.size if there.version == version else 0
+        offset = sent.size if sent.version == version else 0
         data = _read(run, path, offset, left)
-        if size and not data:  # a checkpoint that is no longer among the latest
+        if size and not data:  # a checkpoint that was removed meanwhile
             continue
         left -= len(data)
         yield Part(run_id=run.run_id, path=path, offset=offset, data=data, version=version,
                    is_end=offset + len(data) >= size)  # fmt: skip
 
 
-def _grown(run: RunDir, name: str, there: HomeFile, most_bytes: int) -> Iterator[Part]:
+def _appended(run: RunDir, name: str, sent: HomeFile, most_bytes: int) -> Iterator[Part]:
     try:
         with open_inside(run.path, name) as opened:
             size = os.fstat(opened.fileno()).st_size
     except (OSError, InvalidRunFolder):
         return
-    offset = there.size if size >= there.size else 0  # output.log is cut where it grows too long
-    if size != there.size:
+    offset = sent.size if size >= sent.size else 0  # output.log is truncated if it grows too long
+    if size != sent.size:
         data = _read(run, name, offset, most_bytes)
         yield Part(run_id=run.run_id, path=name, offset=offset, data=data)
 
 
 def _read(run: RunDir, name: str, offset: int, most_bytes: int) -> bytes:
-    """Nothing of what is no plain file of the folder, such as a link out of it or a pipe."""
+    """Reads a plain file of the folder; returns nothing for a pipe or a link out of it."""
     try:
         with open_inside(run.path, name) as opened:
             opened.seek(offset)
@@ -126,8 +126,8 @@ def _version(file: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _whole(run: RunDir) -> Iterator[str]:
-    """Paths of plain files but for those that grow, those of home, and what is being written."""
+def _whole_files(run: RunDir) -> Iterator[str]:
+    """Paths of all plain files but growing files, files written at home, and unfinished files."""
     own = (run.compile_cache, run.workplace)
     for parent, folders, files in walk(run.path):
         here = Path(parent)
@@ -141,7 +141,7 @@ def _whole(run: RunDir) -> Iterator[str]:
 
 
 def at_home(run: RunDir) -> dict[str, HomeFile]:
-    """What a folder has of the files that grow; the others are sent once more."""
+    """Sizes of the growing files in a folder at home; all other files are sent again."""
     found = {}
     for name in GROWING:
         file = run.path / name
@@ -151,7 +151,7 @@ def at_home(run: RunDir) -> dict[str, HomeFile]:
 
 
 def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
-    """Puts a part into the folder at home and notes it in `known`.
+    """Writes a part into the folder at home and records it in `known`.
 
     Raises `InvalidRunFolder` for a path that leads out of the folder, and `OSError`.
     """
@@ -179,25 +179,25 @@ def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
 WORKER = ("-m", "breakeven.runner.worker")
 LOOK_SECONDS = 1.0
 Files = Mapping[str, Mapping[str, bytes]]
-"""Contents by run and path: what a run begins with."""
+"""Initial files of runs: contents by run id and path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """What a machine tells of itself."""
+    """CPUs and versions of a machine."""
 
     host: str
     cpus: frozenset[int]
     shares: Mapping[str, frozenset[int]]
     versions: Mapping[str, str]
-    """Of Python and the packages that decide what is measured."""
+    """Of Python and of the packages that influence measurements."""
 
 
 PACKAGES = ("torch", "transformers", "triton", "numpy")
 
 
 def facts(num_gpus: int = 0) -> NodeFacts:
-    """Of the machine that this runs on."""
+    """The facts of the current machine."""
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
     versions = {"python": sys.version.split()[0]}
@@ -212,32 +212,32 @@ def facts(num_gpus: int = 0) -> NodeFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What has happened since the last one."""
+    """New data since the previous delivery."""
 
     parts: list[Part]
     claims: dict[str, Claim]
-    """Of every run that was started, as it stands there."""
+    """The current claim of every started run, by run id."""
     specs: dict[str, str]
-    """Specifications of further runs that are to be queued, by run: of an experiment that begins
-    once more, run by run, because the device could not hold all."""
+    """Specifications of further runs to queue, by run id: if the device could not hold all runs at
+    once, the experiment restarts with one run after the other."""
     host: str
     place: Place
     is_over: bool
-    """Whether nothing works there any more; all is at home once a delivery brings nothing new."""
+    """Whether the experiment has ended and no parts are left to send."""
 
 
 @dataclass
 class Host:
-    """The work on one experiment, in a thread of this process."""
+    """Executes one experiment in a thread of this process."""
 
     experiment_id: str
     files: Files
     place: Place
     worker: Sequence[str] = WORKER
     patience_seconds: float = 600.0
-    """Seconds without a request after which it ends."""
+    """Seconds without a request after which this process ends."""
     give_up: Callable[[], None] = field(default=lambda: os._exit(1))
-    """Ends this process, and with it all that it started: their pipes close."""
+    """Ends this process, and so its children: their pipes close."""
 
     def __post_init__(self) -> None:
         self._data_dir = DataDir(tempfile.mkdtemp(prefix="breakeven-"))
@@ -253,12 +253,12 @@ class Host:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _work(self) -> None:
-        """Runs the experiment to its end; affinity is that of this thread and what it starts."""
+        """Runs the experiment to its end; CPU affinity applies to this thread and its children."""
         try:
             experiment = find_experiment(self._data_dir, self.experiment_id)
             machine = Machine(cpus=cpu_allowance().cpus)
             command = (sys.executable, *self.worker)
-            # Home takes in no run that it did not send.
+            # Home accepts no controls that it did not send.
             work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine,
                     takes_controls=False)  # fmt: skip
         finally:
@@ -272,10 +272,10 @@ class Host:
             time.sleep(LOOK_SECONDS)
 
     def deliver(self, known: Mapping[str, Known]) -> Delivery:
-        """What is not at home yet, about `PART_BYTES` of it; `known` by run."""
+        """Returns about `PART_BYTES` of data that home lacks; `known` has run ids as keys."""
         self._last_request = time.monotonic()
-        is_over = self._is_over  # before reading: what is written after that comes later
-        mine, further = self._found()
+        is_over = self._is_over  # before reading: later writes go into the next delivery
+        mine, further = self._own_and_further()
         parts: list[Part] = []
         claims: dict[str, Claim] = {}
         left = PART_BYTES
@@ -290,7 +290,7 @@ class Host:
         return Delivery(parts=parts, claims=claims, specs=specs, host=socket.gethostname(),
                         place=self.place, is_over=is_over and not parts)  # fmt: skip
 
-    def _found(self) -> tuple[Experiment | None, list[Experiment]]:
+    def _own_and_further(self) -> tuple[Experiment | None, list[Experiment]]:
         every = list(experiments(self._data_dir))
         mine = next((one for one in every if one.experiment_id == self.experiment_id), None)
         return mine, [one for one in every if one is not mine]
@@ -301,14 +301,14 @@ class Host:
             self._data_dir.run_dir(run_id).request_cancel()
 
     def clean(self) -> None:
-        """Removes the folder: all of it is at home."""
+        """Removes the folder after everything was sent home."""
         if not self._is_over:
             raise RunnerError(f"{self.experiment_id} still runs")
         shutil.rmtree(self._data_dir.path, ignore_errors=True)
 
 
 def files_of(experiment: Experiment) -> dict[str, dict[str, bytes]]:
-    """What runs begin with: their specifications, and of those that go on also what they wrote."""
+    """Initial files of runs: specifications, and for resumed runs also their earlier output."""
     found = {}
     for run in experiment.runs:
         paths = [run.spec_file, *([run.cancel_file] if run.cancel_requested else [])]

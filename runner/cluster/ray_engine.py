@@ -1,6 +1,6 @@
-"""Ray places the experiments: a placement group each, and in it an actor that works at one.
+"""Ray places experiments: each has a placement group, and in it an actor that executes it.
 
-Groups and actors are detached: they outlive the driver, and the next one finds them by name.
+Groups and actors are detached: they outlive the driver, and the next driver finds them by name.
 """
 
 import os
@@ -28,10 +28,10 @@ from breakeven.runner.machine.placement import Place
 from breakeven.runner.project import PROJECT_ROOT
 
 PACKAGES = ("breakeven",)
-"""Travel to every machine, so that all run the same code as home."""
+"""Copied to every machine, so that all run the driver's code."""
 PREFIX = "breakeven."
 UNAVAILABLE_SECONDS = 60.0
-"""How long a machine may not answer before it counts as lost."""
+"""A machine that does not answer for this time counts as lost."""
 
 
 class RayEngine:
@@ -46,12 +46,12 @@ class RayEngine:
         worker: Sequence[str] = WORKER,
         patience_seconds: float = 600.0,
     ) -> None:
-        """Connects; raises `RunnerError` if there is no such cluster."""
+        """Connects to the cluster; raises `RunnerError` if it cannot be reached."""
         self._worker = tuple(worker)
         self._patience_seconds = patience_seconds
         self._facts: dict[str, NodeFacts] = {}
         self.alive: set[str] = set()
-        """Ids of the machines that were there at the last look."""
+        """Ids of the machines that were alive at the last call of `nodes`."""
         self._request: dict[str, Any] = {}
         variables = {CODE_VARIABLE: os.environ.get(CODE_VARIABLE, "")}
         with tempfile.TemporaryDirectory() as staged:
@@ -66,29 +66,29 @@ class RayEngine:
                 raise RunnerError(f"--ray {address}: {error}") from error
 
     def nodes(self) -> list[Node]:
-        """Machines that have reported what they have; each reports once."""
+        """Machines that have reported their `NodeFacts`; each machine reports once."""
         found = []
-        there = [node for node in ray.nodes() if node["Alive"]]
-        self.alive = {str(node["NodeID"]) for node in there}
-        for node in there:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        self.alive = {str(node["NodeID"]) for node in alive}
+        for node in alive:
             name = str(node["NodeID"])
             if name not in self._facts:
-                self._ask(name, int(node["Resources"].get("GPU", 0)))
+                self._request_facts(name, int(node["Resources"].get("GPU", 0)))
             if name in self._facts and node["Resources"].get("CPU", 0) >= 1:
                 found.append(Node(name=name, facts=self._facts[name]))
         return found
 
-    def _ask(self, node: str, num_gpus: int) -> None:
+    def _request_facts(self, node: str, num_gpus: int) -> None:
         if node not in self._request:
-            there = NodeAffinitySchedulingStrategy(node, soft=False)
-            task = ray.remote(num_cpus=0)(facts).options(scheduling_strategy=there)
+            on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+            task = ray.remote(num_cpus=0)(facts).options(scheduling_strategy=on_node)
             self._request[node] = task.remote(num_gpus)
         ready, _ = ray.wait([self._request[node]], timeout=0)
         if ready:
             try:
                 self._facts[node] = ray.get(self._request.pop(node))
             except RayError:
-                return  # the next request repeats this, if it is still there
+                return  # the next call tries again, if the machine is alive
 
     def start(
         self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
@@ -103,7 +103,7 @@ class RayEngine:
             [bundle], strategy="STRICT_PACK", name=PREFIX + key, lifetime="detached",
             bundle_label_selector=[{"ray.io/node-id": node}],
         )  # fmt: skip
-        # Inside, the GPUs that Ray gave are the first ones.
+        # In the actor, Ray numbers the allocated GPUs from 0.
         devices = tuple(f"cuda:{number}" for number in range(num_gpus)) or place.devices
         inside = Place(devices=devices, cpus=place.cpus, exclusive=place.exclusive)
         actor = (
@@ -122,7 +122,7 @@ class RayEngine:
         found = {}
         for name in ray.util.list_named_actors():
             if name.startswith(PREFIX):
-                with suppress(ValueError):  # It may have ended meanwhile.
+                with suppress(ValueError):  # The actor may have ended meanwhile.
                     job = RayJob(self, ray.get_actor(name), _group(name), None)
                     found[name.removeprefix(PREFIX)] = job
         return found
@@ -136,7 +136,7 @@ def _group(name: str) -> PlacementGroup | None:
 
 
 class RayJob:
-    """An actor, and the group that it sits in."""
+    """An actor and its placement group."""
 
     def __init__(
         self, engine: RayEngine, actor: Any, group: PlacementGroup | None, node: str | None
@@ -183,6 +183,6 @@ class RayJob:
                 ray.wait([self._actor.clean.remote()], timeout=5)
             ray.kill(self._actor)
         except RayError:
-            pass  # It is gone already.
+            pass  # The actor has ended already.
         if self._group is not None:
             remove_placement_group(self._group)

@@ -1,5 +1,4 @@
-"""Commands on experiments that are there: list --runs, label, delete, clean, cancel; and who did
-what: audit."""
+"""Commands on existing experiments: list --runs, label, delete, clean, cancel; and `audit`."""
 
 import argparse
 import json
@@ -37,45 +36,44 @@ OVER_BUDGET = 1
 
 def add_library_commands(add: Add) -> None:
     """Adds the commands, each for any number of experiments."""
-    text = "give experiments a name, tags and notes, or put them away; prints what they have"
+    text = "set name, tags and notes of experiments, or archive them; prints the result"
     label = add("label", _label, text)
-    label.add_argument(
-        "--name", help="what it is called from now on; '' for what it was launched as"
-    )
-    for option, text in {"--tag": "a tag more", "--untag": "a tag less"}.items():
+    label.add_argument("--name", help="new name; '' restores the original name")
+    for option, text in {"--tag": "add a tag", "--untag": "remove a tag"}.items():
         label.add_argument(option, action="append", default=[], metavar="TAG",
                            help=f"{text}; can be given several times")  # fmt: skip
-    label.add_argument("--notes", help="Markdown; replaces the notes that are there")
-    text = "put them away, so that lists leave them out, or take them out again"
+    label.add_argument("--notes", help="Markdown; replaces existing notes")
+    text = "hide experiments in lists, or show them again"
     label.add_argument("--archive", action=argparse.BooleanOptionalAction, help=text)
-    text = f"move experiments to the trash, for {library.TRASH_DAYS} days at least, or back"
+    text = f"move experiments to the trash for at least {library.TRASH_DAYS} days, or restore them"
     delete = add("delete", _delete, text)
-    text = "bring deleted experiments back; of none, list the trash"
+    text = "restore deleted experiments; without an id, list the trash"
     delete.add_argument("--undo", action="store_true", help=text)
     text = (
-        "free disk space: removes the checkpoints of experiments for good, or what was deleted, or "
-        "what a budget leaves no room for; results stay"
+        "free disk space: permanently removes checkpoints of experiments, the trash, or data "
+        "beyond a budget; results stay"
     )
     clean = add("clean", _clean, text)
-    text = "of experiments: all other files that runs wrote with their journal, too"
+    text = "with ids: also remove all other artifacts, such as predictions and traces"
     clean.add_argument("--artifacts", action="store_true", help=text)
-    clean.add_argument("--trash", action="store_true", help="remove for good what was deleted")
+    clean.add_argument("--trash", action="store_true", help="empty the trash")
     clean.add_argument("--budget", type=checked(parse_size), metavar="SIZE",
-                       help="keep the data folder within 500MB, 20GB or 1TB: removes what was "
-                       "deleted, then checkpoints, then artifacts")  # fmt: skip
-    clean.add_argument("--dry-run", action="store_true", help="of a budget: say what would go")
+                       help="shrink the data folder to 500MB, 20GB or 1TB: removes deleted "
+                       "experiments, then checkpoints, then artifacts")  # fmt: skip
+    text = "with --budget: only print what would be removed"
+    clean.add_argument("--dry-run", action="store_true", help=text)
     for command in (label, delete, clean):
         command.add_argument(
             "experiments", nargs="+" if command is label else "*", metavar="EXPERIMENT",
-            help="its id, as `list` has it",
+            help="id of an experiment, as in `list`",
         )  # fmt: skip
         command.usage = f"{command.usage} EXPERIMENT..."
-    text = "stop experiments: those with these ids, and all that a filter finds, as in `list`"
+    text = "stop experiments by id, or by a filter as in `list`"
     add_cancel_options(add("cancel", cancel_many, text))
     text = "list the audit log: starts, stops, deletions, uploads, settings"
     add_audit_options(add("audit", show_audit, text))
     listing = add("list", print_status, STORED["list"])
-    text = "how the runs of all experiments stand; reads no database"
+    text = "list the states of all runs; reads no database"
     listing.add_argument("--runs", action="store_true", required=True, help=text)
     add_runs_options(listing)
 
@@ -101,12 +99,12 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
         library.delete(data_dir, experiment_id)
-        return f"in the trash; `breakeven delete --undo {experiment_id}` brings it back"
+        return f"in the trash; `breakeven delete --undo {experiment_id}` restores it"
 
     if options.undo:
         return _restore(data_dir, options.experiments)
     if not options.experiments:
-        raise RunnerError("delete names no experiment: give the ids that `breakeven list` has")
+        raise RunnerError("delete needs the id of an experiment: `breakeven list` prints the ids")
     return each(options.experiments, one)
 
 
@@ -128,9 +126,9 @@ def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
     if sum(chosen) != 1:
         raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE")
     if options.trash:
-        _print(f"{library.empty_trash(data_dir)} experiments removed for good")
+        _print(f"{library.empty_trash(data_dir)} experiments removed permanently")
         return 0
-    return _retain(data_dir, options) if options.budget is not None else _free(data_dir, options)
+    return _shrink(data_dir, options) if options.budget is not None else _free(data_dir, options)
 
 
 def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -141,22 +139,22 @@ def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
     return each(options.experiments, one)
 
 
-def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
+def _shrink(data_dir: DataDir, options: argparse.Namespace) -> int:
     found = library.plan_removals(data_dir, options.budget)
     for removal in found.removals:
         if not options.dry_run:
             removal.remove()
-        would = "would go" if options.dry_run else "gone"
-        _print(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {would}")
+        done = "would be removed" if options.dry_run else "removed"
+        _print(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {done}")
     _print(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
     if not found.is_enough:
-        _print("What is left are results, runs that go on or could, and the index: delete "
-               "experiments, or allow more.")  # fmt: skip
+        _print("Only results, active and resumable runs, and the index are left: delete "
+               "experiments, or raise the budget.")  # fmt: skip
     return 0 if found.is_enough else OVER_BUDGET
 
 
 def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
-    """Acts on each, whatever becomes of the others; 2 if one was refused."""
+    """Calls `act` for each experiment and prints errors; returns 2 if one call failed."""
     status = 0
     for experiment_id in experiments:
         try:
@@ -168,22 +166,22 @@ def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
 
 
 def add_cancel_options(parser: argparse.ArgumentParser) -> None:
-    """Adds which experiments."""
-    text = "its id, as `list` has it"
+    """Adds the options that select experiments."""
+    text = "id of an experiment, as in `list`"
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=text)
-    text = "all that go on and have these words, as `list WORDS` finds them"
+    text = "all active experiments with these words, as in `list WORDS`"
     parser.add_argument("--text", default="", metavar="WORDS", help=text)
     add_facets(parser)
     parser.usage = f"{parser.usage} [EXPERIMENT...]"
 
 
 def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Stops those with these ids, and those that go on and that the filter finds, which `list` with
-    the same options lists before. 2 if one of them was refused; raises `RunnerError`."""
+    """Stops the experiments with these ids and the active ones that match the filter. Returns 2 if
+    one cannot be stopped; raises `RunnerError`."""
     wanted = Filter(text=options.text, facets=read_facets(options))
     if not options.experiments and wanted == Filter():
-        chosen = ", ".join(f"--{name}" for name in ("text", *FACETS))
-        raise RunnerError(f"cancel names no experiment: give its id, or choose by {chosen}")
+        filters = ", ".join(f"--{name}" for name in ("text", *FACETS))
+        raise RunnerError(f"cancel needs an id or a filter: {filters}")
     found = [] if wanted == Filter() else _found(data_dir, wanted)
 
     def one(experiment_id: str) -> str:
@@ -193,14 +191,14 @@ def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
 
     names = [*dict.fromkeys([*options.experiments, *found])]
     if not names:
-        sys.stdout.write("no experiment that goes on is like that\n")
+        sys.stdout.write("no active experiment matches\n")
     return each(names, one)
 
 
 def _found(data_dir: DataDir, wanted: Filter) -> list[str]:
-    """Ids of the experiments of this data folder that go on and that `list` would list."""
+    """Ids of active experiments in this data folder that match a filter."""
     if find_spec("duckdb") is None:
-        raise RunnerError("a filter takes duckdb, which is not installed here: give ids")
+        raise RunnerError("a filter needs duckdb, which is not installed here: give ids")
     command = [sys.executable, "-m", "breakeven.storage", "list", "--json",
                f"--data-folder={data_dir.path}", *filter_arguments(wanted)]  # fmt: skip
     done = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
@@ -211,17 +209,17 @@ def _found(data_dir: DataDir, wanted: Filter) -> list[str]:
 
 
 SHOWN = 10
-"""Folders that cannot be read, of which there may be very many."""
+"""Unreadable folders that are printed; there may be very many."""
 
 
 def add_runs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--all", action="store_true", help=f"name all run folders that cannot be read, not {SHOWN}"
+        "--all", action="store_true", help=f"name all unreadable run folders, not only {SHOWN}"
     )
 
 
 def print_status(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints what `list` lists, run by run, and the folders that it leaves out."""
+    """Prints the state of every run, and the unreadable run folders."""
     for experiment in listed(data_dir):
         _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
         for label, run, damage in experiment.runs:
@@ -230,26 +228,26 @@ def print_status(data_dir: DataDir, options: argparse.Namespace) -> int:
     if damaged:
         _print(f"{len(damaged):,} run folders cannot be read:")
     for run_id, why in damaged[: None if options.all else SHOWN]:
-        _print(f"    {printable(run_id)}: {_within(data_dir.runs / run_id, why)}")
+        _print(f"    {printable(run_id)}: {_without_path(data_dir.runs / run_id, why)}")
     if len(damaged) > SHOWN and not options.all:
-        _print(f"    and {len(damaged) - SHOWN:,} more, which `list --runs --all` names")
+        _print(f"    and {len(damaged) - SHOWN:,} more; `list --runs --all` names all")
     return 0
 
 
 def _run_line(run: RunDir | None, damage: str | None) -> str:
-    """How a run stands, in a line."""
+    """The state of a run in one line."""
     if run is None:
         return "missing: there is no folder of this run"
     if damage is not None:
-        return f"unreadable: {_within(run.path, damage)}"
-    stands = run.standing
-    why = f": {printable(stands.reason)}" if stands.reason else ""
-    again = f" (attempt {run.attempt})" if run.attempt > 1 else ""
-    return f"{stands.state}{again}{why}"
+        return f"unreadable: {_without_path(run.path, damage)}"
+    found = run.standing
+    reason = f": {printable(found.reason)}" if found.reason else ""
+    attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+    return f"{found.state}{attempt}{reason}"
 
 
-def _within(folder: Path, why: str) -> str:
-    """What is wrong with a folder, without its path."""
+def _without_path(folder: Path, why: str) -> str:
+    """The reason why a folder is unreadable, without its path."""
     return printable(why).removeprefix(printable(folder)).lstrip("/ ")
 
 
@@ -257,9 +255,9 @@ MAX_SHOWN = 50
 
 
 def add_audit_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="a line of JSON for each, all of them")
+    command.add_argument("--json", action="store_true", help="print all entries as lines of JSON")
     command.add_argument("--most", type=int, default=MAX_SHOWN, metavar="N",
-                         help=f"so many, the latest first (default: {MAX_SHOWN})")  # fmt: skip
+                         help=f"print the latest N entries (default: {MAX_SHOWN})")  # fmt: skip
 
 
 def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:

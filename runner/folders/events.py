@@ -3,11 +3,11 @@
 
 Every line has `v` (format version), `seq` (0, 1, 2, ... within the run), `kind`, `time` (seconds
 since the epoch), and the fields of its kind, which `docs/events.md` lists. JSON has no NaN or
-infinity, yet a diverged loss must survive: a number field may hold the text "NaN", "Infinity" or
+infinity, but a loss can diverge, so a number field may hold the text "NaN", "Infinity" or
 "-Infinity", which `float()` reads back.
 
-Each event counts once: every reader leaves out an event whose `seq` does not come after the last
-one that was read (`Order`), as where somebody appended a copy.
+Each event counts once: readers skip an event whose `seq` is not larger than the last one (`Order`),
+such as a copy that somebody appended.
 
 Version 0.1 compressed journals of runs that had ended (`events.jsonl.gz`): they are unpacked when
 first opened.
@@ -34,7 +34,7 @@ from breakeven.runner.texts import printable, read_json
 ENDING = ".gz"
 CHUNK = 2**20
 MAX_RATIO = 100
-"""Real journals compress to a sixth. A higher ratio was made to fill a disk."""
+"""Real journals compress to 1/6 of their size; a file above this ratio may be an attack."""
 TRAILER = struct.Struct("<II")
 """How a gzip file ends: checksum and size of its content."""
 
@@ -42,8 +42,8 @@ TRAILER = struct.Struct("<II")
 def unpack(plain: Path) -> bool:
     """Replaces `events.jsonl.gz` by the plain journal; False if there is none.
 
-    A crash at any moment leaves one of the two whole. Raises `InvalidRunFolder` for a damaged file
-    or a folder that cannot be written.
+    After a crash at any moment one of the two is complete. Raises `InvalidRunFolder` for a
+    damaged file or a folder that cannot be written.
     """
     packed = plain.with_name(plain.name + ENDING)
     if not os.path.lexists(packed):
@@ -98,12 +98,12 @@ def _content_size(file: BinaryIO, shown: str) -> int:
 
 
 FORMAT_VERSION = 1
-"""Of the lines that this version writes, and the newest that it reads."""
+"""The format that this version writes, and the newest that it reads."""
 MAX_LINE_BYTES = 16_000_000
-"""As the index takes them."""
+"""The index has the same limit."""
 PIECE_BYTES = 2**20
 MAX_COUNT = 2**53
-"""Largest whole number that is believed: sums and differences of such stay within 64 bits."""
+"""Largest accepted integer: sums and differences of accepted integers fit into 64 bits."""
 BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
 
 
@@ -112,15 +112,15 @@ class Order:
     """How far a journal was read, by the `seq` of its events."""
 
     last: int = -1
-    """The `seq` of the last event that was taken; -1 before the first one."""
+    """The `seq` of the last accepted event; -1 before the first one."""
     num_left_out: int = 0
-    """Events that did not come after the last one that was taken."""
+    """Events that were skipped, because they do not follow the last accepted one."""
     num_missing: int = 0
-    """Events that should stand before one that was taken: a run counts without a gap."""
+    """Events that are missing before accepted ones: a run numbers its events without gaps."""
 
     def takes(self, event: Mapping[str, Any]) -> bool:
-        """Whether the event comes after the last one, and then is the last one. A `seq` that is
-        missing, no whole number or larger than `MAX_COUNT` comes after none."""
+        """Whether the event is accepted, which makes it the last one. Its `seq` must be an integer
+        above the last one and at most `MAX_COUNT`."""
         seq = event.get("seq")
         if type(seq) is int and self.last < seq <= MAX_COUNT:
             self.num_missing += seq - self.last - 1
@@ -146,9 +146,9 @@ def read_events(
 ) -> tuple[list[dict[str, Any]], int]:
     """Reads complete lines from a byte offset; returns the events and the offset after them.
 
-    A missing journal has no events. Lines that are not events (a sealed, torn one) are left out,
-    and so are events that do not come after those before; `order` says how far the journal was read
-    before the offset. Raises `InvalidRunFolder` if the journal is no plain file.
+    A missing journal has no events. Lines that are not events (such as a torn line) are skipped,
+    and so are events that `order`, the state of reading at the offset, does not accept. Raises
+    `InvalidRunFolder` if the journal is no plain file.
     """
     order = order or Order()
     data, end = read_complete_lines(path, offset)
@@ -157,9 +157,9 @@ def read_events(
 
 
 def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any]]:
-    """The events of a journal one after the other, in little memory for any length; `order` records
-    the lines that are left out.  Holes are skipped, which may be terabytes, and so are lines of
-    more than `MAX_LINE_BYTES`. Raises `InvalidRunFolder` if the journal is no plain file.
+    """Yields the events of a journal of any length in little memory; `order` counts skipped events.
+    Skips holes of the file, which may have terabytes, and lines of more than `MAX_LINE_BYTES`.
+    Raises `InvalidRunFolder` if the journal is no plain file.
     """
     try:
         journal = open_journal(path)
@@ -187,7 +187,7 @@ def _lines(journal: BinaryIO) -> Iterator[bytes]:
 
 
 def _pieces(journal: BinaryIO) -> Iterator[bytes]:
-    """What of it is on the disk."""
+    """The data of the file without holes, in pieces."""
     at, end = 0, -1
     while True:
         # Some file systems do not report holes.
@@ -208,14 +208,14 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
 
 
 BOOLEANS = ("compiled", "inference_draws", "out_of_memory", "passed", "same", "warm_up")
-"""Fields that are true or false. In any other field of numbers or texts neither is believed."""
+"""Fields that hold true or false; in other fields of numbers or texts these become None."""
 OPEN = ("devices", "ending", "labels", "layers", "notes", "uncounted", "variables", "versions")
 """Fields that hold any JSON."""
 
 
 def read_event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None of a line that is none. True and false are no numbers: where
-    neither may stand, None stands for them."""
+    """The event of a line, or None if the line is no event. In fields of numbers or texts, true and
+    false become None."""
     try:
         event = read_json(line)
     except ValueError:
@@ -247,7 +247,7 @@ def open_journal(path: Path) -> BinaryIO:
 
 @dataclass(frozen=True)
 class JournalStat:
-    """How a journal stands."""
+    """Size and identity of a journal."""
 
     size: int
     """Bytes of its lines."""
@@ -255,7 +255,7 @@ class JournalStat:
 
 
 def stat_journal(path: Path) -> JournalStat | None:
-    """None if there is none; raises `InvalidRunFolder` if it is no plain file."""
+    """Returns None without a journal; raises `InvalidRunFolder` if it is no plain file."""
     found = stat_inside(path.parent, path.name)
     if found is None and unpack(path):
         found = stat_inside(path.parent, path.name)

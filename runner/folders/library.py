@@ -1,13 +1,11 @@
-"""What people do to experiments that are there: label, archive, delete, restore, free disk space,
-one by one or until the data folder is within a budget.
+"""Labels, archives, deletes and restores experiments, and frees disk space: of one experiment, or
+until the data folder is within a budget.
 
-For a budget, what no result needs goes first: deleted experiments, then checkpoints, then all other
-artifacts (predictions, graphs, traces), of the oldest experiments first. What journals,
-specifications and labels say stays, so every result does; so do checkpoints from which a run could
-still go on, and whatever is not over.
+A budget removes deleted experiments first, then checkpoints, then all other artifacts (predictions,
+graphs, traces), each from the oldest experiment on. Journals, specifications and labels stay, and
+so do all results, checkpoints of runs that can resume, and experiments that have not ended.
 
-One writer at a time: everything here holds the data folder's library lock while it changes
-anything. What is deleted goes to the trash of the data folder first.
+Every change holds the library lock of the data folder. Deleted experiments go to the trash first.
 """
 
 import os
@@ -31,10 +29,10 @@ from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30
-"""After so many days what was deleted is removed for good, when the next one is deleted."""
+"""The next deletion permanently removes experiments that were deleted so many days before."""
 DAY_SECONDS = 86_400.0
 BLOCK_BYTES = 512
-"""What the system counts a file's room in."""
+"""Unit of `st_blocks`."""
 EXAMPLES = PACKAGE / "examples"
 
 
@@ -49,7 +47,7 @@ class Deleted:
 
     @property
     def name(self) -> str:
-        """What it was called, as far as its folders still say."""
+        """The name of the experiment, or its id if no folder has a readable name."""
         for run in run_dirs(self.folder):
             with suppress(RunnerError):
                 return run.read_labels().name or run.read_spec().experiment.name
@@ -79,8 +77,7 @@ def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labe
 def delete(data_dir: DataDir, experiment_id: str) -> None:
     """Moves all folders of an experiment to the trash.
 
-    Raises `UnknownExperiment`, `NotWritable`, and `RunnerError` while one of its runs waits or
-    goes on.
+    Raises `UnknownExperiment`, `NotWritable`, and `RunnerError` while a run waits or works.
     """
     _refuse_examples(data_dir, experiment_id)
     with locked(data_dir):
@@ -94,8 +91,8 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
 
 
 def restore(data_dir: DataDir, experiment_id: str) -> None:
-    """Moves the experiment that was deleted last under this id back; raises `UnknownExperiment` if
-    the trash has none, `RunnerError` if it is there again, and `NotWritable`."""
+    """Moves the last deleted experiment with this id back. Raises `UnknownExperiment` if the trash
+    has none, `RunnerError` if a run folder exists already, and `NotWritable`."""
     with locked(data_dir):
         found = [one for one in trash(data_dir) if one.experiment_id == experiment_id]
         if not found:
@@ -106,14 +103,14 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
             for run in run_dirs(folder):
                 target = data_dir.runs / run.run_id
                 if os.path.lexists(target):
-                    raise RunnerError(f"{target} is there already; nothing is written over it")
+                    raise RunnerError(f"{target} exists already and is not overwritten")
                 os.rename(run.path, target)
             remove_tree(folder)
         audit.record(data_dir, "restore", experiment_id)
 
 
 def trash(data_dir: DataDir) -> list[Deleted]:
-    """What was deleted and is not yet gone, the latest first."""
+    """The deleted experiments in the trash, the latest first."""
     found = []
     with suppress(OSError), os.scandir(data_dir.trash) as entries:
         for entry in entries:
@@ -126,25 +123,25 @@ def trash(data_dir: DataDir) -> list[Deleted]:
 
 
 def empty_trash(data_dir: DataDir) -> int:
-    """Removes for good what was deleted; returns how many experiments. Raises `NotWritable`."""
+    """Permanently removes all deleted experiments; returns their number. Raises `NotWritable`."""
     with locked(data_dir), writing(data_dir.path):
-        gone = _remove_old(data_dir, days=0)
-        audit.record(data_dir, "empty the trash", experiments=gone)
-        return gone
+        removed = _remove_old(data_dir, days=0)
+        audit.record(data_dir, "empty the trash", experiments=removed)
+        return removed
 
 
 def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> int:
-    """Removes the checkpoints of an experiment, or all artifacts and what scripts left in their
-    working folders; returns how many bytes they had.
+    """Removes the checkpoints of an experiment, or all artifacts and the working folders of
+    scripts; returns the freed bytes.
 
-    Its results stay; a run that ended early can no longer go on. Raises what `delete` does.
+    Results stay; runs that ended early can no longer resume. Raises the errors of `delete`.
     """
     _refuse_examples(data_dir, experiment_id)
     with locked(data_dir):
         runs = _ended_folders(data_dir, experiment_id)
         freed = 0
         for run in runs:
-            if run.is_link:  # What is there is another's.
+            if run.is_link:  # The target belongs to another folder.
                 continue
             for folder in (run.artifacts, run.workplace) if artifacts else (run.checkpoints,):
                 if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
@@ -159,8 +156,8 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
 
 
 def size_of(folder: Path) -> int:
-    """Bytes that all plain files below a folder take; links are not followed. Holes, which a file
-    may have terabytes of, take none, and a file of two names is there once."""
+    """Bytes that the plain files below a folder take on the disk. Holes take none; links are not
+    followed; a file with several names counts once."""
     total, seen = 0, set()
     for parent, _folders, files in () if folder.is_symlink() else walk(folder):
         for name in files:
@@ -181,22 +178,22 @@ def room_of(file: os.stat_result) -> int:
 
 
 def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
-    """The folders of an experiment that is over; raises `UnknownExperiment`, or `RunnerError` while
-    one of its runs waits or goes on."""
+    """The folders of an experiment that has ended; raises `UnknownExperiment`, or `RunnerError`
+    while a run waits or works."""
     runs = folders_of(data_dir, experiment_id)
     if not runs:
         raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
     active = [run.run_id.partition(".")[2] for run in runs if run.state.is_active]
     if active:
         raise RunnerError(
-            f"experiment {experiment_id!r} is not over: {', '.join(active)} waits or runs. Stop it "
-            f"first (`breakeven cancel {experiment_id}`)"
+            f"experiment {experiment_id!r} has not ended: {', '.join(active)} waits or runs. Stop "
+            f"it first (`breakeven cancel {experiment_id}`)"
         )
     return runs
 
 
 def example_folders(experiment_id: str) -> list[RunDir]:
-    """The folders of an experiment that comes with Breakeven; none if it is none of those."""
+    """The folders of an example that comes with Breakeven; none for other experiments."""
     return [run for group in run_dirs(EXAMPLES) for run in run_dirs(group.path)
             if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
 
@@ -211,8 +208,8 @@ def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
 
 
 def _new_folder(data_dir: DataDir, experiment_id: str, runs: list[RunDir]) -> Path:
-    """Where in the trash the folders go: to what is there of the same deletion, which may have been
-    interrupted, unless an earlier copy of the same run lies there."""
+    """The folder in the trash for these runs: the one that an interrupted deletion left, unless it
+    already contains one of these runs; else a new one."""
     number = 1
     while True:
         name = experiment_id if number == 1 else f"{experiment_id}.{number}"
@@ -233,7 +230,7 @@ def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
 
 @contextmanager
 def locked(data_dir: DataDir) -> Iterator[None]:
-    """Only one at a time changes labels, trash and what else people keep in the data folder."""
+    """Holds the library lock, which serializes changes of labels, trash, queue and filters."""
     lock = FileLock(data_dir.library_lock)
     with writing(data_dir.path):
         acquired = lock.acquire(LOCK_PATIENCE_SECONDS)
@@ -245,7 +242,7 @@ def locked(data_dir: DataDir) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """Something that can go."""
+    """Data that can be removed."""
 
     what: str
     num_bytes: int
@@ -254,7 +251,7 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalPlan:
-    """What goes, in order, and what the folder then holds."""
+    """Removals in order, and the size of the data folder before and after them."""
 
     removals: tuple[Removal, ...]
     bytes_before: int
@@ -270,7 +267,7 @@ class RemovalPlan:
 
 
 def plan_removals(data_dir: DataDir, budget: int) -> RemovalPlan:
-    """What has to go until the data folder takes `budget` bytes at most."""
+    """Chooses removals until the data folder takes at most `budget` bytes."""
     before = left = size_of(data_dir.path)
     chosen = []
     for removal in _candidates(data_dir):
@@ -283,8 +280,8 @@ def plan_removals(data_dir: DataDir, budget: int) -> RemovalPlan:
 
 
 def _candidates(data_dir: DataDir) -> Iterator[Removal]:
-    trash = size_of(data_dir.trash)
-    yield Removal(what="what was deleted", num_bytes=trash,
+    trash_bytes = size_of(data_dir.trash)
+    yield Removal(what="deleted experiments", num_bytes=trash_bytes,
                   remove=partial(empty_trash, data_dir))  # fmt: skip
     ended = dict(_ended(data_dir))
     for experiment_id, runs in ended.items():
@@ -302,7 +299,7 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
 
 
 def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:
-    """Experiments that are over and from which nothing could go on, the oldest first."""
+    """Ended experiments without a run that can resume, the oldest first."""
     groups: dict[str, list[RunDir]] = {}
     for name in run_names(data_dir.runs):
         run = data_dir.run_dir(name)
@@ -313,5 +310,5 @@ def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:
             is_over = all(run.state.is_final for run in runs)
             if is_over and not any(can_resume(run) for run in runs):
                 yield experiment_id, runs
-        except (RunnerError, OSError):  # Of what cannot be read nothing is taken.
+        except (RunnerError, OSError):  # An unreadable experiment stays as it is.
             continue

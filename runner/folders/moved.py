@@ -1,7 +1,7 @@
-"""Runs that go on on other devices than they began on: `devices.json` of their folders.
+"""Runs that resume on other devices: `devices.json` in their folders.
 
-The specification remains unchanged. The file has the devices on which a run continues, and how they
-share it, until the run is moved again or begins anew.
+The specification remains unchanged. The file has the new devices and their kind of parallelism. It
+applies until the run is moved again or restarts from the beginning.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from breakeven.runner.specs.place import Parallel
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevices(Spec):
-    """Where a run goes on."""
+    """The devices on which a run resumes."""
 
     devices: tuple[str, ...]
     parallel: Parallel
@@ -27,45 +27,45 @@ class OnDevices(Spec):
 def moved_spec(
     spec: ExperimentSpec, devices: Sequence[str] | None, parallel: str | None
 ) -> ExperimentSpec:
-    """The same training on other devices; raises `InvalidSpec` for what cannot be.
+    """The same training on other devices; raises `InvalidSpec` if the change is impossible.
 
-    The batch is what all devices work on together, so that it, the order of samples and all else
-    of the training stay as they are.
+    All devices together compute one batch, so batch size, order of samples and all other settings
+    stay the same.
     """
-    many = tuple(devices) if devices else spec.devices
-    how = parallel or spec.parallel
-    if len(many) > 1:
-        rule = "cannot be entered or left by a run that goes on: each device has runs of its own"
-        require("spread" not in (how, spec.parallel), "parallel", how, rule)
-    rule = "cannot be changed to another kind of device by a run that goes on, but their number can"
-    kinds = {name.partition(":")[0] for name in (*many, *spec.devices)}
-    require(len(kinds) == 1, "devices", many, rule)
-    rule = "cannot be changed for a script, which knows itself where it computes"
-    require(not spec.is_script, "devices", many, rule)
-    moved: ExperimentSpec = replace(spec, devices=many, parallel=how)  # type: ignore[arg-type]
+    new = tuple(devices) if devices else spec.devices
+    mode = parallel or spec.parallel
+    if len(new) > 1:
+        rule = "cannot change to or from spread when a run resumes: each device has its own runs"
+        require("spread" not in (mode, spec.parallel), "parallel", mode, rule)
+    rule = "cannot change to another kind of device when a run resumes, only in number"
+    kinds = {name.partition(":")[0] for name in (*new, *spec.devices)}
+    require(len(kinds) == 1, "devices", new, rule)
+    rule = "cannot be changed for a script, which selects its device itself"
+    require(not spec.is_script, "devices", new, rule)
+    moved: ExperimentSpec = replace(spec, devices=new, parallel=mode)  # type: ignore[arg-type]
     return moved
 
 
 def write_devices(run: RunDir, spec: ExperimentSpec) -> None:
-    """Has the run go on where `spec` says."""
-    on = OnDevices(devices=spec.devices, parallel=spec.parallel)
-    write_atomically(run.devices_file, on.to_json())
+    """Makes the run resume on the devices of `spec`."""
+    moved = OnDevices(devices=spec.devices, parallel=spec.parallel)
+    write_atomically(run.devices_file, moved.to_json())
 
 
 def spec_in_use(run: RunDir) -> RunSpec:
-    """The run's specification, on its present devices; raises `RunnerError` where it, or the file
-    of devices, cannot be read."""
+    """The run's specification with its current devices; raises `RunnerError` if a file is
+    unreadable."""
     spec = run.read_spec()
-    on = run.read(run.devices_file, OnDevices)
-    if on is None:
+    moved = run.read(run.devices_file, OnDevices)
+    if moved is None:
         return spec
-    experiment = replace(spec.experiment, devices=on.devices, parallel=on.parallel)
+    experiment = replace(spec.experiment, devices=moved.devices, parallel=moved.parallel)
     return replace(spec, experiment=experiment)
 
 
 def devices_in_use(run: RunDir, spec: ExperimentSpec) -> tuple[str, ...]:
-    """The present devices alone, for planning: those of `spec` without a readable file of
-    devices."""
+    """The current devices, for planning; those of `spec` if `devices.json` is missing or
+    unreadable."""
     if run.devices_file.exists():
         with suppress(RunnerError):
             return spec_in_use(run).experiment.devices

@@ -40,7 +40,7 @@ def test_files_of_listed_folders_are_located_from_the_working_folder_and_home_to
     monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join([str(folder), str(other.parent)]))
     assert locate(f"{other}:make") == (other, "make")
     monkeypatch.delenv(CODE_VARIABLE)
-    with pytest.raises(CodeNotAllowed, match="which is empty now"):
+    with pytest.raises(CodeNotAllowed, match="now empty"):
         locate(f"{file}:make")
 
 
@@ -55,7 +55,7 @@ def test_a_file_elsewhere_may_not_run_and_the_sentence_says_how_to_allow_it(
     assert isinstance(caught.value, RunnerError)
     message = str(caught.value)
     assert f"{stranger} may not run here" in message
-    assert f"{CODE_VARIABLE}={stranger.parent}, which is {folder} now" in message
+    assert f"{CODE_VARIABLE}={stranger.parent} (now {folder})" in message
 
 
 def test_a_way_out_of_the_folder_is_seen_through(tmp_path: Path, folder: Path) -> None:

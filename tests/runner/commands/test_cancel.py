@@ -45,7 +45,7 @@ def test_a_filter_stops_all_that_go_on_and_that_list_finds(
 ) -> None:
     assert cancel(data_dir, "--state=finished") == 0
     assert not cancelled(data_dir, queued)
-    assert capsys.readouterr().out == "no experiment that goes on is like that\n"
+    assert capsys.readouterr().out == "no active experiment matches\n"
     assert not any(run.cancel_requested for run in find_experiment(data_dir, EXPERIMENT_ID).runs)
     assert cancel(data_dir, "--tag=sweep") == 0
     assert cancelled(data_dir, queued) == queued[:2]
@@ -56,5 +56,5 @@ def test_without_any_choice_nothing_is_stopped(
     data_dir: DataDir, queued: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cancel(data_dir) == 2
-    assert "cancel names no experiment" in capsys.readouterr().err
+    assert "cancel needs an id or a filter" in capsys.readouterr().err
     assert not cancelled(data_dir, queued)

@@ -135,7 +135,7 @@ def test_a_second_copy_of_a_deleted_experiment_goes_to_the_trash_beside_the_firs
     library.delete(recorded, EXPERIMENT_ID)
     assert len(library.trash(recorded)) == 2
     library.restore(recorded, EXPERIMENT_ID)
-    with pytest.raises(RunnerError, match="nothing is written over it"):
+    with pytest.raises(RunnerError, match="exists already and is not overwritten"):
         library.restore(recorded, EXPERIMENT_ID)
 
 

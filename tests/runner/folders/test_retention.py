@@ -52,8 +52,8 @@ def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_th
 ) -> None:
     size, trash = library.size_of(store.path), library.size_of(store.trash)
     assert whats(store, size) == []
-    assert whats(store, size - 1) == ["what was deleted"]
-    assert whats(store, size - trash - 1) == ["what was deleted", f"checkpoints of {FIRST}"]
+    assert whats(store, size - 1) == ["deleted experiments"]
+    assert whats(store, size - trash - 1) == ["deleted experiments", f"checkpoints of {FIRST}"]
     assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
     everything = plan_removals(store, 0)
     assert [removal.what for removal in everything.removals][3:] == [
@@ -73,7 +73,7 @@ def test_results_what_waits_and_what_could_go_on_stay(
     }
     size = library.size_of(store.path)
     assert main(["clean", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
-    assert library.size_of(store.path) == size and "would go" in capsys.readouterr().out
+    assert library.size_of(store.path) == size and "would be removed" in capsys.readouterr().out
     assert main(["clean", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
