@@ -51,7 +51,7 @@ def test_a_former_command_runs_what_replaced_it_and_says_so(former: str) -> None
     now, hints = renamed([command, "AN-ID", *options])
     expected = FORMER[former].split()
     assert now == [*expected, "AN-ID"] and now[0] in commands()
-    assert hints == [f"{former} is now {FORMER[former]}; the next release no longer takes it"]
+    assert hints == [f"{former} is now {FORMER[former]}; the next release no longer accepts it"]
 
 
 def test_the_word_of_a_former_command_behind_another_one_stays() -> None:

@@ -44,7 +44,7 @@ FORMER = {
     "--control": "--controls=1",
 }
 """Commands and options of the release before this one, and what they are called now."""
-HINT = "{0} is now {1}; the next release no longer takes it"
+HINT = "{0} is now {1}; the next release no longer accepts it"
 
 
 def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,7 +1,7 @@
-"""The fields of a specification as options of the command line, there and back.
+"""Reads fields of a specification from options of the command line, and writes them as options.
 
-Names, types, choices and texts are those that `runner/specs/` declares. Fields that few need have
-no option of their own: `--set training.last_batch=pad`; `--help-fields` lists them all.
+Names, types, choices and texts come from `runner/specs/`. Rare fields have no option of their own:
+`--set training.last_batch=pad` sets one; `--help-fields` lists all fields.
 """
 
 import argparse
@@ -24,14 +24,14 @@ from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_T
 FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 """Every field that users can set, by path, those of the experiment itself first."""
 SET = "--set"
-HINT = "{0} is now {1} {2}=VALUE; the next release no longer takes it"
+HINT = "{0} is now {1} {2}=VALUE; the next release no longer accepts it"
 SCRIPT_FIELDS = (
     "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",
     "cpu_threads", "schedule", "compile", "block_steps", "profile_steps", "time_limit_seconds",
     "keep_code", "keep_trace", "training.seed",
     "script.folder", "script.steps", "script.patience_seconds",
 )  # fmt: skip
-"""Fields that a script leaves open: it settles the others itself."""
+"""Fields that options can set for a script; the script itself decides the others."""
 SCRIPT_FLAGS = {"script.steps": "--steps"}
 WIDTH = 100
 
@@ -46,13 +46,13 @@ class Setting(NamedTuple):
 
 
 def add_spec_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of all fields, one for a file of them, and one for the whole ladder."""
+    """Adds the options of all fields, `--spec` for a file, and `--ladder`."""
     text = "JSON file of a whole experiment; options given with it replace its values"
     parser.add_argument("--spec", type=Path, metavar="FILE", help=text)
     text = (
         "run the whole ladder: eager, aot_eager, aot_eager_decomp_partition, inductor, on CUDA "
-        "inductor with CUDA graphs, inductor with max-autotune; and behind it what --backends "
-        "names. `breakeven explain --ladder EXPERIMENT` then says which stage of the compiler "
+        "inductor with CUDA graphs, inductor with max-autotune; then also the backends of "
+        "--backends. `breakeven explain --ladder EXPERIMENT` then says which stage of the compiler "
         "fails, computes wrongly or loses time"
     )
     parser.add_argument("--ladder", action="store_true", help=text)
@@ -67,9 +67,9 @@ def add_field_options(
     rare: bool = False,
 ) -> None:
     """Adds an option for each of these fields, in groups named after the parts of a specification,
-    and `--set` for those that few need. `flags` are other ones for some of them; `rare`: whether
-    rare fields have options of their own, too."""
-    text = "give any field a value, in particular one that few need; can be given several times"
+    and `--set` for rare fields. `flags` replace the options of some fields; `rare`: whether rare
+    fields have options of their own, too."""
+    text = "set any field, for example a rare one; can be given several times"
     parser.add_argument(
         SET, action="append", default=[], type=checked(lambda text: _read_setting(text, paths)),
         dest="settings_given", metavar="FIELD=VALUE", help=text,
@@ -89,8 +89,8 @@ def add_field_options(
 
 
 def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> ExperimentSpec:
-    """The experiment that parsed options describe; raises `RunnerError` if they cannot be.
-    `usual_device`: where it computes if neither options nor a file name a device."""
+    """The experiment that parsed options describe; raises `RunnerError` if the options are invalid.
+    `usual_device`: its device if neither options nor a file name one."""
     from_file = given.spec is not None
     values = asdict(_read_file(given.spec)) if from_file else {"devices": (usual_device,)}
     read_fields(given, values)
@@ -110,7 +110,7 @@ def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> Experimen
 
 
 def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
-    """Puts the fields that parsed options name into `values`, those of sections into theirs."""
+    """Puts the fields of parsed options into `values`, fields of a section into its values."""
     for path, field in FIELDS.items():
         value = getattr(given, path, None)
         if value is not None:
@@ -123,15 +123,15 @@ def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
 
 
 def former_options(given: argparse.Namespace) -> list[str]:
-    """A hint for each rare field that was given by an option of its own."""
+    """A hint for each rare field that was set by an option of its own."""
     rare = [field for field in FIELDS.values() if field.prompt.rare]
     return [HINT.format(field.flag, SET, field.path)
             for field in rare if getattr(given, field.path, None) is not None]  # fmt: skip
 
 
 def write_spec(spec: ExperimentSpec) -> list[str]:
-    """The arguments that `read_spec` makes the same experiment of; defaults are left out, except
-    the device, whose default depends on the machine."""
+    """The arguments from which `read_spec` makes the same experiment, without defaults except the
+    device, whose default depends on the machine."""
     return [
         argument
         for field in FIELDS.values()
@@ -141,7 +141,7 @@ def write_spec(spec: ExperimentSpec) -> list[str]:
 
 
 def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
-    """The arguments that set a field to a value. `flag`: the field has this option here."""
+    """The arguments that set a field to a value. `flag` replaces its option."""
     if field.prompt.rare and flag is None:
         texts = value if field.prompt.several and not field.prompt.words else [field.written(value)]
         return [f"{SET}={field.path}={text}" for text in texts]
@@ -153,20 +153,19 @@ def written(field: Field, value: Any, flag: str | None = None) -> list[str]:
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the script and the fields that it leaves open."""
+    """Adds the script and the options of `SCRIPT_FIELDS`."""
     parser.usage = "breakeven script FILE [options] [-- ARGUMENT ...]"
     parser.add_argument("script", metavar="FILE", help="the script, as `python FILE` would run it")
     parser.epilog = (
-        "What stands behind -- the script is called with; a path from the current folder is made "
-        "whole."
+        "The script gets the arguments after --; relative paths of existing files become absolute."
     )
     add_field_options(parser, SCRIPT_FIELDS, SCRIPT_FLAGS, rare=True)
 
 
 def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
-    """The experiment that parsed options describe; raises `RunnerError` if they cannot be.
+    """The experiment that parsed options describe; raises `RunnerError` if the options are invalid.
 
-    Without a device it is the machine's first GPU, which scripts take by themselves, or the CPU.
+    The default device is the machine's first GPU, which scripts use by themselves, or the CPU.
     """
     file = Path(given.script).expanduser().resolve()
     if not file.is_file():
@@ -174,7 +173,7 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
     if given.__dict__.get("script.folder") is not None:
         setattr(given, "script.folder", str(Path(getattr(given, "script.folder")).resolve()))
     folder = Path(getattr(given, "script.folder", None) or file.parent)
-    arguments = [_whole(argument, folder) for argument in given.script_arguments]
+    arguments = [_absolute(argument, folder) for argument in given.script_arguments]
     values = {
         "name": file.name,
         "task": SCRIPT_TASK,
@@ -204,10 +203,10 @@ COMMAND = "breakeven compare"
 
 
 def command_line(spec: ExperimentSpec, between: str = " \\\n  ") -> str:
-    """`breakeven compare ...` with every option that differs from its default; of a script
-    `breakeven script ...`.
+    """`breakeven compare ...`, for a script `breakeven script ...`, with every option that differs
+    from its default.
 
-    Own code runs only where it is allowed, which no specification can say.
+    The command cannot allow the user's own code: the machine that runs it must.
     """
     words = [COMMAND, *map(shlex.quote, write_spec(spec))]
     if spec.is_script:
@@ -229,7 +228,7 @@ def list_fields() -> str:
 
 
 def checked(read: Callable[[str], Read]) -> Callable[[str], Read]:
-    """Lets argparse say what the `ValueError` of a reader says."""
+    """Makes argparse show the message of a reader's `ValueError`."""
 
     def reads(text: str) -> Read:
         try:
@@ -279,8 +278,8 @@ def _default(field: Field) -> str:
 
 
 def _arguments(field: Field) -> dict[str, Any]:
-    """How argparse is to read a field. What is not given is None, so that defaults stay the
-    specification's own."""
+    """How argparse reads a field. A missing option is None, so that the specification's default
+    applies."""
     if field.kind is bool:
         return {"action": argparse.BooleanOptionalAction, "default": None}
     if field.prompt.several:
@@ -304,9 +303,9 @@ def _read_file(file: Path) -> ExperimentSpec:
         raise RunnerError(f"{file} cannot be read: {error}") from None
 
 
-def _whole(argument: str, folder: Path) -> str:
-    """A path from the working folder as one from anywhere: runs have working folders of their own.
-    What the script's folder has by the same name is meant to be there."""
+def _absolute(argument: str, folder: Path) -> str:
+    """Makes a path relative to the working folder absolute: runs have working folders of their own.
+    A path that also exists in the script's folder stays, because the script means that file."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     is_ours = value and not path.is_absolute() and path.exists() and not (folder / path).exists()

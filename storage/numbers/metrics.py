@@ -1,9 +1,8 @@
-"""The one registry of what is measured: name, title, unit, which way is better, how it is written.
+"""The registry of all metrics: name, title, unit, better direction, format and definition.
 
-Charts and tables take titles, units and formats from here only, and the table of a comparison its
-columns in this order. `docs/metrics.md` has the full
-definitions, under the anchor that each metric names; `storage/numbers/recorded.py` adds what is
-shown as it was recorded.
+Charts and tables take titles, units and formats only from here; the table of a comparison has its
+columns in this order. `docs/metrics.md` has the full definitions, under the anchor of each metric.
+`storage/numbers/recorded.py` adds recorded numbers.
 """
 
 from collections.abc import Callable
@@ -38,7 +37,7 @@ __all__ = ["DASH", "METRICS", "Metric", "axis_unit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One measured quantity; `format` writes a value for people, undefined as a dash."""
+    """One measured quantity; `format` makes a value readable, an undefined one a dash."""
 
     name: str
     title: str
@@ -47,7 +46,7 @@ class Metric:
     format: Callable[[Any], str]
     definition: str
     defined_in: str = ""
-    """Heading in docs/metrics.md under which it stands, if that is another's."""
+    """Heading in docs/metrics.md, if it is the heading of another metric."""
 
     @property
     def anchor(self) -> str:
@@ -88,8 +87,8 @@ _ALL = (
     measured("loss", "Loss",
              "Training loss of one step, as the model returned it, before its update.",
              format_loss, better="lower"),
-    measured("learning_rate", "Learning rate", "What the schedule gave the optimizer for one step.",
-             format_number),
+    measured("learning_rate", "Learning rate",
+             "Rate that the schedule gave the optimizer for one step.", format_number),
     measured("gradient_norm", "Gradient norm",
              "Norm of all gradients of one step together, before clipping.", format_loss),
     measured("step_seconds", "Step time",
@@ -98,25 +97,25 @@ _ALL = (
     measured("cumulative_seconds", "Training time",
              "Sum of the durations of all steps so far, compilation included.",
              format_seconds, "s", better="lower"),
-    measured("samples_per_second", "Throughput", "Samples of one step over the step time.",
+    measured("samples_per_second", "Throughput", "Samples of one step divided by the step time.",
              format_rate, "samples/s", better="higher"),
     measured("tokens_per_second", "Token throughput",
-             "Tokens of one step, padding included, over the step time.",
+             "Tokens of one step, padding included, divided by the step time.",
              format_rate, "tokens/s", better="higher"),
     measured("real_tokens_per_second", "Token throughput without padding",
-             "Tokens of one step that are no padding, over the step time.",
+             "Tokens of one step without padding, divided by the step time.",
              format_rate, "tokens/s", better="higher"),
     measured("flops_per_second", "Compute",
-             "Floating-point operations of one step, forward and backward, over its time.",
+             "Floating-point operations of a step, forward and backward, divided by its time.",
              format_flops, "FLOP/s", better="higher"),
     measured("peak_share", "Share of the device's peak",
-             "Operations per second over the most that the device's data sheet promises.",
+             "Operations per second divided by the maximum in the device's data sheet.",
              format_share, better="higher"),
     measured("energy_per_step", "Energy per step",
              "Energy that the device used in a steady step, by its own counter.",
              format_energy, "J", better="lower"),
     measured("speedup", "Speedup",
-             "Median over rounds of the baseline's block time over this run's.",
+             "Baseline's block time divided by this run's, median of all rounds.",
              format_ratio, "x", better="higher"),
     measured("speedup_low", "Speedup, lower bound",
              "Lower end of the speedup's 95 % bootstrap interval.",
@@ -130,28 +129,28 @@ _ALL = (
              "Rank-biserial correlation: 1 if faster in every round, 0 if in half of them.",
              format_correlation, better="higher"),
     measured("detectable_effect", "Detectable effect",
-             "Change of speed that rounds like these tell from none in 80 % of experiments.",
+             "Smallest change of speed that 80 % of experiments with such rounds would show.",
              format_share, better="lower"),
     measured("speed_verdict", "Speed",
-             "faster, slower, same or inconclusive, beyond noise and at least 2 %; or failed.",
+             "faster or slower (beyond noise, at least 2 %), same, inconclusive, or failed.",
              format_verdict),
     measured("noise_floor", "Noise floor",
-             "How far from 1 the interval of the control's speedup reaches.",
+             "Largest distance from 1 in the interval of the control's speedup.",
              format_share, better="lower"),
     measured("compile_seconds", "Compile latency",
-             "Duration of the training steps that compiled, minus as many steady steps.",
+             "Duration of the steps that compiled, minus that of as many steady steps.",
              format_seconds, "s", better="lower"),
     measured("cold_compile_seconds", "Compile latency, cold",
-             "Compile latency of processes that began with empty compile caches, median.",
+             "Median compile latency of processes with empty compile caches.",
              format_seconds, "s", better="lower"),
     measured("warm_compile_seconds", "Compile latency, warm",
-             "Compile latency of processes on the caches that the cold ones left, median.",
+             "Median compile latency of processes with the caches of the cold processes.",
              format_seconds, "s", better="lower"),
     measured("compile_time_saved", "Compile time saved",
              "Share of the cold compile latency that warm caches save, over all repeats.",
              format_share, better="higher"),
     measured("cold_over_warm", "Cold over warm",
-             "Cold compile latency over the warm one, median over the repeats.",
+             "Cold compile latency divided by the warm one, median of the repeats.",
              format_ratio, better="higher"),
     measured("cold_break_even_steps", "Break-even, cold",
              "Steps after which the time saved has paid for compiling with empty caches.",
@@ -175,18 +174,18 @@ _ALL = (
              "Training time until break-even, compiling included.",
              format_seconds, "s", better="lower"),
     measured("break_even_epochs", "Break-even epochs",
-             "Break-even steps over the steps of an epoch.",
+             "Break-even steps divided by the steps of an epoch.",
              format_epochs, "epochs", better="lower"),
     measured("peak_memory_bytes", "Memory needed",
-             "What a device must have: the most that torch's allocator reserved during any steady "
-             "block, private pools of captured graphs included. On the CPU the most that the "
-             "process held (peak resident size).", format_bytes, "bytes", better="lower"),
+             "Memory that a device must have: the most that torch's allocator reserved in any "
+             "steady block, private pools of CUDA graphs included. On the CPU the peak resident "
+             "size of the process.", format_bytes, "bytes", better="lower"),
     measured("compile_peak_memory_bytes", "Memory needed to compile",
-             "The same as memory needed, over the blocks that compiled.",
+             "Memory needed during the blocks that compiled.",
              format_bytes, "bytes", better="lower"),
     measured("allocated_memory_bytes", "Allocated memory",
-             "Highest memory of live tensors during any steady block, without what captured graphs "
-             "keep in private pools; not recorded on the CPU.",
+             "Highest memory of live tensors in any steady block, without private pools of CUDA "
+             "graphs; not recorded on the CPU.",
              format_bytes, "bytes", better="lower"),
     measured("accuracy", "Accuracy",
              "Share of held-out samples labelled correctly at the last evaluation.",
@@ -198,10 +197,10 @@ _ALL = (
              "Harmonic mean of precision and recall, mean over labels, last evaluation.",
              format_share, better="higher"),
     measured("precision", "Precision",
-             "Share of a label's predictions that are right, mean over labels.",
+             "Share of a label's predictions that are correct, mean over labels.",
              format_share, better="higher"),
     measured("recall", "Recall",
-             "Share of a label's samples that are predicted so, mean over labels.",
+             "Share of a label's samples that are predicted correctly, mean over labels.",
              format_share, better="higher"),
     measured("roc_auc", "ROC-AUC",
              "Area under the ROC curve, mean over labels, at the last evaluation.",
@@ -210,7 +209,7 @@ _ALL = (
              "Mean squared difference of prediction and label at the last evaluation.",
              format_loss, better="lower"),
     measured("mae", "Mean absolute error",
-             "Mean size of the difference of prediction and label at the last evaluation.",
+             "Mean absolute difference of prediction and label at the last evaluation.",
              format_loss, better="lower"),
     measured("perplexity", "Perplexity",
              "Exponential of the mean loss per token at the last evaluation.",
@@ -221,25 +220,25 @@ _ALL = (
              "Whether losses and accuracy agree with the baseline's, up to rounding.",
              format_verdict),
     measured("first_step_outside", "First step outside",
-             "First step from which it shows that another thing was learned.",
+             "First step from which the run shows that it learned something else.",
              format_count, "step", better="higher"),
     measured("max_ratio_to_band", "Largest difference",
-             "Largest difference in loss to the baseline, over the band's half width.",
+             "Largest difference in loss to the baseline, divided by the band's half width.",
              format_multiple, "x band", better="lower"),
     measured("max_ratio_to_interval", "Largest difference later",
-             "Largest difference of a window or an evaluation, over what is allowed of it.",
+             "Largest difference of a window or an evaluation, divided by the allowed one.",
              format_multiple, "x interval", better="lower"),
     measured("inference_gap", "Inference difference",
              "Largest relative difference in loss of compiled and uncompiled evaluation.",
              format_multiple, better="lower"),
     measured("training_loss_excess", "Excess of loss",
-             "Mean loss of the last windows of 100 steps, less the baseline's; not parity.",
+             "Mean loss of the last windows of 100 steps, minus the baseline's; not parity.",
              format_number, better="lower"),
     measured("training_loss_check", "training_loss.py, corrected",
              "Whether the excess of loss is at most 0.1; broken runs may pass. Not parity.",
              format_text),
     measured("graph_breaks", "Graph breaks",
-             "How often Dynamo split the graph because it could not trace on.",
+             "How often Dynamo split the graph because it could not trace further.",
              format_count, better="lower"),
     measured("recompiles", "Recompiles",
              "Frames compiled again because a guard of the earlier code failed.",
@@ -250,16 +249,16 @@ _ALL = (
     measured("guards", "Guards", "Conditions under which compiled code may be used again.",
              format_count, better="lower"),
     measured("pass_rate", "Pass rate",
-             "Share of a suite's models, of those that were checked, whose check passes.",
+             "Share of a suite's checked models that pass the check.",
              format_share, better="higher"),
     measured("geomean_speedup", "Mean speedup",
-             "Geometric mean of the speedups of a suite's models, failures left out; 95 %.",
+             "Geometric mean of a suite's speedups without failures, with its 95 % interval.",
              format_ratio, "x", better="higher"),
     measured("mean_compile_seconds", "Mean compile latency",
              "Mean of the compile latencies of a suite's models.",
              format_seconds, "s", better="lower"),
     measured("memory_ratio", "Memory ratio",
-             "The baseline's memory needed over the backend's; above 1 the backend saves.",
+             "Memory needed by the baseline divided by the backend's; above 1 it saves memory.",
              format_ratio, "x", better="higher"),
 )  # fmt: skip
 

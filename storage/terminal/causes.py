@@ -27,17 +27,17 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.finding_words import remedy_option
 
 COMPILING = r"convert_frame\.py|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
-"""Frames of a traceback."""
+"""Frames of a traceback that show a compiler at work."""
 FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
-"""An operator that refuses its inputs; in other words than without a compiler."""
+"""Dynamo's words for an operator that refuses its inputs; eager code words this differently."""
 NOT_FINITE = "the loss is not finite"
 SHORTEST_LINE = 8
-"""Of a message, for its first line to tell the error from others."""
+"""Shortest first line of a message that identifies an error, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What rules know of a run that failed."""
+    """What rules know about a failed run."""
 
     spec: ExperimentSpec
     variant: Variant
@@ -52,12 +52,12 @@ class Failure:
 
     @property
     def is_compiling(self) -> bool:
-        """Whether a compiler was at work; some errors come without its part of the traceback."""
+        """Whether a compiler was at work; some tracebacks lack the compiler's frames."""
         return self.said.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
 
     @property
     def is_shared(self) -> bool:
-        """Whether the baseline has the same error; compilers wrap it in their own."""
+        """Whether the baseline has the same error; compilers wrap errors in their own."""
         if self.baseline is None:
             return False
         if FAKE_TENSORS in self.said:
@@ -66,8 +66,8 @@ class Failure:
             return self.state is self.baseline.state
         line = self.baseline.said.partition(": ")[2] or self.baseline.said
         line = line.strip().partition("\n")[0]
-        is_told = len(line) >= SHORTEST_LINE and line in self.said
-        return is_told or self.said == self.baseline.said
+        has_line = len(line) >= SHORTEST_LINE and line in self.said
+        return has_line or self.said == self.baseline.said
 
 
 Make = Callable[[Failure], Remedy | None]
@@ -75,7 +75,7 @@ Make = Callable[[Failure], Remedy | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What is recognised, the cause, and what to do."""
+    """How to recognise a failure, its cause, and what to do."""
 
     kind: str
     cause: str
@@ -87,7 +87,7 @@ class Rule:
     advice: str = ""
     remedies: tuple[Make, ...] = ()
     of_compiler: bool = True
-    """Whether only a run with a compiler can have this cause, and the baseline has it not."""
+    """Whether only a run with a compiler can have this cause, not the baseline."""
 
     def fits(self, failure: Failure) -> bool:
         if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
@@ -126,7 +126,7 @@ def changed(spec: ExperimentSpec, remedy: Remedy) -> ExperimentSpec:
 
 
 def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Remedy | None:
-    """The failed backend with other settings, in its place; None removes a setting."""
+    """Replaces settings of the failed backend; None removes a setting."""
     if failure.text is None:
         return None
     known, given = parse_settings(failure.text, "backends", dotted=True)
@@ -165,7 +165,7 @@ def without_autotuning(failure: Failure) -> Remedy | None:
 
 
 def in_one_batch(failure: Failure) -> Remedy:
-    """As many samples a step, without accumulation."""
+    """The same number of samples a step, without accumulation."""
     training = failure.spec.training
     size = training.batch_size * training.gradient_accumulation
     return Remedy(fields=(("training.batch_size", size), ("training.gradient_accumulation", 1)))
@@ -203,29 +203,29 @@ MEMORY = (
     "(?i)out of memory|MemoryError|allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED"
 )
 AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
-FIT_LESS = "Measure less at once, or choose a device with more memory."
+FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
         kind="gradients in CUDA graphs", words=OVERWRITTEN,
         when=lambda failure: failure.spec.training.gradient_accumulation > 1,
         cause="With gradient accumulation the gradients of the first micro-batch lie in the memory "
         "of its CUDA graph, and the graph of the next micro-batch overwrites them.",
-        advice="In a program of your own, gradients that exist before the first backward pass "
-        "(zeros, and zero_grad(set_to_none=False)) do not lie in that memory.",
+        advice="In a program of your own, create the gradients as zeros before the first backward "
+        "pass and call zero_grad(set_to_none=False): then they do not lie in that memory.",
         remedies=(without_cuda_graphs, in_one_batch),
     ),
     Rule(
         kind="CUDA graph overwritten", words=OVERWRITTEN,
-        cause="The code keeps a tensor that a CUDA graph returned until after the graph's next "
-        "run, which overwrites it.",
-        advice="Call clone() on the tensor, outside of what is compiled, or "
+        cause="The code uses an output of a CUDA graph after the graph's next run, which "
+        "overwrites this output.",
+        advice="Call clone() on the output outside the compiled code, or call "
         "torch.compiler.cudagraph_mark_step_begin() before each step.",
         remedies=(without_cuda_graphs,),
     ),
     Rule(
         kind="out of memory while autotuning", words=MEMORY, frames=AUTOTUNING,
-        cause="Memory ran out while kernels were timed: their inputs and outputs come on top of "
-        "what the training holds.",
+        cause="Memory ran out while kernels were timed: their inputs and outputs need memory in "
+        "addition to the training's.",
         remedies=(without_autotuning, smaller_batch), advice=FIT_LESS,
     ),
     Rule(
@@ -257,33 +257,33 @@ RULES = (
     Rule(
         kind="recompile limit", words=r"RecompileLimit|recompile_limit",
         cause="A value that changes from call to call (a shape, a number, an attribute) is "
-        "constant in the compiled code, so Dynamo compiled the function anew until its limit.",
-        advice="Compiling on the run's page has the guards that failed.",
+        "constant in the compiled code, so Dynamo compiled the function again until its limit.",
+        advice="Compiling on the run's page lists the guards that failed.",
         remedies=(with_settings(dynamic=True), with_settings(fullgraph=None)),
     ),
     Rule(
         kind="data-dependent operation", words=r"(?i)data.dependent",
-        cause="What the code does next, or the shape of a tensor, depends on numbers that are not "
+        cause="A branch of the code, or the shape of a tensor, depends on numbers that are not "
         "known before the graph runs, so the graph ends there.",
-        advice="torch.where instead of a branch keeps one graph.",
+        advice="Use torch.where instead of a branch to keep one graph.",
         remedies=(with_settings(fullgraph=None),),
     ),
     Rule(
         kind="graph break", words=r"^Unsupported: ",
         cause="Dynamo cannot capture a part of the code, and fullgraph=true makes that an error.",
-        advice="The error says what it is; move it out of what is compiled.",
+        advice="The error names this part; move it out of the compiled code.",
         remedies=(with_settings(fullgraph=None),),
     ),
     Rule(
         kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
-        cause="Inductor generates C++ for the CPU, and no working C++ compiler is here.",
+        cause="Inductor generates C++ for the CPU, and this machine has no working C++ compiler.",
         advice=f"Install one: {INSTALL_COMPILER}.",
     ),
     Rule(
         kind="no Triton", words="TritonMissing|Cannot find a working triton|GPUTooOldForTriton",
         cause="Inductor generates Triton for the GPU. Triton is missing here or too old, or the "
         "GPU is too old for Triton.",
-        advice="Install the triton that this version of torch names, or do without.",
+        advice="Install the triton that this torch requires, or use a backend without Triton.",
         remedies=(lambda failure: _variant(failure, "aot_eager", mode=None),),
     ),
     Rule(
@@ -314,28 +314,28 @@ RULES = (
     Rule(
         kind="hub unreachable", of_compiler=False,
         words="the hub could not be reached|HF_HUB_OFFLINE is set|hub does not offer it",
-        cause="A model or data set has a name of the hub, and neither the hub nor a copy on this "
-        "machine has it.",
-        advice="Load it once where there is a network, or give a local folder.",
+        cause="A model or data set is given by its name on the hub, but neither the hub nor a copy "
+        "on this machine has it.",
+        advice="Load it once with a network connection, or give a local folder.",
     ),
     Rule(
         kind="loss not finite, as the baseline's", words=NOT_FINITE, of_compiler=False,
         when=lambda failure: failure.variant.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
-        "or the data are the cause, and no backend is.",
+        "or the data are the cause, not a backend.",
         remedies=(lower_rate, clipped),
     ),
     Rule(
         kind="loss not finite", words=NOT_FINITE,
-        cause="The loss is not finite under this backend, and the baseline's is.",
-        advice="The ladder names the stage of the compiler from which on it is not.",
+        cause="The loss is not finite under this backend, but the baseline's loss is.",
+        advice="The ladder names the first stage of the compiler with such a loss.",
         remedies=(whole_ladder,),
     ),
     Rule(
         kind="fault of the code", of_compiler=False,
         when=lambda failure: failure.variant.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
-        "or the settings are the cause, and no backend is.",
+        "or the settings are the cause, not a backend.",
     ),
     Rule(
         kind="unknown operator", words=r"LoweringException|missing lowering|NotImplementedError",
@@ -352,7 +352,7 @@ RULES = (
 
 
 def find_cause(label: str, failure: Failure) -> KnownCause | None:
-    """What the first rule that fits says; None without one."""
+    """The cause according to the first rule that fits; None if no rule fits."""
     rule = next((one for one in RULES if one.fits(failure)), None)
     if rule is None:
         return None
@@ -365,7 +365,7 @@ def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
     """Remedies that change the experiment into another one that can run."""
     for make in rule.remedies:
         remedy = make(failure)
-        # What a script computes, and how, only its author can change.
+        # Only the author of a script can change what the script computes.
         if remedy is None:
             continue
         if failure.spec.is_script and remedy.fields[0][0] not in ("backends", "schedule"):
@@ -380,15 +380,15 @@ def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
 
 @memo(revision)
 def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
-    """Of all runs that failed or have a loss that is not finite, in the order of the variants."""
+    """Causes of failed runs and of losses that are not finite, in the order of the variants."""
     runs = queries.run_states(store, experiment_id)
     losses = queries.losses(store, experiment_id, max_points=None)
-    strange = set(losses.loc[~np.isfinite(losses["loss"].astype(float)), "run_id"])
+    not_finite = set(losses.loc[~np.isfinite(losses["loss"].astype(float)), "run_id"])
     failures: dict[str, Failure] = {}
     for run in runs.to_dict("records"):
-        if RunState(run["state"]).is_failed or run["run_id"] in strange:
+        if RunState(run["state"]).is_failed or run["run_id"] in not_finite:
             record = queries.run_record(store, run["run_id"])
-            failures[run["label"]] = _failure(record, run["run_id"] in strange)
+            failures[run["label"]] = _failure(record, run["run_id"] in not_finite)
     roles = dict(zip(runs["label"], runs["role"], strict=True))
     baseline = next((one for label, one in failures.items() if roles[label] == "baseline"), None)
     found = (
@@ -398,11 +398,11 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _failure(record: RunRecord, is_strange: bool) -> Failure:
+def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     spec, error, run = record.spec, record.error, record.variant.label
     of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
     said = record.reason or ""
-    if is_strange and not record.state.is_failed:
+    if is_not_finite and not record.state.is_failed:
         said = NOT_FINITE
     elif error is not None:
         said = f"{error.name}: {error.message}"

@@ -22,14 +22,14 @@ from breakeven.storage.numbers.sentences import (
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 
 MAX_NAMED = 3
-"""Of functions, operations and processes."""
+"""Functions, operations or processes that one sentence names."""
 MAX_VALUE = 60
-"""Characters of a setting's value that are shown whole."""
+"""Longest value of a setting that is shown whole, in characters."""
 
 
 @dataclass(frozen=True)
 class DeviceMessage:
-    """What happened to the device: its title, what was seen of a run, and what to do."""
+    """What happened to the device: title, observation in a run, and remedy."""
 
     title: str
     seen: str
@@ -79,8 +79,7 @@ def doubt_words(caution: Caution) -> Sentence:
 
 
 def ending_words(facts: Facts) -> Sentence:
-    """`failed at step 20 of 50`, from `state`, `steps_done` and `num_steps`, which is 0 where it is
-    not known."""
+    """`failed at step 20 of 50`, from `state`, `steps_done` and `num_steps` (0 if unknown)."""
     template = "{verb} at [step {steps_done:d}< of {num_steps:d}>](num_steps)"
     if facts["steps_done"] == 0:
         template = "{verb} before its first step"
@@ -96,18 +95,18 @@ def _first(words: list[Any]) -> Sentence:
 
 
 def _ended_early(facts: Facts) -> Facts:
-    """How it ended, and which part of its speed is known all the same."""
+    """How the run ended, and how much of its speed was measured before."""
     rounds, measured = facts.get("num_rounds"), Sentence()
     if rounds is not None and facts["role"] != "control" and facts["steps_done"]:
         if facts["role"] == "baseline":
-            measured = fill(" The others are compared with what it did before." if rounds
+            measured = fill(" The other runs are compared with its rounds before that." if rounds
                             else " Nothing can be compared with it.")  # fmt: skip
         elif not rounds:
             measured = fill(" Too little was measured before to judge its speed.")
         else:
             is_whole = 0 < facts["num_steps"] <= facts["steps_done"]
             measured = fill(" Its speed was measured {when}, in [{rounds:d} rounds](round).",
-                            when="whole" if is_whole else "before", rounds=rounds)  # fmt: skip
+                            when="completely" if is_whole else "before", rounds=rounds)  # fmt: skip
     return {"ending": ending_words(facts), "measured": measured}
 
 
@@ -133,7 +132,7 @@ def _grouped(name: str, template: str) -> Callable[[Facts], Facts]:
 
 
 def _short(value: Any) -> Any:
-    """Of a long hash or path both ends, which tell them apart."""
+    """Shortens a long hash or path to both ends, which identify it."""
     if value is None:
         return "not set"
     is_long = isinstance(value, str) and len(value) > MAX_VALUE
@@ -181,71 +180,72 @@ MESSAGES: dict[Kind, str] = {
     "not over": "The numbers of runs that are not over are preliminary: {runs}.",
     "different lengths":
         "The runs trained for different numbers of steps: {groups}. Their final losses and "
-        "accuracies are those of shorter and longer trainings.",
+        "accuracies belong to trainings of different lengths.",
     "stopped": "{run} stopped at [step {step:d} of {num_steps:d}](num_steps): {reason:recorded}.",
     "resumed":
         "{run} was resumed at {steps}: its later part <{has_compiled:?}compiled again, and compile "
         "latency, graph breaks and recompiles count the first part only><{has_compiled:!}ran in a "
-        "new process>; rounds that it did without the baseline are not paired.< It went on "
-        "{moves}: its step time, throughput and memory are of both.>",
+        "new process>; rounds that it did without the baseline do not count.< It continued "
+        "{moves}: its step time, throughput and memory mix both.>",
     "rounds not added": "Adding rounds to {runs} ended early: {reason:recorded}.",
     "rounds added":
         "Of [{num_rounds:d} rounds](round) {num_added:d} were added later by further processes of "
-        "{runs}. Compile latency, step time, losses and evaluations are those of the first "
+        "{runs}. Compile latency, step time, losses and evaluations come from the first "
         "processes.",
     "repeated lines":
-        "The journals hold lines that do not follow the lines before, as where a journal was "
-        "copied into itself: {counts}. The numbers leave these lines out.",
+        "The journals have lines that do not follow the lines before, for example because a "
+        "journal was copied into itself: {counts}. The numbers leave these lines out.",
     "missing lines":
-        "The journals lack lines that the runs wrote, as where a disk or a copy lost a part: "
-        "{counts}. Every number is that of the lines that are left.",
+        "The journals lack lines that the runs wrote, for example because a disk or a copy lost a "
+        "part: {counts}. All numbers come from the remaining lines.",
     "different setting": "The runs differ in {setting}: {groups}.",
     "different sizes":
         "The script gave runs other amounts of work than the baseline: {runs}. These rounds are "
         "not compared. Have every run take the same samples.",
     "fallback":
-        "This repeats experiment {experiment_id} one run at a time, because the device could not "
+        "This experiment repeats {experiment_id} one run at a time, because the device could not "
         "hold all runs at once.",
     "sequential":
         "The runs took place one after another, so the speedups include drift of clocks, heat and "
         "other load.",
     "compiled together":
         "Several runs compiled at the same time: compile latencies and break-evens are those of a "
-        "machine under load. Speedups are not affected: all had compiled before the rounds that "
-        "are timed.",
+        "machine under load. Speedups are not affected: all runs compiled before the timed "
+        "rounds.",
     "spread":
         "The runs were spread over {num_devices:d} devices, each with a baseline and a control of "
-        "its own, and are compared within each<{is_paired:?}; repeats went from device to device, "
-        "so the intervals include how much devices differ><{is_paired:!}. The baseline takes "
-        "{device_difference:device_difference} as long on the slowest as on the fastest: intervals "
-        "were widened to both sides by as much, because no run was measured on all devices>.",
+        "its own, and are compared on each device<{is_paired:?}; repeats went from device to "
+        "device, so the intervals include how much devices differ><{is_paired:!}. The baseline "
+        "takes {device_difference:device_difference} as long on the slowest device as on the "
+        "fastest: intervals were widened to both sides by as much, because no run was measured on "
+        "all devices>.",
     "no control":
         "{why}: <{is_inference:?}this machine's noise cannot><{is_inference:!}neither this "
         "machine's noise nor parity can> be judged.",
     "noisy":
         "This machine is noisy: two equal runs differ by up to {noise_floor:noise_floor}, and "
-        "speedups below that are not called faster or slower.",
+        "smaller differences are not called faster or slower.",
     "few rounds":
         f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so there is no interval: "
         "{runs}. Train for more steps.",
     "nothing compiled":
         "Nothing was compiled in {runs}: <{is_script:?}the script never called the compiled "
         "object, or the compiler left it alone><{is_script:!}the compiler found nothing in the "
-        "model that it could capture>, so <{is_one:?}this run is a baseline><{is_one:!}these runs "
-        "are baselines> by another name.",
+        "model that it could capture>, so <{is_one:?}this run is><{is_one:!}these "
+        "runs are> the same as the baseline.",
     "given up":
-        "{run} runs {functions} without a compiler, which gave up there<{is_all:?} and compiled "
-        "nothing else>: {reason}.",
+        "{run} runs {functions} without a compiler, because the compiler gave up there<{is_all:?} "
+        "and compiled nothing else>: {reason}.",
     "compiles throughout":
-        "{run} <{is_code:?}compiled code anew><{is_code:!}captured CUDA graphs anew> to its end, "
-        "in {num_compiled_steps:d} of {steps_done:d} steps, so no block of it is steady. With "
-        "that, a step took {compiled_step_seconds:step_seconds}<, the baseline's "
+        "{run} kept <{is_code:?}compiling code><{is_code:!}capturing CUDA graphs> until its end, "
+        "in {num_compiled_steps:d} of {steps_done:d} steps, so it has no steady block. With "
+        "compiling, a step took {compiled_step_seconds:step_seconds}<, the baseline's "
         "{baseline_step_seconds:step_seconds}>. More steps would hardly help.",
     "operations unknown":
         "Floating-point operations are not known: there is no FLOP formula for {names}.",
     "answers not compared":
         "Answers of the compiled model were not compared with those of the same weights without a "
-        "compiler: {runs}< ({error:recorded})>. Parity says nothing of inference there.",
+        "compiler: {runs}< ({error:recorded})>. Their parity does not cover inference.",
     "measuring ended":
         "Measuring ended after [{rounds} rounds](round)<{has_repeats:?} in {num_over:d} of "
         "{repeats:d} repeats>: {reason:recorded}.",
@@ -256,26 +256,26 @@ MESSAGES: dict[Kind, str] = {
         "the beginning.",
     "wide intervals":
         "Intervals are wider than the requested [{target_width:noise_floor}](speedup): {runs}; "
-        "<{has_repeats:?}processes of the same run differ, and only more repeats tell by how "
-        "much><{has_repeats:!}allow for more rounds or seconds, or a quieter machine>.",
+        "<{has_repeats:?}processes of the same run differ, and only more repeats show by how "
+        "much><{has_repeats:!}allow more rounds or seconds, or use a quieter machine>.",
     "single repeats":
-        "Of {runs} one process of {repeats:d} was measured long enough: the interval does not "
+        "Only one process of {repeats:d} was measured long enough in {runs}: the interval does not "
         "include how much processes differ.",
     "latency measured once":
         "Compile latency of {runs} was measured once: the interval of [break-even](break_even_low) "
-        "includes the uncertainty of the saving, and not how much compile latencies vary.",
+        "includes the uncertainty of the saving, but not the variation of compile latencies.",
     "note": "{text}",
     "strangers unknown":
-        "Whether other processes were on the device is not known: the driver does not list the "
-        "runs' own under their numbers, as in many containers.",
+        "It is not known whether other processes used the device: the driver does not list the "
+        "runs' own processes by their ids, as in many containers.",
     "warmed up":
         "The device warmed up from [{begin:.0f} to {end:.0f} °C](temperature_celsius) while "
         "steady blocks ran: step times of later blocks are those of a warmer device. Runs "
         "that take turns share this; a longer warm-up avoids it.",
 }  # fmt: skip
-"""A template for each kind of caution. Slots are the figures of the caution; `runs`, which lists
-`EACH` filled for every run; where the template has the slot `run`, the facts of the only run; and
-what `PREPARE` adds."""
+"""A template for each kind of caution. Its slots are the figures of the caution, the list `runs`
+(`EACH` filled for every run), the values that `PREPARE` adds and, for a template with the slot
+`run`, the facts of the only run."""
 EACH: dict[Kind, str] = {
     "candidates ended": "{run} ({reason:recorded})",
     "not over": f"{{run}} ({{state}}, {STEPS_DONE})",
@@ -308,13 +308,13 @@ DEVICE: dict[Kind, DeviceMessage] = {
     "throttled": DeviceMessage(
         "The device held its clocks back",
         f"{BLOCKS_SEEN} ([{{held_back}}](held_back))",
-        "Cool it better, or lock its clocks below what it can hold "
+        "Cool it better, or lock its clocks at a speed that it can sustain "
         "(nvidia-smi --lock-gpu-clocks), and run again.",
     ),
     "shared device": DeviceMessage(
         "Other processes were on the device",
-        "in [{num_seen:d} of {num_looked:d} samples](facts)<{was_before:?}, before the first block "
-        "already>",
+        "in [{num_seen:d} of {num_looked:d} samples](facts)<{was_before:?}, already before the "
+        "first block>",
         "End them or choose another device, and run again.",
     ),
     "shared CPU": DeviceMessage(

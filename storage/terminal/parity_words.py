@@ -42,12 +42,12 @@ LINKS: dict[FindingKind, str] = {
     "rehearsal": "; ",
     "no rehearsal": "; ",
 }
-"""What precedes a finding that is not the first."""
+"""Words between a finding and the one before; `, but ` for all other kinds."""
 
 
 def parity_text(parity: Parity | None) -> str:
-    """The verdict as a table shows it, with the place where parity broke or up to where single
-    losses were checked: `broken at step 12` by a loss, `broken from step 150` by a window of
+    """The verdict for a table, with the step where parity broke or the last step whose loss was
+    checked by itself: `broken at step 12` by a loss, `broken from step 150` by a window of
     losses, `broken after 200 steps` by an evaluation; `matches (checked to step 240)` where the
     band ended there.
     """
@@ -64,7 +64,7 @@ def parity_text(parity: Parity | None) -> str:
 
 
 def parity_words(parity: Parity) -> Sentence:
-    """What the verdict rests on, in one sentence."""
+    """The reasons of the verdict in one sentence."""
     so_far = Sentence()
     broken = False
     for finding in parity.findings:
@@ -108,17 +108,17 @@ READ_AS = (
     "{last:d} steps](num_steps) the {quantity}> is {value}, that of equal trainings {expected}"
 )
 DATA_CULPRITS = (
-    ". The script's data may depend on what the model answers, as in reinforcement learning: "
-    "rounding changes answers, and recorded data would not change with them. Or<{generators:!}, as "
-    "all generators stood alike, a worker of a data loader seeds itself, or the script takes the "
-    "clock, os.urandom, files in the order of a folder, or a set of objects>< code draws more "
-    "random numbers in one run than in another, or seeds itself by the clock: those of "
-    "{generators} had been drawn otherwise>"
+    ". The script's data may depend on the model's answers, as in reinforcement learning: "
+    "rounding changes answers, but would not change recorded data. Or<{generators:!}, as all "
+    "random generators had equal states, a worker of a data loader seeds itself, or the script "
+    "uses the clock, os.urandom, the order of files in a folder, or the order of a set of objects>"
+    "< code draws more random numbers in one run than in another, or seeds itself by the clock: "
+    "the states of {generators} differed>"
 )
 
 
 def _controls(facts: Facts) -> Facts:
-    """How many controls to repeat with, and how long each trains, as far as that is known."""
+    """How many controls to repeat with, and how long each trains, if known."""
     seconds = facts.get("control_seconds")
     return {
         "more_controls": max(4, 2 * facts.get("num_controls", 1)),
@@ -131,7 +131,7 @@ def _outside(facts: Facts) -> Facts:
 
 
 def _other_data(facts: Facts) -> Facts:
-    """The runs look at inputs in each step at first, and later at the beginning of each block."""
+    """Runs check inputs in each step at first, and later at the beginning of each block."""
     alike = facts["last_alike"]
     return {"was_alike": alike is not None and alike != facts["first_step"] - 1,
             "generators": list(facts["generators"])}  # fmt: skip
@@ -183,13 +183,13 @@ def _dropout_wrong(facts: Facts) -> Facts:
 
 DROPOUT_FAULTS = {
     "share": "drops {value:.1%} instead of {expected:.1%}",
-    "scale": "makes a mean of {value:.3f} of ones instead of {expected:.3f}",
+    "scale": "turns ones into a mean of {value:.3f} instead of {expected:.3f}",
     "backward": "drops other numbers in backward than in forward",
 }
 
 
 def _answers_wrong(facts: Facts) -> Facts:
-    """Of classes the number of other ones, if there are any; else the difference of the numbers."""
+    """Counts answers with another class; if there are none, answers with other numbers."""
     samples, flipped, off = (
         list(map(str, facts["samples"])),
         facts["wrong_classes"],
@@ -208,20 +208,20 @@ def _answers_wrong(facts: Facts) -> Facts:
 MESSAGES: dict[FindingKind, str] = {
     "no baseline": "there is no baseline to compare with",
     "not begun": "it has not begun to train",
-    "other weights": "its weights are not those that the baseline began with",
-    "other samples": "its samples are not those that the baseline began with",
-    "other inputs": f"the runs saw other data {SINCE}{DATA_CULPRITS}",
+    "other weights": "its initial weights are not the baseline's",
+    "other samples": "its first samples are not the baseline's",
+    "other inputs": f"the runs saw different data {SINCE}{DATA_CULPRITS}",
     "not repeatable":
-        f"without a compiler, too, two runs of the script saw other data {SINCE}{DATA_CULPRITS}",
+        f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",
     "no control": "without a control it is not known how far rounding alone drives losses apart",
-    "no common step": "no step was done by baseline, control and backend alike",
+    "no common step": "baseline, control and backend have no step in common",
     "control too short": f"losses can be judged once the control has done {LEAD_STEPS} steps more",
-    "no band": "rounding alone moves the loss far from the first step on",
+    "no band": "from the first step on, rounding alone moves the loss too far",
     "inside band": INSIDE_BAND,
     "outside band": OUTSIDE_BAND,
     "hardly outside":
         f"{OUTSIDE_BAND}: too much to be called the same, and too little to call it a fault, since "
-        f"how far a control strays is chance, too; {CONTROLS}",
+        f"the distance of a control varies by chance, too; {CONTROLS}",
     "not finite": f"the loss is not finite at {AT}, where the baseline's is",
     "outside later":
         f"{READ_AS}<{{is_finite:?}}<{{is_bounded:?}}, and rounding and chance explain a difference "
@@ -229,38 +229,37 @@ MESSAGES: dict[FindingKind, str] = {
         "times all that was learned ({allowed})>>",
     "too far apart":
         f"{READ_AS}: too much to be called the same, while <{{is_bounded:?}}the controls are too "
-        f"few, or stray too far, to call it a fault (up to {{allowed}}); {CONTROLS}>"
+        f"few, or vary too much, to call it a fault (up to {{allowed}}); {CONTROLS}>"
         "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
         "apart; repeat it without dropout (model.dropout = off)>",
     "nothing learned":
         "the loss of the baseline did not fall, so a broken backend would look the same; train "
         "longer",
     "dropout":
-        "as it does where a compiler draws other random numbers for dropout than eager code does; "
-        "Breakeven tests this after a training, and this run has no such test",
+        "as it does if a compiler draws other random numbers for dropout than eager code; "
+        "Breakeven tests this after a training, but not after this run",
     "other numbers":
-        "as it does where compiled code draws other random numbers than the script does without a "
-        "compiler, for dropout say: start the script without dropout to tell that from a fault",
-    "own numbers": "it draws other random numbers than are drawn without a compiler",
+        "as it does if compiled code draws other random numbers than uncompiled code, for example "
+        "for dropout: start the script without dropout to distinguish this from a fault",
+    "own numbers": "it draws other random numbers than without a compiler",
     "rehearsal": "without dropout {words}",
-    "no rehearsal": "no step without them could be compared",
+    "no rehearsal": "no step without random numbers could be compared",
     "dropout wrong":
         "dropout {number:d} of {num_dropouts:d} (p = {p:g}<{is_attention:?}, in attention>) "
         "{wrong}<, and {others:d} more of them are wrong>",
     "redraws differ":
-        "from the state at the end its steps <{is_direction:?}change {of} in another direction>"
-        "<{is_direction:!}stray {size:.2g} times as far in what they change of {of}> than steps "
-        "without a compiler, more clearly than in any other of {num_divisions:,} ways to divide "
-        "them",
+        "from the final state, its steps <{is_direction:?}change {of} in another direction than>"
+        "<{is_direction:!}vary {size:.2g} times as much in their change of {of} as> steps without "
+        "a compiler, more clearly than in any other of {num_divisions:,} ways to divide the steps",
     "draws in inference":
-        "its compiled model draws random numbers in inference: the same samples are answered "
+        "its compiled model draws random numbers in inference: it answers the same samples "
         "differently each time",
     "inference wrong":
         "its compiled model answers differently from the same weights without a compiler "
         "({name} [{value_compiled:.6g} vs {value:.6g}](inference_gap) at [step {step:.0f}](step), "
         "{split} split): inference is wrong",
     "answers wrong":
-        "its compiled model answers [{wrong:,} of {compared:,} targets](answers) otherwise than "
+        "its compiled model answers [{wrong:,} of {compared:,} targets](answers) differently from "
         "the same weights without a compiler [at step {step:d}](step) ([{samples}](answers) of the "
         "{split} split; <{is_flipped:?}another class, with logits up to><{is_flipped:!}the same "
         "class, but numbers up to> {off}, where rounding explains [{tolerance:.2g}](answers)): "

@@ -1,4 +1,4 @@
-"""What to train with for a planned length, in a sentence for the terminal and the first screen."""
+"""The advised backend for a planned length, as a sentence for terminal and first screen."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ _steps = METRICS["break_even_steps"].format
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to train with for a planned length, as the parts of a sentence."""
+    """The advised backend for a planned length, as the parts of a sentence."""
 
     action: str
     """`Take inductor`."""
     seconds: tuple[float, ...]
-    """What that takes; then what no compiler takes, where that is another choice."""
+    """Time with the advised backend; then, if it is a compiler, time without a compiler."""
     texts: tuple[str, ...]
-    """What stands before, between and behind these times."""
+    """The texts before, between and after these times."""
 
 
 def advice(planned: Plan, prices: Prices) -> Advice | None:
@@ -34,7 +34,7 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     costs = "".join(f" {cost}." for cost in _costs(planned, prices))
     others = other_lengths(planned)
     if planned.best is None:
-        rest = f".{costs} {others or 'No backend surely takes less.'}"
+        rest = f".{costs} {others or 'No backend is sure to take less.'}"
         return Advice(action="Do not compile", seconds=(base,), texts=("the steps take ", rest))
     label = planned.best.label
     rest = f", compiling included.{costs} {others}".rstrip()
@@ -50,7 +50,7 @@ def advice_words(found: Advice) -> str:
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
-    """Energy of the steps, and money, of the choice, against no compiler where that is another."""
+    """Energy, CO2 and money of the choice, and of no compiler if that is another choice."""
     labels = list(dict.fromkeys([planned.best.label if planned.best else planned.baseline,
                                  planned.baseline]))  # fmt: skip
     kwh = [planned.joules[one] / JOULES_PER_KWH for one in labels if one in planned.joules]
@@ -74,7 +74,7 @@ def _instead(amounts: Sequence[float]) -> str:
 
 
 def other_lengths(planned: Plan) -> str:
-    """What other lengths of training call for; empty where one choice is best for all lengths."""
+    """The best choices for other lengths of training; empty if all lengths have the same one."""
     now = chosen_for(planned.num_steps, planned.choices)
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):

@@ -1,4 +1,4 @@
-"""A replay as text; sentences that pages show, too."""
+"""A replay as text; pages show the same sentences."""
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
@@ -11,19 +11,19 @@ FINISHED, UNFINISHED, OUTSIDE = 0, 1, 6
 NOTICEABLE_PACE = 0.01
 """Smaller changes of the machine's speed are not mentioned."""
 WHY_NOT: dict[Reason, str] = {
-    "missing": "one of the two has no such number",
+    "missing": "one of the two experiments lacks this number",
     "no control": "no control shows how far equal processes differ here",
-    "yardstick": "it is what shows how fast the machine is",
+    "yardstick": "it measures how fast the machine is",
     "compiled once": "nothing else was compiled twice on this machine, so the spread of compile "
     "latency is not known",
     "not known yet": "other compilations on this machine are still being counted",
-    "other training": "initial weights or data are others",
-    "other work": "the model, or what is done with it, is another",
+    "other training": "initial weights or data differ",
+    "other work": "the model or its work differs",
 }
 
 
 def replay_report(replay: Replay) -> str:
-    """The replication number by number, and what differs."""
+    """A table of the numbers, and the differences of the two experiments."""
     header = ["", "recorded", "again", "expected (95 %)", ""]
     rows = [[METRICS[figure.name].title, *figure_texts(figure), outcome(figure)]
             for figure in replay.figures]  # fmt: skip
@@ -45,7 +45,7 @@ def replay_report(replay: Replay) -> str:
 
 
 def figure_texts(figure: ReplayedNumber) -> tuple[str, str, str]:
-    """As it was recorded, as it came out, and where it was to be expected."""
+    """The recorded value, the new value, and the expected range."""
     written = METRICS[figure.name].format
     expected = DASH
     if figure.low is not None and figure.high is not None:
@@ -61,7 +61,7 @@ def outcome(figure: ReplayedNumber) -> str:
 def summary(replay: Replay) -> Sentence:
     """How many figures came out as expected."""
     if not replay.is_over:
-        return fill("It is not over yet.")
+        return fill("The replay is not finished.")
     inside, outside = replay.count("inside"), replay.count("outside")
     judged = inside + outside
     if not judged:
@@ -81,14 +81,14 @@ def remarks(replay: Replay) -> list[Sentence]:
     found = []
     if elsewhere(replay):
         found.append(
-            fill("Machine or software are not those of the recording, so a different number "
+            fill("Machine or software differ from the recording's, so a different number "
                  "does not refute the recording.")
         )  # fmt: skip
     pace = replay.pace
     if pace is not None and abs(pace - 1) > NOTICEABLE_PACE:
         found.append(
             fill("A step of baseline and controls takes [{change:noise_floor}](replayed) {way} "
-                 "than when it was recorded: that is the machine, and the expected step time "
+                 "than in the recording: the machine causes this, and the expected step time "
                  "allows for it.", change=abs(pace - 1), way="longer" if pace > 1 else "shorter")
         )  # fmt: skip
     before, after = replay.parity
@@ -101,17 +101,17 @@ def remarks(replay: Replay) -> list[Sentence]:
              for one in replay.again.comparison.results
              if RunState(one.state).ended_early]  # fmt: skip
     if ended:
-        found.append(fill("Not all runs came to their end: {runs}.", runs=ended))
+        found.append(fill("Some runs did not finish: {runs}.", runs=ended))
     return found
 
 
 def elsewhere(replay: Replay) -> bool:
-    """Whether anything of machine or software is not what it was."""
+    """Whether machine or software differ from the recording's."""
     return any(one.kind == "environment" for one in replay.differs)
 
 
 def exit_status(replay: Replay) -> int:
-    """Of `replay`; what the docstring of `storage.__main__` says."""
+    """The exit status of `replay`, as the docstring of `storage.__main__` defines it."""
     if replay.count("outside"):
         return OUTSIDE
     judged = replay.count("inside")

@@ -159,10 +159,10 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
 
     assert said(plan, prices) == (
         "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. They emit 0.800 kg of "
-        "CO2. The training costs 10.6 EUR. No backend surely takes less."
+        "CO2. The training costs 10.6 EUR. No backend is sure to take less."
     )
     assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
     assert said(plan, Prices()) == (
-        "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. No backend surely takes "
-        "less."
+        "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. No backend is sure to "
+        "take less."
     )

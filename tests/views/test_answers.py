@@ -40,7 +40,7 @@ def test_a_backend_alone_that_is_unsure_and_looks_slow_is_not_called_the_best() 
     few = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
     assert said(rated("eager", 0.68, "unsure", speedup=few)) == (
         "**eager** at 0.68x is not shown to be faster or slower than no compile: too few rounds to "
-        "tell, it takes 6."
+        "tell (at least 6 are needed)."
     )
 
 
@@ -117,7 +117,7 @@ def test_every_backend_that_counts_is_not_every_backend() -> None:
 
 def test_a_baseline_that_did_not_finish_leaves_nothing_to_compare_with() -> None:
     assert said(result("a", speed_verdict="unsure"), baseline=RunState.FAILED) == (
-        "There is nothing sure to compare with: the baseline did not finish (failed)."
+        "No comparison is certain: the baseline did not finish (failed)."
     )
 
 
@@ -126,7 +126,7 @@ def test_speeds_beside_a_baseline_that_did_not_finish_are_those_of_the_rounds_be
     verdict: str,
 ) -> None:
     assert said(rated("a", 2.0, verdict), baseline=RunState.FAILED).startswith(
-        "The baseline did not finish (failed); speeds are of the rounds before. **a** "
+        "The baseline did not finish (failed); speeds come from the rounds before that. **a** "
     )
 
 
@@ -155,9 +155,9 @@ def test_of_several_that_are_faster_the_fastest_step_is_named_which_need_not_tak
 def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     assert "It learns the same thing." in said(rated("a", 2.0, "faster"))
     unknown = said(rated("a", 2.0, "faster", "unknown"))
-    assert "Whether it learns the same thing is not known: it has not begun to train." in unknown
+    assert "It is not known whether it learns the same thing: it has not begun to train." in unknown
     nothing = said(rated("a", 2.0, "faster", "nothing learned"))
-    assert "is not testable: the loss did not fall." in nothing
+    assert "It cannot be tested whether it learns the same thing: the loss did not" in nothing
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
         (pays("reached", 50, 40, 61, seconds=9.0),
          "and pays for its compiling after 50 steps (40 to 61, 9.00 s)."),
         (pays("reached", 50, 40, math.inf), "and may pay for its compiling after 50 steps (40 to"),
-        (pays("unsure", gain=-1.0), ", but whether that ever pays for its compiling is open."),
+        (pays("unsure", gain=-1.0), ", but it is open whether this ever pays for its compiling."),
     ],
 )  # fmt: skip
 def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
@@ -203,8 +203,8 @@ def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
 def test_a_suite_whose_mean_is_unsure_claims_nothing() -> None:
     assert told(("eager", "training", UNSURE)) == (
         "**eager** in training (bf16, 4 of 4 models) at 0.71x (0.39 to 1.29) is not shown to be "
-        "faster or slower than no compile: the difference may be chance, so much do models and "
-        "rounds differ."
+        "faster or slower than no compile: the difference may be chance, because models and "
+        "rounds differ so much."
     )
 
 
@@ -213,8 +213,8 @@ def test_the_fastest_backend_of_a_suite_is_told_part_by_part() -> None:
                 ("eager", "training", SAME), ("cudagraphs", "inference", FAST))  # fmt: skip
     assert text == (
         "**inductor** is faster than no compile in training (bf16, 4 of 4 models) at 1.30x (1.28 "
-        "to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). Faster, "
-        "too: **cudagraphs** in inference (bf16, 4 of 4 models) at 1.30x (1.28 to 1.33)."
+        "to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). Also "
+        "faster: **cudagraphs** in inference (bf16, 4 of 4 models) at 1.30x (1.28 to 1.33)."
     )
 
 

@@ -263,7 +263,7 @@ def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: Da
     for label in ("baseline", "control", "inductor"):
         Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")
     shown = text(opened())
-    assert "There is nothing sure to compare with: the baseline did not finish (failed)." in shown
+    assert "No comparison is certain: the baseline did not finish (failed)." in shown
     assert "No step was recorded" in text(opened(tab="Learning"))
 
 

@@ -207,7 +207,7 @@ def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: 
     scores = opened_run(part="Scores")
     assert "no classes to be confused" in text(scores)
     assert "Answered differently" not in text(scores)
-    assert "there is no answer to disagree on" in text(opened(tab="Learning"))
+    assert "so answers cannot be compared" in text(opened(tab="Learning"))
 
 
 def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):

@@ -1,5 +1,5 @@
 """Files that people name or upload. Where the dashboard serves others, a file must be an upload or
-lie in a folder that the operator named. Scripts can be uploaded on this machine alone, where their
+lie in a folder that the operator named. Scripts can be uploaded only on this machine, where their
 owner could also start them by hand."""
 
 import hashlib
@@ -25,9 +25,9 @@ from breakeven.views.shared.resources import data_dir
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")
 MAX_MEBIBYTES = 200
-"""Of one file; `.streamlit/config.toml` has the server stop there, too."""
+"""Largest file; `.streamlit/config.toml` sets the same limit for the server."""
 MAX_TOTAL_BYTES = 5 * 2**30
-"""Of all uploaded files together."""
+"""Largest size of all uploaded files together."""
 LONGEST_NAME = 80
 OWN_DATA = {"preset": "Your own data"}
 OWN_SCRIPT = {"preset": "Your own script"}
@@ -36,7 +36,7 @@ SCRIPT_SUFFIX = ".py"
 
 
 class UploadRefused(RunnerError):
-    """An uploaded file cannot be kept."""
+    """An uploaded file cannot be stored."""
 
 
 def files_are_limited() -> bool:
@@ -50,7 +50,7 @@ def uploads() -> Path:
 
 
 def scripts() -> Path:
-    """Where uploaded scripts lie: apart from data, which others may bring."""
+    """Where uploaded scripts lie: not with data, which others may upload."""
     return data_dir().path / "scripts"
 
 
@@ -61,16 +61,16 @@ def allowed_folders() -> list[Path]:
 
 
 def check_files(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for a path that this session may not use, before anything looks at it.
+    """Raises `InvalidSpec` for a path that this session may not use, before anything reads it.
 
-    Code by path is `runner.checks.user_code`'s to allow.
+    `runner.checks.user_code` decides about code by path.
     """
     check_path(spec.model, "model.source")
     check_path(spec.data, "data.source")
 
 
 def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
-    """The same for a model or for data alone; `field` is called by name in the error."""
+    """Checks a model or data as `check_files` does; the error names `field`."""
     if not files_are_limited():
         return
     source = spec.source
@@ -85,8 +85,8 @@ def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
         and HUB_NAME.fullmatch(source)
         and not any((folder / source).exists() for folder in (Path.cwd(), PROJECT_ROOT))
     ):
-        # A bare name may be one of the `datasets` library's own, which reads what lies around.
-        rule = "must be owner/name, where it is a hub data set and others are served"
+        # A name without owner may be a loader of `datasets` itself, which reads local files.
+        rule = "must be owner/name for a hub data set where others are served"
         if isinstance(spec, DataSpec) and "/" not in source:
             raise InvalidSpec(field, source, rule)
         return
@@ -104,14 +104,14 @@ def check_path(spec: ModelSpec | DataSpec, field: str) -> None:
 
 
 def show_folders() -> None:
-    """Says from which folders files may be used, where that is limited."""
+    """Shows the folders whose files may be used, if they are limited."""
     listed = ", ".join(code(folder) for folder in allowed_folders()[1:])
     if listed:
-        st.caption(f"Files may be used from {listed}, and those that are uploaded.")
+        st.caption(f"You can use uploaded files and files in {listed}.")
 
 
 def ask_upload() -> None:
-    """Offers to bring a data file along, which the form then uses."""
+    """Offers to upload a data file, which the form then uses."""
     with st.expander("Upload a data file", icon=":material/upload_file:"):
         show_folders()
         _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep,
@@ -119,8 +119,8 @@ def ask_upload() -> None:
 
 
 def scripts_may_run() -> bool:
-    """Whether this session may bring scripts: it acts on this machine alone, and scripts that were
-    uploaded are among what the operator lets run."""
+    """Whether this session may upload scripts: it may act and uses this machine alone, and the
+    operator lets uploaded scripts run."""
     folder = scripts().resolve()
     runs = any(
         folder.is_relative_to(Path(one).expanduser().resolve())
@@ -139,11 +139,11 @@ def let_scripts_run() -> None:
 
 
 def ask_script_upload() -> None:
-    """Offers to bring a script along, where that is allowed."""
+    """Offers to upload a script, if allowed."""
     if not scripts_may_run():
         return
     with st.expander("Upload a script", icon=":material/upload_file:"):
-        st.caption("One file. A script that needs further files runs from a folder of "
+        st.caption("One file. A script that needs further files must be in a folder of "
                    f"{code(CODE_VARIABLE)}.")  # fmt: skip
         _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
              OWN_SCRIPT, "script.script")  # fmt: skip
@@ -154,7 +154,7 @@ def _ask(
     keep: Callable[[str, bytes], Path], preset: Mapping[str, str], field: str,
 ) -> None:  # fmt: skip
     def use() -> None:
-        """Writes its path into the form, where a click on a link would be one too many."""
+        """Writes the file's path into the form, so that no further click is needed."""
         given = st.session_state[key]
         with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Shown below.
             if given is not None:
@@ -172,13 +172,13 @@ def _ask(
     except (UploadRefused, permissions.NotAllowed, OSError) as error:
         st.error(inert(error), icon=":material/error:")
         return
-    st.success(f"Kept as {code(path)}", icon=":material/check_circle:")
+    st.success(f"Stored as {code(path)}", icon=":material/check_circle:")
 
 
 def keep(name: str, content: bytes) -> Path:
-    """The file under a name that is safe; the same content is kept once.
+    """Stores the file under a safe name; the same content is stored once.
 
-    Raises `UploadRefused` for what is too large or no data file, `NotAllowed` where this session
+    Raises `UploadRefused` if the file is too large or no data file, `NotAllowed` if this session
     may only look.
     """
     permissions.require_acting()
@@ -194,14 +194,14 @@ def keep(name: str, content: bytes) -> Path:
 def keep_script(name: str, content: bytes) -> Path:
     """Stores a script in its own folder, because a script can import the files of its folder.
 
-    Raises `UploadRefused` for what is too large or no Python file, `NotAllowed` where this session
-    may not bring code.
+    Raises `UploadRefused` if the file is too large or no Python file, `NotAllowed` if this session
+    may not upload code.
     """
     permissions.require_acting()
     if not scripts_may_run():
         raise permissions.NotAllowed(
-            f"Scripts are uploaded only on the machine itself, where {CODE_VARIABLE} lists "
-            f"{scripts()}"
+            f"Scripts can be uploaded only on the machine itself, and only if {CODE_VARIABLE} "
+            f"lists {scripts()}"
         )
     if not name.lower().endswith(SCRIPT_SUFFIX):
         raise UploadRefused(f"{name!r} must end in {SCRIPT_SUFFIX}")
@@ -213,8 +213,8 @@ def keep_script(name: str, content: bytes) -> Path:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """The file with this content, which stays if it is there; raises `UploadRefused` where all
-    uploaded files would take too much."""
+    """Writes the file if it does not exist; raises `UploadRefused` if all uploaded files would
+    exceed the limit."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def safe_name(name: str, suffix: str, content: bytes) -> str:
 
 
 def plain_stem(name: str, suffix: str, otherwise: str = "data") -> str:
-    """The name of a file without folders and ending, of letters, digits and dashes alone."""
+    """A file's name without folders and ending, with letters, digits and dashes only."""
     stem = Path(name.replace("\\", "/")).name
     stem = stem[: len(stem) - len(suffix)]
     return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or otherwise

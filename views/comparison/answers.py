@@ -1,8 +1,8 @@
-"""Headlines: what the verdicts of speed come to, in a sentence or two.
+"""Headlines: the verdicts of speed in one or two sentences.
 
-Every sentence over several speeds is made here, of a comparison as of a suite, so that none says
-more than its verdicts: there is one for each verdict, for one speed and for several, and one for
-mixtures.
+Comparisons and suites take their sentences about several speeds from here, so that no sentence says
+more than the verdicts. Each verdict has a sentence for one speed and for several speeds; mixed
+verdicts have one sentence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ MAX_NAMED = 3
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
 """Verdicts in the order of the headline."""
 DOUBTS: dict[SpeedDoubt, Markdown] = {
-    "few": f"too few rounds to tell, it takes {MIN_PAIRS}",
+    "few": f"too few rounds to tell (at least {MIN_PAIRS} are needed)",
     "chance": "the difference may be chance",
     "margin": "the difference is too small to tell from noise",
 }
 
 
 def headline(comparison: Comparison) -> Markdown:
-    """Which backend pays off, when, and is it the same; of those that don't count, why."""
+    """Which backend pays off and when, whether it learns the same, and why others do not count."""
     found = standings(comparison)
     if not found.num_backends:
         return "There is only the baseline: add a backend to compare."
@@ -40,8 +40,8 @@ def headline(comparison: Comparison) -> Markdown:
     if found.baseline_ended_early:
         why = f"the baseline did not finish ({words.STATES[found.baseline.state][0]})"
         if not found.counted:
-            return f"There is nothing sure to compare with: {why}."
-        until_then = f"{why.capitalize()}; speeds are of the rounds before."
+            return f"No comparison is certain: {why}."
+        until_then = f"{why.capitalize()}; speeds come from the rounds before that."
     sentences = [until_then, _speeds(found, comparison.spec), *_others(found)]
     return " ".join(filter(None, sentences))
 
@@ -85,8 +85,8 @@ def _others(found: Standings) -> list[Markdown]:
 def none_faster(
     at: Mapping[SpeedVerdict, Sequence[Markdown]], why: Markdown, *, are_all: bool
 ) -> Markdown:
-    """`at` has every speed, as `**a** at 0.80x`, by its verdict, none of them faster; `why`: why
-    inconclusive ones are so; `are_all`: whether no backend is left out."""
+    """The sentence if no speed is faster. `at`: every speed, as `**a** at 0.80x`, by its verdict;
+    `why`: the reasons of inconclusive speeds; `are_all`: whether no backend is left out."""
     if len(at) > 1:
         return f"No backend is shown to be faster than no compile: {_by_verdict(at)}."
     ((verdict, mine),) = at.items()
@@ -112,28 +112,28 @@ def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
 
 
 def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) -> Markdown:
-    """Each reason once, of inconclusive speeds."""
+    """The reasons of inconclusive speeds, each once."""
     return joined([texts[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
 def _winner(best: Result, spec: ExperimentSpec, *, is_alone: bool) -> Markdown:
-    """Of several that are faster, the fastest step need not take the least time in all."""
+    """Of several faster backends, the fastest step need not mean the shortest training."""
     does = "answers at" if spec.is_inference else "trains at"
     does = does if is_alone else "has the fastest step at"
     text = f"{_name(best)} {does} {_speed(best)} the speed of no compile"
     text += f"{_pays(best, spec)}."
     if spec.is_inference:
-        return f"{text} Whether it gives the same answers, the scenario `accuracy` checks."
+        return f"{text} The scenario `accuracy` checks whether it gives the same answers."
     return f"{text} {_parity_of(best)}"
 
 
 def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
-    """When compiling is paid for: it has been where the interval's end was reached, too."""
+    """When compiling is paid for: `has paid` only if the interval's upper end was reached, too."""
     found, verdict = best.break_even, best.break_even_verdict
     if found is None or verdict is None:
         return ""
     if verdict != "reached" or found.steps is None:
-        return ", but whether that ever pays for its compiling is open"
+        return ", but it is open whether this ever pays for its compiling"
     after = linked("break_even_steps", inert(break_even_text(best.break_even)))
     latest = found.steps if found.high is None else max(found.steps, found.high)
     if latest == float("inf"):
@@ -143,32 +143,32 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
 
 
 def _parity_of(best: Result) -> Markdown:
-    """Whether it learns the same thing, as far as parity says so."""
+    """Whether the backend learns the same thing, according to parity."""
     parity = best.parity
     if parity is None:
-        return "Whether it learns the same thing is not known: it was not judged."
+        return "It is not known whether it learns the same thing: parity was not judged."
     if parity.verdict == "holds" and parity.band_ended:
         last = linked("parity", f"step {parity.last_step_in_band:,}")
-        return f"It learns the same thing, as far as losses can tell: to {last}."
+        return f"It learns the same thing; single losses were checked up to {last}."
     if parity.verdict == "holds":
         return "It learns the same thing."
     if parity.verdict == "nothing learned":
-        return "Whether it learns the same thing is not testable: the loss did not fall."
-    return f"Whether it learns the same thing is not known: {inert(str(parity_words(parity)))}."
+        return "It cannot be tested whether it learns the same thing: the loss did not fall."
+    return f"It is not known whether it learns the same thing: {inert(str(parity_words(parity)))}."
 
 
 def _breach(result: Result) -> Markdown:
-    """How parity broke, in short; the whole reason stands among the doubts."""
+    """How parity broke, in short; the warnings have the whole reason."""
     parity = result.parity
     if parity is None or parity.first_step_outside is None:
         return "its answers differ by more than rounding or chance explains"
     step = parity.first_step_outside
     if parity.found_in_band:
         at = linked("first_step_outside", f"at step {step:,}")
-        return f"its loss leaves, {at}, what rounding explains"
+        return f"{at} its loss differs by more than rounding explains"
     what = inert("loss" if parity.outside is None else parity.outside.quantity)
     at = linked("first_step_outside", f"step {step:,}")
-    return f"from {at} on its {what} is another one than rounding and chance explain"
+    return f"from {at} on its {what} differs by more than rounding and chance explain"
 
 
 def _before(result: Result) -> Markdown:

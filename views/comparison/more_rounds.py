@@ -1,4 +1,4 @@
-"""Add rounds: an experiment that ended inconclusive is timed further."""
+"""Add rounds: times an experiment further if its speeds are inconclusive."""
 
 import math
 from pathlib import Path
@@ -24,7 +24,7 @@ from breakeven.views.shared.resources import data_dir
 
 MOST_MINUTES = 60
 ROUNDS_OFFERED = 40
-"""In each process, at most, unless the reader asks for other minutes."""
+"""Rounds of each process for which the offered minutes suffice."""
 
 
 def button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -50,7 +50,7 @@ def button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
         width = st.number_input("A process ends when intervals are narrower than (%)", 0.1, 100.0,
                                 100 * defaults.target_width, format="%.2g")  # fmt: skip
         offered = minutes_for(ROUNDS_OFFERED * defaults.processes * a_round)
-        minutes = st.number_input("Minutes of steps in all at most", 1, MOST_MINUTES, offered,
+        minutes = st.number_input("Maximum minutes of steps in all", 1, MOST_MINUTES, offered,
                                   key="added-minutes")  # fmt: skip
         if st.button("Add rounds", type="primary", key=f"add-rounds-{comparison.experiment_id}"):
             permissions.require_acting()
@@ -74,7 +74,7 @@ def seconds_of_a_round(store: Store, comparison: Comparison, labels: list[str]) 
 
 
 def minutes_for(seconds: float) -> int:
-    """What is offered first."""
+    """The minutes that the form offers for this time."""
     return min(MOST_MINUTES, max(1, math.ceil(seconds / 60)))
 
 
@@ -83,8 +83,8 @@ def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: fl
     phases, _ = elapsed(store, comparison.experiment_id)
     again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
     return (
-        f"Starts {inert(', '.join(labels))} and the baseline again, one process of each after the "
-        "other: two processes of the same program differ in speed. Losses stay as they are. "
+        f"Starts {inert(', '.join(labels))} and the baseline again, one process after the other, "
+        "because two processes of the same program differ in speed. Losses do not change. "
         f"A round takes {linked('round', words.duration(a_round))}; loading and compiling take "
         f"about {linked('elapsed_seconds', again)} for each process."
     )

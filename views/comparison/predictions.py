@@ -1,4 +1,4 @@
-"""On which samples the runs of a comparison disagree, where their predictions were kept."""
+"""The samples on which the runs of a comparison disagree, if predictions were stored."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +19,13 @@ from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import linked
 
 HELP = (
-    "A prediction is a run's answer for one sample, by its last weights. Rounding alone turns some "
-    "answers whose margin is small: the control shows how many."
+    "A prediction is a run's answer for one sample, by its last weights. Rounding alone changes "
+    "some answers with a small margin: the control shows how many."
 )
 
 
 def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
-    """Nothing where no predictions were kept, or not the baseline's."""
+    """Shows nothing unless predictions of the baseline and of another run were stored."""
     kept = queries.predictions(store, comparison.experiment_id)
     kept = kept[kept["label"].isin([result.label for result in results])]
     splits = list(dict.fromkeys(kept.loc[kept["label"] == comparison.baseline, "split"]))
@@ -50,14 +50,14 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
         st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
     if differ.columns.empty:
-        st.caption("The labels are no classes, so there is no answer to disagree on.")
+        st.caption("The labels are not classes, so answers cannot be compared.")
         return
     num_samples = int(mine["num_samples"].iloc[0])
     left, right = st.columns([2, 3])
     with left:
         samples = words.plural(num_samples, f"{inert(split)} sample")
         show_table(
-            f"How many of {linked('num_samples', samples)}", counts, "disagreements", "",
+            f"Different answers for {linked('num_samples', samples)}", counts, "disagreements", "",
         )  # fmt: skip
     with right:
         shown = named(differ, list(files), labels_of(store, comparison.experiment_id))
@@ -70,7 +70,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
 def count(
     differ: pd.DataFrame, files: dict[str, PredictionFile], comparison: Comparison
 ) -> pd.DataFrame:
-    """For each run: answers unlike the baseline's, and unlike those of its own weights."""
+    """How many answers of each run differ from the baseline's, and from its own uncompiled ones."""
     rows = []
     for variant in comparison.spec.variants:
         if variant.label == comparison.baseline or variant.label not in files:
@@ -95,7 +95,7 @@ def labels_of(store: Store, experiment_id: str) -> list[str]:
 
 
 def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
-    """The table with names of classes instead of their numbers, as far as they have names."""
+    """The table with names instead of numbers for classes that have names."""
     names = dict(enumerate(labels))
     titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
     shown = differ.assign(**{

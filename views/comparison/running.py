@@ -32,14 +32,14 @@ from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
-"""How often the runs of an active experiment are read, and with many readers at least so often."""
+"""Seconds between two readings of an active experiment's runs: usually, and with many readers."""
 REST_SECONDS, REST_AT_MOST = 4.0, 12.0
-"""The same for what takes longer to draw, the losses above all, for each reader anew; that changes
-as often as `keeping_up` allows."""
+"""The same for parts that take longer to draw for each reader, such as the losses. Their data
+change as often as `keeping_up` allows."""
 
 
 def show(store: Store, experiment: pd.Series) -> None:
-    """Two parts that draw themselves again while the experiment is active."""
+    """Shows two parts, which are redrawn while the experiment is active."""
     experiment_id = str(experiment["experiment_id"])
     is_active = ExperimentState(experiment["state"]).is_active
     for part, seconds, at_most in (
@@ -84,7 +84,7 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
-    """What each phase of compiling takes, compared with the last time."""
+    """The time of each phase of compiling, compared with an earlier experiment's."""
     runs = queries.list_runs(store, experiment_id)
     found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
     if found:
@@ -93,7 +93,7 @@ def show_compiling(store: Store, experiment_id: str) -> None:
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
-    """How the device is and who else uses it, while there is time to do something about it."""
+    """The state of the device and its other users, while the experiment is active."""
     sentences = progress.while_running(
         queries.latest_device_samples(store, experiment_id, progress.LATEST),
         on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
@@ -103,7 +103,7 @@ def show_device(store: Store, experiment_id: str, active: bool) -> None:
 
 
 def show_failures(store: Store, experiment_id: str) -> None:
-    """Why runs did not finish, once for several that failed alike, with a link to the first."""
+    """Why runs did not finish: one message for each reason, and a link to the first run."""
     runs = queries.list_runs(store, experiment_id)
     failed = runs[runs["state"].isin(FAILED_RUNS)]
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
@@ -123,7 +123,7 @@ def show_failures(store: Store, experiment_id: str) -> None:
 
 
 def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:
-    """Each cause once, and links to Launch with what may help."""
+    """Shows each cause once, and a link to Launch for each remedy."""
     for cause in dict.fromkeys(one.words for one in causes):
         st.markdown(inert(cause))
     remedies = {remedy_text(remedy): remedy for one in causes for remedy in one.remedies}
@@ -136,18 +136,18 @@ def _open_run(run_id: str) -> None:
 
 
 def show_stops(store: Store, experiment_id: str) -> None:
-    """Which runs ended by rules of their own before their last step, and why."""
+    """Which runs stopped early by their own rules, and why."""
     stops = queries.stops(store, experiment_id)
     for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
-        who = inert(", ".join(group["label"]))
+        labels = inert(", ".join(group["label"]))
         steps = linked("num_steps", words.plural(step, "step"))
         text = reason if isinstance(reason, str) else "no reason was recorded"
         why = sentence(fill("{reason:recorded}", reason=text))
-        st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {why}")
+        st.caption(f":material/front_hand: **{labels}** stopped early after {steps}: {why}")
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:
-    """The losses so far; of forward passes, which have none, the times of the steps."""
+    """The losses so far; for forward passes, which have no loss, the step times."""
     card = race(store, experiment_id, active)
     if card is not None:
         show_card(card)
@@ -157,8 +157,8 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
 
 @memo(queries.revision)
 def time_axis(store: Store, experiment_id: str, until: float | None = None) -> list[Card]:
-    """What each run did when, on one axis of time; nothing before the first run has begun.
-    `until`: as `storage.queries.activities` takes it, of an active experiment about now."""
+    """The activities of all runs on one axis of time; empty before the first run has begun.
+    `until`: see `storage.queries.activities`; about now for an active experiment."""
     found = queries.activities(store, experiment_id, until)
     if found.empty:
         return []
@@ -168,8 +168,7 @@ def time_axis(store: Store, experiment_id: str, until: float | None = None) -> l
 
 @memo(queries.revision)
 def race(store: Store, experiment_id: str, active: bool) -> Card | None:
-    """The chart, which is drawn once for all readers until something new arrives; None without a
-    step."""
+    """The chart, drawn once for all readers until new rows arrive; None without a step."""
     losses = queries.losses(store, experiment_id)
     steps = queries.step_times(store, experiment_id) if losses.empty else losses
     if steps.empty:

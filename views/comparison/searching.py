@@ -1,4 +1,4 @@
-"""The way from a search to the training that confirms its answer, and back."""
+"""Links between a search and the training that confirms its answer."""
 
 import streamlit as st
 
@@ -13,7 +13,7 @@ from breakeven.views.shared.links import linked
 
 
 def show(store: Store, comparison: Comparison) -> None:
-    """Of a search its answer, of a confirmation the search."""
+    """Links a search to its confirmation, and a confirmation to its search."""
     spec = comparison.spec
     if spec.confirms is not None:
         _open_button("The search", ":material/manage_search:", spec.confirms)

@@ -1,4 +1,4 @@
-"""A silent notice of the reader's browser that an experiment is over, if the reader wants one."""
+"""A silent browser notice that an experiment is over, for readers who want one."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ _notice = st.components.v2.component(
 def offer_notice(experiment_id: str, name: str, outcome: str, *, over: bool) -> None:
     """A button while the experiment runs; when it is over, a notice for the readers who pressed it.
 
-    `outcome`: the result as the notice shows it. Browsers allow notices on this machine and over
-    https alone; elsewhere there is no button.
+    `outcome`: the result as the notice shows it. Browsers allow notices only on this machine and
+    over https; elsewhere there is no button.
     """
     data = {"experiment": experiment_id, "over": over, "title": name, "body": outcome}
     _notice(key=f"notice-{experiment_id}", data=data)

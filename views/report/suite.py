@@ -1,4 +1,4 @@
-"""A suite run in words and as tables: the answer, the summary as people read it, and every cell."""
+"""A suite run in words and tables: the answer, the formatted summary, and every cell."""
 
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
@@ -22,14 +22,14 @@ from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked, sentence
 
 DOUBTS: dict[SpeedDoubt, Markdown] = {
-    "few": f"too few models to tell, it takes {MIN_MODELS}",
-    "chance": "the difference may be chance, so much do models and rounds differ",
+    "few": f"too few models to tell (at least {MIN_MODELS} are needed)",
+    "chance": "the difference may be chance, because models and rounds differ so much",
     "margin": "the difference is too small to tell from noise",
 }
 
 
 def headline(rows: Sequence[Group], compared: Against | None = None, earlier: str = "") -> Markdown:
-    """What the backends come to, by their verdicts; which checks did not pass; what got worse."""
+    """The verdicts of the backends, the checks that did not pass, and what got worse."""
     sentences = [_speeds(rows), _checks(rows)]
     sentences += [] if compared is None else [_changes(compared, earlier)]
     return " ".join(filter(None, sentences))
@@ -47,7 +47,7 @@ def _speeds(rows: Sequence[Group]) -> Markdown:
     best = faster[0].row.backend
     text = _of_backend(best, [row for row in rated if row.row.backend == best])
     others = [f"{_name(row)} at {_speed(row)}" for row in faster if row.row.backend != best]
-    return f"{text} Faster, too: {listed(others)}." if others else text
+    return f"{text} Also faster: {listed(others)}." if others else text
 
 
 def _none_faster(rated: Sequence[Group], *, are_all: bool) -> Markdown:
@@ -79,7 +79,7 @@ def _checks(rows: Sequence[Group]) -> Markdown:
 
 
 def _changes(compared: Against, earlier: str) -> Markdown:
-    """What is clearly worse; that nothing is says little of cells that could not tell."""
+    """How many numbers clearly got worse, and how many cells cannot be judged."""
     worse = compared.regressions
     doubtful = sum(bool(change.doubts) for change in worse)
     text = (
@@ -106,7 +106,7 @@ def _speed(row: Group) -> Markdown:
 
 
 def _saved_text(row: Group) -> Markdown:
-    """What filled caches saved of all compile time, and the least and most of single models."""
+    """The share of compile time that filled caches saved, over all models and per model."""
     share = METRICS["compile_time_saved"].format
     saved, each = row.compile_time_saved or 0.0, row.saved_by_model
     saved_share = f"{share(saved)} of the compile time" if saved > 0 else "nothing"
@@ -120,12 +120,12 @@ def _saved_text(row: Group) -> Markdown:
 
 
 def rested(rows: Sequence[Group]) -> list[Markdown]:
-    """Of each mean the models that it rests on."""
+    """The models on which each mean rests."""
     return [f"{_name(row)}: {sentence(rest)}" for row in rows if (rest := rests_on(row.mean)).parts]
 
 
 def summary(rows: Sequence[Group]) -> pd.DataFrame:
-    """Written for people; a column that says nothing of any row is left out."""
+    """A table of formatted values, without columns that are empty in every row."""
     columns: dict[str, list[str]] = {
         "backend": [row.row.backend for row in rows],
         "precision": [row.row.precision for row in rows],
@@ -145,7 +145,7 @@ def summary(rows: Sequence[Group]) -> pd.DataFrame:
 
 
 def numbers(rows: Sequence[Group]) -> pd.DataFrame:
-    """The same in numbers, for downloads, with the models that each mean rests on."""
+    """The summary in numbers, for downloads, with the models on which each mean rests."""
     return pd.DataFrame([_numbers(row) for row in rows])
 
 
@@ -175,14 +175,14 @@ def _numbers(row: Group) -> dict[str, object]:
 
 HtmlCell = Callable[[Outcome], Html]
 STATUS = "num_tensors"
-"""The number that is defined where statuses are."""
+"""The number whose definition also defines statuses."""
 PLAIN = ("compile_seconds", "memory_ratio")
 CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_seconds"}
-"""Name of a metric to that of the outcome's field."""
+"""The field of an outcome that has the metric."""
 
 
 def cells_html(found: Sequence[Outcome]) -> Html:
-    """The whole table; text from specifications is escaped."""
+    """The table of all cells; text from specifications is escaped."""
     columns = _columns(found)
     head = "".join(f"<th>{title}</th>" for title in columns)
     body = "".join(
@@ -214,7 +214,7 @@ def cells_frame(found: Sequence[Outcome]) -> pd.DataFrame:
 
 
 def _columns(found: Sequence[Outcome]) -> dict[str, HtmlCell]:
-    """By the title's HTML; columns that say nothing of any cell are left out."""
+    """Columns by the HTML of their titles, without columns that are empty in every cell."""
     looks = run_looks(one.cell.backend for one in found)
     columns: dict[str, HtmlCell] = {
         "Model": lambda one: inert(one.cell.model),
@@ -265,7 +265,7 @@ def _verdict(one: Outcome) -> Html:
 
 
 def _to_experiment(one: Outcome, scenario: str, text: Html) -> Html:
-    """The text, leading to the experiment on Compare, which is the page at the root."""
+    """The text as a link to the experiment's page."""
     key = one.experiments.get(scenario)
     return (
         f'<a class="quiet" target="_self" href="./experiment?experiment={quote(key)}">{text}</a>'

@@ -182,7 +182,7 @@ def test_an_option_of_the_last_release_is_taken_with_a_hint(
     assert cli.main([*asked, former]) == 0
     submitted, hint = capsys.readouterr()
     assert find_experiment(DataDir(tmp_path), submitted.strip()).spec.controls == controls
-    assert hint == f"{former} is now --controls={controls}; the next release no longer takes it\n"
+    assert hint == f"{former} is now --controls={controls}; the next release no longer accepts it\n"
 
 
 def test_no_option_is_called_like_a_former_one() -> None:
@@ -222,7 +222,7 @@ def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
         given = [flag] if field.kind is bool else [f"{field.flag}={field.written(value)}"]
     options = parser().parse_args(["submit", *given])
     assert former_options(options) == [
-        f"{field.flag} is now --set {path}=VALUE; the next release no longer takes it"
+        f"{field.flag} is now --set {path}=VALUE; the next release no longer accepts it"
     ]
     assert getattr(options, path) is not None
 

@@ -305,7 +305,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
         "The runs differ in version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).",
         "The runs differ in version of transformers: 5.23.0 (baseline, control), not set "
         "(inductor).",
-        "This repeats experiment earlier one run at a time, because the device could not hold all "
+        "This experiment repeats earlier one run at a time, because the device could not hold all "
         "runs at once.",
         "The runs took place one after another, so the speedups include drift of clocks, heat and "
         "other load.",
@@ -366,7 +366,8 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
 
 def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: Comparison) -> None:
     said = ("Compile latency of inductor was measured once: the interval of break-even includes "
-            "the uncertainty of the saving, and not how much compile latencies vary.")  # fmt: skip
+            "the uncertainty of the saving, but not the variation of compile "
+            "latencies.")  # fmt: skip
     assert said in notes_of(finished) and f"note: {said}" in report(finished)
     assert said == break_even_reason(finished.result_of("inductor"))
 
@@ -442,13 +443,13 @@ BEHIND = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7"
 LIMIT = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
 NOTHING = {**FORWARD, "graph_ops": 0}
 FRAMES: dict[str, list[dict[str, Any]]] = {
-    "forward (net.py:6) without a compiler, which gave up there: Call to `print`.": [
+    "(net.py:6) without a compiler, because the compiler gave up there: Call to `print`.": [
         {**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}],
     "gave up there and compiled nothing else: ": [{**FORWARD, "failure": LOOP}],
     # Before the break at which it was given up there was nothing.
-    "which gave up there and compiled nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
-    "inductor-case_3 runs some calls of forward (net.py:6) without a compiler, which gave up "
-    "there: Dynamo recompile limit exceeded.": [
+    "compiler gave up there and compiled nothing else: ": [NOTHING, {**BEHIND, "failure": LOOP}],
+    "inductor-case_3 runs some calls of forward (net.py:6) without a compiler, because the "
+    "compiler gave up there: Dynamo recompile limit exceeded.": [
         FORWARD, {**FORWARD, "compile_id": "0/1"}, LIMIT],
     "nothing captured": [NOTHING, BEHIND],
     "captured later": [NOTHING, {**BEHIND, "graph_ops": 4}],
@@ -474,9 +475,9 @@ def test_what_the_compiler_gave_up_on_or_found_nothing_in_is_named(data_dir: Dat
     assert len(given_up) == 4, "functions that were compiled are no warning"
     for number, (warning, end) in enumerate(zip(given_up, FRAMES, strict=False)):
         assert warning.startswith(f"inductor-case_{number} runs ") and end in warning
-    assert [one for one in warnings if "another name" in one] == [
+    assert [one for one in warnings if "as the baseline" in one] == [
         "Nothing was compiled in inductor-case_4, eager: the compiler found nothing in the model "
-        "that it could capture, so these runs are baselines by another name."
+        "that it could capture, so these runs are the same as the baseline."
     ]
 
 
@@ -505,15 +506,15 @@ def warnings_where_blocks_compiled(
 def test_capturing_graphs_to_the_end_asks_for_no_more_steps(data_dir: DataDir) -> None:
     # 16 blocks of 10 steps: no frame was compiled after the first step.
     assert warnings_where_blocks_compiled(data_dir, [True] * 16, {"step": 0}) == (
-        "inductor captured CUDA graphs anew to its end, in 32 of 160 steps, so no block of it is "
-        "steady. With that, a step took 900 ms, the baseline's 200 ms. "
+        "inductor kept capturing CUDA graphs until its end, in 32 of 160 steps, so it has no "
+        "steady block. With compiling, a step took 900 ms, the baseline's 200 ms. "
         "More steps would hardly help.",
     )
 
 
 def test_a_backend_that_compiles_code_to_its_end_is_called_that(data_dir: DataDir) -> None:
     (warning,) = warnings_where_blocks_compiled(data_dir, [True] * 6, {"step": 0}, {"step": 50})
-    assert warning.startswith("inductor compiled code anew to its end, in 12 of 60 steps")
+    assert warning.startswith("inductor kept compiling code until its end, in 12 of 60 steps")
 
 
 @pytest.mark.parametrize("compiled", [[True] * 5 + [False], [True] * 5])

@@ -235,8 +235,8 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     # Eleven blocks and the sample before them.
     assert found(
         comparison,
-        "Other processes were on the device: baseline in 1 of 12 samples, before the first block "
-        "already, inductor in 6 of 12 samples, before the first block already; seen: python "
+        "Other processes were on the device: baseline in 1 of 12 samples, already before the "
+        "first block, inductor in 6 of 12 samples, already before the first block; seen: python "
         "(pid 4711, 2.00 GiB). End them",
     )
 
@@ -247,7 +247,7 @@ def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     comparison = compared(data_dir)
     assert not found(comparison, "Other processes")
     (note,) = notes_of(comparison)
-    assert note.startswith("Whether other processes were on the device is not known")
+    assert note.startswith("It is not known whether other processes used the device")
     with Store.in_memory(data_dir) as store:
         assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
 

@@ -102,7 +102,7 @@ FEW: tuple[tuple[RunState, str, str], ...] = (
 MANY = (
     # The first block never counts: of 8 blocks 7 do, of 10 blocks 9.
     (80, "before, in 7 rounds", "at step 80 of 100"),
-    (100, "whole, in 9 rounds", "after the last of its 100 steps"),
+    (100, "completely, in 9 rounds", "after the last of its 100 steps"),
 )
 """When backends failed that had done enough."""
 
@@ -171,7 +171,7 @@ def test_a_baseline_that_failed_late_still_gives_a_speed(data_dir: DataDir) -> N
     comparison = compared(data_dir)
     assert backend(comparison).speed_verdict == "faster"
     assert warning_of(comparison, "baseline").endswith(
-        f"{WHY}. The others are compared with what it did before."
+        f"{WHY}. The other runs are compared with its rounds before that."
     )
 
 

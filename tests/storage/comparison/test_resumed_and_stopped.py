@@ -46,7 +46,7 @@ def test_a_resumed_run_has_the_latency_of_its_first_part(data_dir: DataDir) -> N
     assert warnings_of(comparison)[0] == (
         "inductor was resumed at step 30: its later part compiled again, and compile latency, "
         "graph breaks and recompiles count the first part only; rounds that it did without the "
-        "baseline are not paired."
+        "baseline do not count."
     )
 
 
@@ -65,8 +65,8 @@ def test_it_is_said_where_a_run_went_on_on_another_number_of_devices(data_dir: D
     run.resume(60, 3, num_devices_before=1, num_devices=1).blocks([0.2] * 2, LOSSES[60:])
     run.end()
     assert warnings_of(compared(data_dir))[0].endswith(
-        "are not paired. It went on at step 40 on 1 instead of 2 devices: its step time, "
-        "throughput and memory are of both."
+        "do not count. It continued at step 40 on 1 instead of 2 devices: its step time, "
+        "throughput and memory mix both."
     )
 
 
@@ -103,7 +103,7 @@ def test_runs_that_stopped_at_different_steps_are_compared_with_caution(data_dir
         "baseline stopped at step 40 of 80: good enough.",
         "control stopped at step 40 of 80: good enough.",
         "The runs trained for different numbers of steps: 40 (baseline, control), 80 (inductor). "
-        "Their final losses and accuracies are those of shorter and longer trainings.",
+        "Their final losses and accuracies belong to trainings of different lengths.",
     )
 
 

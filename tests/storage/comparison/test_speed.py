@@ -94,7 +94,7 @@ def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
     # exp(2 x 0.2494) - 1
     assert warning == (
         "Intervals are wider than the requested 2.0 %: eager 64.7 %; processes of the same run "
-        "differ, and only more repeats tell by how much."
+        "differ, and only more repeats show by how much."
     )
 
 
@@ -132,7 +132,7 @@ def test_one_process_left_of_several_is_no_ground_to_tell_how_they_differ(
         record_speed(data_dir, f"{label}-1", spec, 0.2)
         record_speed(data_dir, f"{label}-2", spec, 0.2, num_rounds=rounds)
     (warning,) = [one for one in warnings_of(compared(data_dir)) if "one process" in one]
-    assert warning.startswith("Of eager one process of 2 was measured long enough")
+    assert warning.startswith("Only one process of 2 was measured long enough in eager")
 
 
 SPENT = "the budget of 9 rounds is spent; intervals are wider than the requested 2 %: eager 9 %"

@@ -25,13 +25,13 @@ TOLD: dict[str, tuple[list[dict[str, Any]], float, str, str]] = {
     "one wrong answer": (
         [NONE_WRONG, {**WRONG, "wrong_classes": 1, "margin": 2.0, "difference": 2.5,
                       "ratio": 2.5e6}], 0.8, "broken",
-        "but its compiled model answers 1 of 200 targets otherwise than the same weights without a "
-        "compiler at step 80 (sample 17 of the validation split; another class, with logits up to "
-        "2.5 off, where rounding explains 1e-06): inference is wrong"),
+        "but its compiled model answers 1 of 200 targets differently from the same weights without "
+        "a compiler at step 80 (sample 17 of the validation split; another class, with logits up "
+        "to 2.5 off, where rounding explains 1e-06): inference is wrong"),
     "answers that were wrong once": (
         [{**NONE_WRONG, "wrong": 4, "difference": "Infinity", "ratio": "Infinity",
           "samples": [0, 4, 8]}, NONE_WRONG], 0.8, "broken",
-        "answers 4 of 200 targets otherwise than the same weights without a compiler at step 40 "
+        "answers 4 of 200 targets differently from the same weights without a compiler at step 40 "
         "(samples 0, 4, 8 of the validation split; the same class, but numbers up to not finite"),
     "other answers by rounding": ([ROUNDED, ROUNDED], 0.2, "holds", ""),
     "an error leaves the accuracies": ([NOT_COMPARED], 0.8, "holds", ""),
@@ -76,7 +76,7 @@ def test_where_answers_were_not_compared_a_note_says_so(judged: Comparison) -> N
     assert note == (
         "Answers of the compiled model were not compared with those of the same weights without a "
         "compiler: inductor-case_3, inductor-case_4, inductor-case_5, inductor-case_6 "
-        "(NotImplementedError: no rule). Parity says nothing of inference there."
+        "(NotImplementedError: no rule). Their parity does not cover inference."
     )
 
 
@@ -92,4 +92,4 @@ def test_scripts_evaluate_by_themselves_and_a_note_says_what_that_leaves_open(
         run.blocks([0.1] * 8, falling_losses(80))
         run.evaluation(0.8, split="validation", compiled=False).end()
     (note,) = (one for one in notes_of(compared(data_dir)) if one.startswith("Answers"))
-    assert "compiler: inductor. Parity says nothing of inference" in note
+    assert "compiler: inductor. Their parity does not cover inference" in note
