@@ -56,6 +56,13 @@ stops = query("stops", "step, reason, ending")
 measuring that ended by itself also `ending`, as JSON, missing in older journals."""
 
 # Steps and blocks.
+wrong_losses = query(
+    f"""(SELECT run_id, min(step) AS step FROM steps WHERE {MINE} AND NOT isfinite(loss)
+        GROUP BY run_id)""",
+    "step",
+    "step",
+)
+"""step, the first one whose loss is not finite, of each run that has one."""
 step_times = query(
     "judged_steps($1)",
     "step, epoch + 1 AS epoch, round + 1 AS round, loss, seconds, compiled, attempt, steady",

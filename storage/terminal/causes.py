@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from breakeven.runner.commands.options import FIELDS, command_line
 from breakeven.runner.doctor.machine import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, InvalidSpec
@@ -382,8 +380,7 @@ def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
 def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
     """Causes of failed runs and of losses that are not finite, in the order of the variants."""
     runs = queries.run_states(store, experiment_id)
-    losses = queries.losses(store, experiment_id, max_points=None)
-    not_finite = set(losses.loc[~np.isfinite(losses["loss"].astype(float)), "run_id"])
+    not_finite = set(queries.wrong_losses(store, experiment_id)["run_id"])
     failures: dict[str, Failure] = {}
     for run in runs.to_dict("records"):
         if RunState(run["state"]).is_failed or run["run_id"] in not_finite:
