@@ -1,5 +1,8 @@
 """A small network with layer norms, relu and dropout, and samples for it: where faults show."""
 
+import random
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -38,6 +41,14 @@ class ScoredNet(ReluNet):
         logits = super().forward(x)
         return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, labels),
                                         logits=logits)  # fmt: skip
+
+
+class DrawingNet(ScoredNet):
+    """Draws from Python's generator and NumPy's in every forward pass."""
+
+    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+        noise = torch.tensor(np.random.rand(WIDTH) * random.random(), dtype=x.dtype)
+        return super().forward(x + noise, labels)
 
 
 def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:

@@ -79,6 +79,16 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
     assert scores[0][-1] == scores[1][-1]
 
 
+def test_a_model_that_draws_from_python_and_numpy_goes_on_with_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    # Torch's own numbers are seeded in every step; these continue from the checkpoint.
+    model = replace(saving().model, source=saving().model.source.replace("Scored", "Drawing"))
+    spec = saving(model=model)
+    parts = interrupted(spec, tmp_path / "parts", num_turns=3)
+    assert curve(parts) == curve(run(spec, tmp_path / "whole"))
+
+
 def test_a_compiled_training_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     spec = saving()
     whole = run(spec, tmp_path / "whole", "eager")
