@@ -122,7 +122,7 @@ def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
 ) -> None:
     notifier = Notifier(f"{receiver.address} nothing://canary0123456789 canary0123456789")
     assert notifier.service_names == ["JSON"]
-    assert [one.partition(" is none")[0] for one in notifier.problems] == [
+    assert [one.partition(" is unknown")[0] for one in notifier.problems] == [
         "BREAKEVEN_NOTIFY: address 2 of 3", "BREAKEVEN_NOTIFY: address 3 of 3"
     ]  # fmt: skip
     assert "canary" not in "".join(notifier.problems)

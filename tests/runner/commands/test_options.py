@@ -16,6 +16,7 @@ from breakeven.runner.commands.entry import FORMER
 from breakeven.runner.commands.length import read_length
 from breakeven.runner.commands.options import (
     FIELDS,
+    command_line,
     former_options,
     list_fields,
     read_spec,
@@ -26,7 +27,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.views.shared import own_code
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
@@ -57,14 +57,14 @@ def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
 @pytest.mark.parametrize("path", CHANGED)
 def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) -> None:
     spec = with_changes(path)
-    command = shlex.split(own_code.command(spec).replace("\\\n", " "))
+    command = shlex.split(command_line(spec).replace("\\\n", " "))
     assert command[:2] == ["breakeven", "compare"]
     assert read(*command[2:]) == spec != ExperimentSpec(name="one")
 
 
 def test_the_command_that_reproduces_an_experiment_says_all_fields_together() -> None:
     spec = with_changes(*TOGETHER)
-    command = shlex.split(own_code.command(spec).replace("\\\n", " "))
+    command = shlex.split(command_line(spec).replace("\\\n", " "))
     assert read(*command[2:]) == spec
 
 
