@@ -38,7 +38,7 @@ def test_a_script_that_says_where_steps_end_may_start(project: Path) -> None:
 def test_what_is_no_python_is_said_with_its_line(project: Path) -> None:
     file = project / "train.py"
     file.write_text("import breakeven\n\ndef broken(:\n")
-    with pytest.raises(InvalidSpec, match="no Python: line 3"):
+    with pytest.raises(InvalidSpec, match="not valid Python: line 3"):
         check_script(spec(file))
     file.write_bytes(b"\x00\xff")
     with pytest.raises(InvalidSpec, match=r"train\.py"):
@@ -58,7 +58,7 @@ def test_a_module_that_would_be_taken_for_ours_is_named(project: Path) -> None:
     (project / "runner").mkdir()
     check_script(spec(file))
     (project / "breakeven").mkdir()
-    with pytest.raises(InvalidSpec, match="called 'breakeven'"):
+    with pytest.raises(InvalidSpec, match="your module 'breakeven'"):
         check_script(spec(file))
 
 

@@ -21,7 +21,7 @@ def test_a_part_of_each_kind_that_stands_beside_charts_is_there_and_nobody_can_u
 
 
 def test_they_take_no_part_in_the_page() -> None:
-    rule = STYLE.read_text().partition(".st-key-expected,")[2]
+    rule = STYLE.read_text().partition(":has(> .st-key-expected),")[2]
     assert rule.partition("}")[0].split() == [".st-key-loading-charts", "{", "display:", "none;"]
 
 
