@@ -147,7 +147,7 @@ class Notifier:
             for series in _read_trends(data_dir):
                 worse = series["worse"]
                 if worse is not None and worse["shown_by"] in ended:
-                    self._put("a trend broke", worse["said"], "warning")
+                    self._put("a trend broke", worse["sentence"], "warning")
         except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
             log.error("trends could not be read: %s", mask(printable(error, 500)))
 

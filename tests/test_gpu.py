@@ -220,7 +220,7 @@ def test_gradients_in_cuda_graphs_are_the_cause_and_each_remedy_trains(
         run(spec, tmp_path / "failed.jsonl", label)
     variant = next(one for one in spec.variants if one.label == label)
     failure = causes.Failure(spec=spec, variant=variant, text=text, state=RunState.FAILED,
-                             said=f"RuntimeError: {raised.value}")  # fmt: skip
+                             message=f"RuntimeError: {raised.value}")  # fmt: skip
     found = causes.find_cause(label, failure)
     assert found.kind == "gradients in CUDA graphs"
     torch._dynamo.reset()

@@ -180,13 +180,13 @@ def test_a_hub_name_without_a_network_is_the_cause_of_every_run(tmp_path: Path) 
     assert {one.kind for one in causes(tmp_path, spec).values()} == {"hub unreachable"}
 
 
-def failure(said: str, backend: str = "inductor", **facts: Any) -> Failure:
+def failure(message: str, backend: str = "inductor", **facts: Any) -> Failure:
     text, trace = facts.pop("text", backend), facts.pop("traceback", "")
     state, baseline = facts.pop("state", RunState.FAILED), facts.pop("baseline", None)
     variant = parse_backend(backend)
     spec = replace(spec_of(backend=backend, **facts), devices=("cuda:0",))
-    return Failure(spec=spec, variant=variant, text=text, state=state, said=said, traceback=trace,
-                   baseline=baseline)  # fmt: skip
+    return Failure(spec=spec, variant=variant, text=text, state=state, message=message,
+                   traceback=trace, baseline=baseline)  # fmt: skip
 
 
 def told(found: Failure) -> tuple[str, list[str]]:

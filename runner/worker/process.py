@@ -82,11 +82,11 @@ def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[
     )
 
     def read() -> None:
-        said, _ = check.communicate()
+        answer, _ = check.communicate()
         if check.returncode > 0:
-            said = "torch failed to check whether this can run here; output.log says why"
-        if said:
-            refuse(Refused(said))
+            answer = "torch failed to check whether this can run here; output.log says why"
+        if answer:
+            refuse(Refused(answer))
 
     reader = threading.Thread(target=read, name="check", daemon=True)
     reader.start()

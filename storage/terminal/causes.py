@@ -42,7 +42,7 @@ class Failure:
     text: str | None
     """The run's backend as the experiment names it, if it does."""
     state: RunState
-    said: str
+    message: str
     """Class and message of its error, or the reason of its end."""
     traceback: str = ""
     baseline: "Failure | None" = None
@@ -51,21 +51,21 @@ class Failure:
     @property
     def is_compiling(self) -> bool:
         """Whether a compiler was at work; some tracebacks lack the compiler's frames."""
-        return self.said.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
+        return self.message.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
 
     @property
     def is_shared(self) -> bool:
         """Whether the baseline has the same error; compilers wrap errors in their own."""
         if self.baseline is None:
             return False
-        if FAKE_TENSORS in self.said:
+        if FAKE_TENSORS in self.message:
             return True
         if RunState.OUT_OF_MEMORY in (self.state, self.baseline.state):
             return self.state is self.baseline.state
-        line = self.baseline.said.partition(": ")[2] or self.baseline.said
+        line = self.baseline.message.partition(": ")[2] or self.baseline.message
         line = line.strip().partition("\n")[0]
-        has_line = len(line) >= SHORTEST_LINE and line in self.said
-        return has_line or self.said == self.baseline.said
+        has_line = len(line) >= SHORTEST_LINE and line in self.message
+        return has_line or self.message == self.baseline.message
 
 
 Make = Callable[[Failure], Remedy | None]
@@ -90,7 +90,9 @@ class Rule:
     def fits(self, failure: Failure) -> bool:
         if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
             return False
-        is_seen = re.search(self.words, failure.said) and re.search(self.frames, failure.traceback)
+        is_seen = re.search(self.words, failure.message) and re.search(
+            self.frames, failure.traceback
+        )
         return bool(is_seen) and self.when(failure)
 
 
@@ -398,12 +400,12 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
 def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     spec, error, run = record.spec, record.error, record.variant.label
     of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
-    said = record.reason or ""
+    message = record.reason or ""
     if is_not_finite and not record.state.is_failed:
-        said = NOT_FINITE
+        message = NOT_FINITE
     elif error is not None:
-        said = f"{error.name}: {error.message}"
+        message = f"{error.name}: {error.message}"
     return Failure(
         spec=spec, variant=record.variant, text=variant_of(spec, of)[1], state=record.state,
-        said=said, traceback=error.traceback if error else "",
+        message=message, traceback=error.traceback if error else "",
     )  # fmt: skip

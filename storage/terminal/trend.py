@@ -196,7 +196,7 @@ def _worse(series: Series) -> dict[str, str | None] | None:
     return {
         "experiment_id": series.points[step.index].experiment_id,
         "shown_by": series.regression_shown_by(USUAL_LEAST, WITHIN),
-        "said": sentence,
+        "sentence": sentence,
     }
 
 
