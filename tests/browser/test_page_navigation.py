@@ -76,15 +76,21 @@ def to(page: Page, title: str) -> None:
 
 
 def chosen_experiment(page: Page) -> str:
-    page.locator(".st-key-chosen_experiment input").wait_for()
-    return page.locator(".st-key-chosen_experiment input").input_value()
+    return the_field(page).input_value()
+
+
+def the_field(page: Page) -> Locator:
+    """The list of experiments, once the field of the page before has gone."""
+    field = page.locator(".st-key-chosen_experiment input")
+    expect(field).to_have_count(1)
+    return field
 
 
 def choose(page: Page, name: str) -> None:
     """Opens the list again if a page that was still being drawn closed it, as a person would."""
     wanted = page.get_by_role("option", name=re.compile(f"^{name} "))
     for _ in range(3):
-        page.locator(".st-key-chosen_experiment input").click()
+        the_field(page).click()
         with suppress(TooLate):
             wanted.wait_for(timeout=10_000)
             break
