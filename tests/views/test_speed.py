@@ -35,7 +35,7 @@ def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):
     assert "pays for its compiling after 31 steps" in said
     assert f"Measuring ended after 20 rounds: {ENOUGH}." in said
     assert ("It learns the same thing" in said) is (part == "training")
-    assert ("the scenario `accuracy` checks" in said) is (part == "inference")
+    assert ("The scenario `accuracy` checks" in said) is (part == "inference")
     assert "**Speedup**" in said and "**Step time**" in said
     assert ("**Training loss**" in said) is (part == "training")
     assert "**Accuracy**" not in said and "**Evaluation loss**" not in said
