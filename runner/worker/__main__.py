@@ -69,9 +69,9 @@ def _work(run: RunDir) -> WorkerExit:
     try:
         spec = placed(spec_in_use(run), os.environ)
         if spec.experiment.is_script:
-            checked()  # Code of users may catch whatever ends it later.
+            checked()  # A user's script may catch an exception that ends it later.
         prepare(spec, run)
-        # Torch reads the environment when it is imported, so it comes after the preparation.
+        # Torch reads the environment at its import, so the preparation comes first.
         with loading():
             if spec.experiment.is_script:
                 from breakeven.runner.worker.script.running import run_script as work
@@ -81,18 +81,18 @@ def _work(run: RunDir) -> WorkerExit:
         finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
-        checked()  # A refusal says more than what it led to.
+        checked()  # A refusal explains more than the error that follows it.
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
     try:
         log.close()
-    except OSError as error:  # Nothing but the exit status can tell it now.
+    except OSError as error:  # Only the exit status can report it now.
         status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     leave_in_time(status)
     return status
 
 
 def _check_before(run: RunDir) -> None:
-    """Ranks start once the check is over: one of them writes the journal then."""
+    """Waits for the check before ranks start, since rank 0 then writes the journal."""
     if run.is_unchecked:
         log = EventLog(run.events_file)
         check_meanwhile(run, partial(_end_refused, log))()
@@ -100,13 +100,13 @@ def _check_before(run: RunDir) -> None:
 
 
 def _end_refused(log: EventLog, error: Refused) -> None:
-    """Ends the process, which may take minutes to load a model that nobody needs."""
+    """Ends the process at once: loading an unneeded model may take minutes."""
     leave(log.close_as_it_is, _report(error, log))
 
 
 def _spec_of_ranks(run: RunDir) -> RunSpec | None:
-    """The specification of a run that takes several processes; None for any other, and where it
-    cannot be read, which shows where it is read again."""
+    """The specification of a run with several processes, else None; also None if it cannot be
+    read: `_work` reads it again and reports the error."""
     with suppress(RunnerError):
         spec = placed(spec_in_use(run), os.environ)
         return spec if spec.experiment.num_ranks > 1 else None
@@ -114,7 +114,7 @@ def _spec_of_ranks(run: RunDir) -> RunSpec | None:
 
 
 def _report(error: Exception, log: EventLog) -> WorkerExit:
-    """Writes down why the run gives up."""
+    """Records the error that ends the run."""
     fields = describe_failure(error)
     # The journal may have no room for it; `log.close` tries once more.
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Hooks into the training loop, for a person's callbacks and for Breakeven's own.
+"""Hooks into the training loop, for users' callbacks and for Breakeven's own.
 
-A callback is a class with any of the methods of `Callback`. The loop calls them in the order of the
-experiment's `callbacks`, after its own. What they do inside a step is timed with it.
+A callback is a class with any of the methods of `Callback`. The loop calls its own callbacks first,
+then the experiment's `callbacks` in their order. Their work inside a step is timed with the step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,23 +32,23 @@ class TrainingState:
     step: int = 0
     """Optimizer steps done so far."""
     epoch: int = 0
-    """Counted from 0."""
+    """Number of the epoch, from 0."""
     loss: Tensor | None = None
-    """Of the last step, 0-dimensional, on the device."""
+    """Loss of the last step, 0-dimensional, on the device."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Of the last evaluation: the loss and every metric by name, on the first of its splits."""
+    """Loss and metrics of the last evaluation, by name, on its first split."""
     scores_step: int | None = None
-    """Steps done when these scores were taken."""
+    """Steps done at that evaluation."""
     stop_reason: str | None = None
     values: list[OwnValue] = field(default_factory=list)
-    """Recorded since the last block."""
+    """Numbers recorded since the last block."""
 
     def stop(self, reason: str) -> None:
         """Ends training after the current step; `reason` is a sentence for the record."""
         self.stop_reason = self.stop_reason or reason
 
     def record(self, name: str, value: float | Tensor) -> None:
-        """Records a number under a name, at the current step; it is charted with the run.
+        """Records a number under a name, at the current step; the run's page shows its chart.
 
         A 0-dimensional tensor may stay on the device: it is read when the block is over.
         """
@@ -58,10 +58,10 @@ class TrainingState:
 class Callback:
     """Base of callbacks; every method is optional and does nothing here.
 
-    `batch_begin` and `batch_end` frame an optimizer step, `after_backward` sees the gradients of
-    all its micro-batches, before clipping, `after_optimizer_step` the new weights. With one of
-    these two the optimizer is compiled apart from forward and backward. `block_end` follows a block
-    of steps and whatever was evaluated after it: the place for slow work, since nothing is timed.
+    `batch_begin` and `batch_end` surround an optimizer step. `after_backward` sees the gradients of
+    all its micro-batches, before clipping; `after_optimizer_step` sees the new weights. With either
+    of these two, the optimizer is compiled apart from forward and backward. `block_end` follows a
+    block and its evaluation: slow work belongs there, since no clock runs.
     """
 
     def train_begin(self, state: TrainingState) -> None: ...
@@ -111,7 +111,7 @@ class Hooks:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Calls no callbacks: for steps that are no part of the training."""
+        """Calls no callbacks, during steps outside of the training."""
         methods, self._methods = self._methods, {hook: [] for hook in self._methods}
         try:
             yield

@@ -1,4 +1,4 @@
-"""What everything that works at a run needs to know of it."""
+"""The run, its device and its journal, for all code that works on it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from breakeven.runner.worker.group import ALONE, RankGroup
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run, as this process works at it."""
+    """One run in this process."""
 
     spec: RunSpec
     run: RunDir
@@ -27,7 +27,7 @@ class RunContext:
 
     @property
     def adds_rounds(self) -> bool:
-        """Whether the run has finished, and its steps are only timed again."""
+        """Whether the run has finished and only times more steps."""
         return self.run.adds_rounds
 
     @property

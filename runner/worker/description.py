@@ -1,6 +1,6 @@
-"""Describes what a run ran on and its workload: hardware, versions, settings; sizes, hashes, costs.
+"""Describes a run's environment (hardware, versions, settings) and workload (sizes, hashes, costs).
 
-No number can be judged without them.
+A reader needs them to judge any number.
 """
 
 import copy
@@ -35,9 +35,9 @@ PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
 
 OF_ONE_RUN = "TORCHELASTIC_"
-"""Variables that torchrun sets for the ranks of a run; they are no settings."""
+"""Prefix of variables that torchrun sets for ranks; they are not settings."""
 NUM_SAMPLES = 2
-"""Enough for layers that normalize over the batch."""
+"""Batch size of a count, enough for layers that normalize over the batch."""
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
 LEFT_OVER_NOTES = {
     "drop": "Each epoch leaves out {} samples that do not fill a batch.",
@@ -47,8 +47,8 @@ LEFT_OVER_NOTES = {
 
 
 def record_environment(context: RunContext) -> None:
-    """Writes the `environment` event; rank 0 also copies the sources of the run, and begins to save
-    outputs of the compiler."""
+    """Writes the `environment` event; rank 0 also copies the run's sources and begins to save the
+    compiler's outputs."""
     experiment, run, log = context.experiment, context.run, context.log
     log.append("environment", **_environment(context))
     if context.group.rank == 0:
@@ -62,7 +62,7 @@ def _environment(context: RunContext) -> dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
-        # Torch itself says what it was built for (+cpu, +cu130); its package may not.
+        # Torch's own version names its build (+cpu, +cu130); its package's may not.
         "versions": {
             "torch": torch.__version__,
             **{name: version for name in PACKAGES if (version := _version(name))},
@@ -96,12 +96,12 @@ def _version(package: str) -> str | None:
 def count_flops_per_sample(
     model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
 ) -> float:
-    """Operations of forward, with `backward` of that as well, for one sample, by
-    `torch.utils.flop_counter`.
+    """Counts the floating-point operations of a forward pass, and of its backward pass with
+    `backward`, for one sample.
 
-    It counts matrix products, convolutions and attention, an addition and a multiplication as two.
-    The model is on the device; a copy of it runs, so that nothing of it changes. Attention goes
-    through plain matrix products, which the counter knows on every device.
+    `torch.utils.flop_counter` counts matrix products, convolutions and attention; an addition and a
+    multiplication are two operations. A copy of the model runs, on the model's device. Attention
+    runs as plain matrix products, which the counter knows on every device.
     """
     trial = copy.deepcopy(model).train()
     inputs = split.batch(torch.arange(min(NUM_SAMPLES, len(split))))
@@ -115,7 +115,7 @@ def count_flops_per_sample(
 
 
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:
-    """The fields of the `workload` event, of a model on the device with its initial weights."""
+    """The fields of the `workload` event; the model is on the device with its initial weights."""
     experiment, model, data = spec.experiment, workload.model, workload.data
     samples = experiment.training.batch_size * experiment.batches_per_step
     has_tokens = data.vocabulary_size is not None
@@ -153,13 +153,13 @@ def _flops_per_sample(
             workload.model, objective, workload.data.train, device, backward=backward
         )
     except Exception as error:
-        # A model may fail to be copied, and train nevertheless.
+        # A model that cannot be copied may still train.
         notes.append(f"Floating-point operations could not be counted: {error}")
         return None
 
 
 def _notes(spec: RunSpec) -> list[str]:
-    """Facts that a reader of the results has to know and would not guess."""
+    """Facts that a reader of the results needs and would not guess."""
     experiment, training = spec.experiment, spec.experiment.training
     notes = []
     if experiment.data.source == "builtin:reviews":

@@ -1,4 +1,4 @@
-"""Writes the event journal of a run; `runner/folders/events.py` says what it is, and reads it."""
+"""Writes the journal of a run; `runner/folders/events.py` describes and reads it."""
 
 import json
 import math
@@ -22,19 +22,19 @@ from breakeven.runner.folders.events import (
 from breakeven.runner.masking import masker
 
 OF_NUMBERS = ("step", "block", "device")
-"""Kinds of events that hold no words, and so no secrets; they are too many to be searched."""
+"""Kinds of events without texts, and so without secrets; masking so many would cost time."""
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
 TAIL_BYTES = 2**20
-"""The end of an existing journal, in which the last `seq` is searched first."""
+"""Bytes at the end of an existing journal that are searched first for the last `seq`."""
 
 
 class EventLog:
     """Appends events to a journal. Safe to use from several threads of one process.
 
-    Rows wait in memory until there are 64, the oldest has waited 0.1 s when another one comes, or
-    `flush` is called. Rows that could not be written (a full disk) stay buffered, the error is
-    raised, and the next flush tries again, so nothing is lost or written twice.
+    Rows stay in memory until there are 64, until another row comes 0.1 s after the oldest, or until
+    `flush`. If they cannot be written (a full disk), they stay buffered, the error is raised, and
+    the next flush tries again: no row is lost or written twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,8 +57,8 @@ class EventLog:
         self.flush(durable=True)
 
     def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
-        """Records events of one kind and time, each with the fields of its row and those that all
-        share."""
+        """Records events of one kind and time, each with its row's fields and the `shared`
+        fields."""
         with self._lock:
             now = time.time()
             if not self._buffer:
@@ -87,7 +87,7 @@ class EventLog:
                 os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Writes what is buffered, waits for the disk and closes the journal."""
+        """Writes buffered rows, waits for the disk and closes the journal."""
         self.flush(durable=True)
         os.close(self._file)
         self._file = -1  # The system gives the old number to the next file that is opened.
@@ -98,7 +98,7 @@ class EventLog:
             self.close()
 
     def _write(self, data: bytes) -> None:
-        """Writes all of `data` or none: a part that a full disk took is cut off again."""
+        """Writes all of `data` or nothing: removes a part that fitted on a full disk."""
         written = 0
         try:
             while written < len(data):
@@ -109,7 +109,7 @@ class EventLog:
             raise
 
     def _resume(self, path: Path) -> int:
-        """Finds the next `seq` in a journal that exists, and whether its last line is torn."""
+        """Finds the next `seq` of an existing journal, and whether its last line is torn."""
         size = os.fstat(self._file).st_size
         if size == 0:
             return 0
@@ -127,7 +127,7 @@ class EventLog:
 
 
 class SilentLog(EventLog):
-    """The journal of all ranks but rank 0, which alone writes."""
+    """The journal of the other ranks: only rank 0 writes."""
 
     def __init__(self) -> None:
         pass
@@ -147,8 +147,8 @@ def _line(event: dict[str, Any]) -> bytes:
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # e.g. half of a surrogate pair, as in an undecodable path
         return _readable_line(event)
-    # orjson makes a null of NaN and infinity. They are rare, and looking for them in every value
-    # would be slow.
+    # orjson writes null for NaN and infinity. They are rare, and a search in every value would be
+    # slow.
     is_faithful = line.count(b"null") == [*event.values()].count(None)
     return line if is_faithful else _readable_line(event)
 

@@ -1,6 +1,6 @@
-"""How the ranks of a run share one training, and communicate outside the steps.
+"""Ranks of a run: how they share one training, and communicate outside the steps.
 
-`ALONE` is the run on one device, for which torch.distributed is never imported.
+`ALONE` stands for a run on one device, which never imports torch.distributed.
 """
 
 import os
@@ -18,30 +18,30 @@ from breakeven.runner.worker.device.base import Device
 
 Value = TypeVar("Value")
 COLLECTIVE_LIMIT = timedelta(seconds=600)
-"""How long a collective may take before the run fails: ranks compile at different speeds."""
+"""Time limit of a collective, long because ranks compile at different speeds."""
 WAITING_LIMIT = timedelta(days=30)
-"""How long a rank may wait for the turn, while others have theirs."""
+"""Time limit of a rank's wait for its turn."""
 RANK_SEED_STRIDE = 2_000_003
-"""Keeps what ranks draw apart for neighbouring seeds."""
+"""Distance between seeds of ranks, so that runs with neighbouring seeds share none."""
 
 
 class RankGroup:
-    """All ranks of a run, as one of them sees them; this is the one rank of a run on one device."""
+    """The ranks of a run, as one rank sees them; this class is for a run on one device."""
 
     rank = 0
     size = 1
 
     def share(self, value: Value | None) -> Value:
-        """The value of rank 0, on every rank."""
+        """Returns the value of rank 0 on every rank."""
         assert value is not None
         return value
 
     def gather(self, value: Value) -> list[Value]:
-        """The values of all ranks, in their order, on every rank."""
+        """Returns the values of all ranks, in their order, on every rank."""
         return [value]
 
     def averaged(self, values: list[Any]) -> list[Any]:
-        """The means of numbers over all ranks, each of which has a part of the batch."""
+        """Means of numbers over all ranks; each rank has a part of the batch."""
         if self.size == 1 or not values:
             return values
         by_place = zip(*self.gather(values), strict=True)
@@ -55,12 +55,12 @@ ALONE = RankGroup()
 
 
 class DistributedGroup(RankGroup):
-    """Ranks over torch.distributed: one group for what steps do on their devices, another one on
-    the host for everything else, so that who waits occupies no device."""
+    """Ranks over torch.distributed: steps use a group on the devices, all else a group on the host,
+    so that a waiting rank occupies no device."""
 
     def __init__(self, device: Device, file: str | None = None) -> None:
-        """Reads what torchrun put into the environment; waits until all ranks are there, in a file
-        if one is given, else over the network."""
+        """Reads torchrun's environment variables and waits for all ranks, which meet in `file` if
+        it is given, else over the network."""
         import torch.distributed as dist
         from torch._C._distributed_c10d import FileStore
 
@@ -93,14 +93,14 @@ class DistributedGroup(RankGroup):
 
 
 def first_given(group: RankGroup, value: Value | None) -> Value | None:
-    """The value of the first rank that has one; the same on every rank."""
+    """Returns, on every rank, the value of the first rank that has one."""
     return next((one for one in group.gather(value) if one is not None), None)
 
 
 def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
     """Runs `work` on rank 0, while all other ranks wait.
 
-    An error of rank 0 is raised there; the other ranks raise a `RuntimeError` that names it.
+    Rank 0 raises its own error; the other ranks raise a `RuntimeError` that quotes it.
     """
     failure: Exception | None = None
     if group.rank == 0:
@@ -116,23 +116,23 @@ def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
 
 
 class ParallelModel:
-    """The model as the ranks train it. With one rank it is the model itself."""
+    """The model, wrapped for training on several ranks or devices."""
 
     def __init__(
         self, model: nn.Module, experiment: ExperimentSpec, device: Device, group: RankGroup = ALONE
     ) -> None:
-        """The model is on the device; its weights are those of rank 0 afterwards."""
+        """Gives the model, which is on the device, the weights of rank 0."""
         self.group = group
         self.part = RankPart(group.rank, group.size)
         self.model = model
-        """Whose parameters are trained, and which answers without training."""
+        """The plain model: owns the parameters and makes evaluations."""
         self._experiment = experiment
         self.stepped: nn.Module = self._wrapped(model, device)
-        """Called for the forward pass of a step."""
+        """The wrapped model, for the forward pass of a step."""
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each rank keeps a part of all weights alone."""
+        """Whether each rank holds only a part of the weights."""
         return self.group.size > 1 and self._experiment.parallel == "fsdp"
 
     def _wrapped(self, model: nn.Module, device: Device) -> nn.Module:
@@ -150,8 +150,8 @@ class ParallelModel:
 
     @contextmanager
     def gradients(self, *, is_last: bool) -> Iterator[None]:
-        """Around the backward pass of a micro-batch: only behind the last one of a step are
-        gradients averaged."""
+        """Surrounds the backward pass of a micro-batch; only the last one of a step averages
+        gradients over the ranks."""
         if isinstance(self.stepped, nn.parallel.DistributedDataParallel) and not is_last:
             with self.stepped.no_sync():
                 yield
@@ -164,12 +164,12 @@ class ParallelModel:
 
     @property
     def seed(self) -> int:
-        """For dropout: rank 0 draws the numbers of a run on one device."""
+        """Seed for dropout; rank 0 draws the same numbers as a run on one device."""
         return self._experiment.training.seed + RANK_SEED_STRIDE * self.group.rank
 
 
 class _Copied(nn.DataParallel[nn.Module]):
-    """Copies that are equally large weigh alike: the loss is the mean of theirs."""
+    """The loss is the mean over copies, since their parts of the batch are equally large."""
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
         gathered = super().gather(outputs, output_device)
@@ -187,6 +187,6 @@ def _shard(model: nn.Module) -> None:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The tensor, gathered if each rank has only a part of it: then all ranks must call this."""
+    """Gathers a tensor of which each rank has a part; then all ranks must call this."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()

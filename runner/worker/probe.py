@@ -1,5 +1,5 @@
-"""Prints one line of JSON: what this machine offers or, with the argument `try`, whether each of
-its devices computes and compiles."""
+"""Prints a line of JSON: devices, backends and so on of this machine or, with the argument `try`,
+whether each device computes and compiles."""
 
 import importlib
 import inspect
@@ -53,7 +53,7 @@ def offered() -> dict[str, Any]:
 
 
 def _optimizers() -> list[str]:
-    """Optimizers that step from gradients alone (LBFGS wants a closure) on dense parameters."""
+    """Optimizers that need only dense gradients; LBFGS, for example, needs a closure."""
     base = torch.optim.Optimizer
     classes = inspect.getmembers(torch.optim, inspect.isclass)
     unusable = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
@@ -61,7 +61,7 @@ def _optimizers() -> list[str]:
 
 
 def tasks() -> dict[str, Task]:
-    """What fits each task, as its module says."""
+    """The declaration of each task, from its module."""
     return {
         name: importlib.import_module(f"breakeven.runner.worker.tasks.{name}").TASK
         for name in TASKS
@@ -75,7 +75,7 @@ def _cpp_compiler() -> str | None:
 
 
 def try_devices() -> dict[str, Any]:
-    """What goes wrong on each device, which is tried by itself; None for nothing."""
+    """Tries each device by itself; `computes` and `compiles` hold the error, else None."""
     return {
         "torch": torch.__version__,
         "triton": _version("triton"),
@@ -101,7 +101,7 @@ def _version(package: str) -> str | None:
 def _problem(attempt: Callable[[str], None], device: str) -> str | None:
     try:
         attempt(device)
-    except Exception as error:  # whatever torch, a driver or a compiler raises
+    except Exception as error:  # torch, drivers and compilers raise many kinds
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0] if lines else ''}"
     return None

@@ -1,4 +1,4 @@
-"""Settings of a run's process before it imports torch, and how it ends."""
+"""Settings of a run's process before it imports torch, and the end of the process."""
 
 import gc
 import os
@@ -22,9 +22,9 @@ CHECK_COMMAND = (sys.executable, "-m", "breakeven.runner.checks")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
                  "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
-"""Words of errors that mean a lack of memory."""
+"""Words in the messages of errors that mean a lack of memory."""
 LEAVING_SECONDS = 20.0
-"""How long a process may take to end once everything is written."""
+"""Time limit of a process to end once everything is written."""
 
 
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -48,9 +48,9 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def show_only(device: str, environment: MutableMapping[str, str]) -> None:
-    """Hides all other devices of CUDA; torch must not be imported yet.
+    """Hides all other CUDA devices; torch must not be imported yet.
 
-    `device` has its name from the specification, whose number counts the devices that are visible.
+    `device` is the name in the specification; its number counts the visible devices.
     """
     _, _, number = device.partition(":")
     listed = environment.get(CUDA_VISIBLE)
@@ -64,16 +64,16 @@ def show_only(device: str, environment: MutableMapping[str, str]) -> None:
 
 
 def name_of_visible(device: str) -> str:
-    """The name of the device where it alone is visible."""
+    """The device's name in a process that sees no other device."""
     kind, _, number = device.partition(":")
     return f"{kind}:0" if number else kind
 
 
 def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[[], None]:
-    """Has a process of its own check with torch what was queued without; the function that is
-    returned waits for its answer. If it refuses the experiment, another thread calls `refuse`.
+    """Starts a process that checks the experiment with torch, unless that was done when it was
+    queued; returns a function that waits for the answer. After a refusal a thread calls `refuse`.
 
-    To be called before `prepare`, which hides devices from torch.
+    Call this before `prepare`, which hides devices from torch.
     """
     if not run.is_unchecked:
         return lambda: None
@@ -102,8 +102,8 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if experiment.is_script:
         show_only(spec.device, os.environ)
-    # A separate folder makes every compilation a cold one, whatever other backends have compiled.
-    # Only a warm run finds files there, which the supervisor has copied from the cold run.
+    # With a separate folder every compilation is cold, whatever other backends have compiled.
+    # Only a warm run finds files there: the supervisor has copied them from the cold run.
     if spec.variant.cache == "warm" and not run.compile_cache.exists():
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
@@ -116,9 +116,9 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the import of torch, and the reading of a trace. What is loaded stays: visiting it
-    again and again would take the garbage collector a sixth of the processor time of loading torch,
-    and more than half of that of a trace."""
+    """Stops the garbage collector while torch is imported or a trace is read. The loaded objects
+    stay in use, and repeated visits to them would take a sixth of the processor time of importing
+    torch, and more than half of that of reading a trace."""
     gc.disable()
     try:
         yield
@@ -127,10 +127,10 @@ def loading() -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> dict[str, Any]:
-    """The fields of an `error` event, and the same on stderr: a sentence for user mistakes, a
-    traceback for the rest."""
+    """Returns the fields of an `error` event; writes a sentence to stderr for a user's mistake, a
+    traceback for any other error."""
     trace = "".join(traceback.format_exception(error))
-    # output.log may have no room for it.
+    # The disk of output.log may be full.
     with suppress(OSError):
         sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
         sys.stderr.flush()
@@ -150,9 +150,9 @@ def status_after(error: Exception) -> WorkerExit:
 
 
 def leave_in_time(status: int) -> None:
-    """Lets the process end soon: Python does not collect garbage once more, which takes 1.8 s of
-    processor time behind torch. Ends the process after a while, since a person's code may have left
-    threads or exit handlers that never end."""
+    """Makes the process end soon: skips Python's last garbage collection, which takes 1.8 s of
+    processor time once torch is loaded, and ends the process after a while, since a user's code may
+    have left threads or exit handlers that never end."""
     gc.freeze()
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, [status])
     leaving.daemon = True

@@ -9,11 +9,11 @@ import torch
 from breakeven.runner.worker.device.base import Device
 
 SEEDS_APART = 7_654_321
-"""Between the seeds of two trainings, so that their steps draw different numbers."""
+"""Distance between the seeds of two trainings, so that their steps draw different numbers."""
 
 
 def random_state(device: Device) -> dict[str, Any]:
-    """The states as numbers, texts, tensors and lists, which a checkpoint may hold."""
+    """The states as numbers, texts, tensors and lists: types that a checkpoint may hold."""
     kind, words, position, has_gauss, gauss = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
@@ -34,9 +34,9 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
 
 
 def step_seed(seed: int, step: int) -> int:
-    """The seed of a step, counted from 0, in a training with this seed.
+    """The seed of a step, counted from 0, in a training with seed `seed`.
 
-    With a seed for every step, a backend that draws too many numbers once, as in warming up before
-    it captures a CUDA graph, draws the baseline's numbers again a step later.
+    Each step has a seed of its own: a backend that draws too many numbers in one step, for example
+    to warm up before it captures a CUDA graph, draws the baseline's numbers in the next step.
     """
     return (seed + 1) * SEEDS_APART + step

@@ -31,9 +31,9 @@ def run_session(
     device: Device | None = None,
     group: RankGroup = ALONE,
 ) -> bool:
-    """Sets up, waits for the first turn, does what the scenario says; False if it was stopped.
+    """Sets up, waits for the first turn and executes the scenario; False if it was stopped.
 
-    `device` is that of this process, where a run has several.
+    A run on several devices passes the `device` of this process.
     """
     experiment = spec.experiment
     transformers.utils.logging.disable_progress_bar()
@@ -64,7 +64,7 @@ def run_session(
 
 
 def _require_same_work(context: RunContext) -> None:
-    """Rounds of another program would count as those of the one that was trained."""
+    """Refuses to add rounds of a changed program to those of the trained one."""
     context.log.flush()
     if changed := what_changed(context.run):
         verb = "is another one" if len(changed) == 1 else "are others"
@@ -74,7 +74,7 @@ def _require_same_work(context: RunContext) -> None:
 
 
 def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], bool]:
-    """What is left to do with the turns of a run, by its scenario; whether it came to its end."""
+    """The function that uses the run's turns, by scenario; it returns whether it finished."""
     if context.experiment.kind.compares_tensors:
         return AccuracyCheck(context, workload).check
     if context.experiment.is_inference:

@@ -1,8 +1,8 @@
 """Checks whether torch accepts the settings of an experiment.
 
-Reads a specification as JSON, and prints as JSON the field that torch refuses and why, or nothing.
-The functions of a run try the settings on a model of one layer: settings that pass here can fail
-there only for the real model or its labels.
+Reads a specification as JSON; prints, as JSON, the field that torch refuses and why, or `{}`. The
+run's own functions try the settings on a model of one layer. Accepted settings can fail in the run
+only because of the real model or its labels.
 """
 
 import json
@@ -36,18 +36,18 @@ Check = Callable[[], object]
 
 
 def main() -> None:
-    os.nice(NICENESS)  # trainings may be timed meanwhile
+    os.nice(NICENESS)  # other processes may be timing trainings
     torch.set_num_threads(1)
     spec = ExperimentSpec.from_json(sys.stdin.read())
     sys.stdout.write(json.dumps(first_refused(spec)) + "\n")
 
 
 def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
-    """Field, value and rule of the first setting that torch refuses; empty if it takes all."""
+    """Field, value and rule of the first setting that torch refuses; empty if there is none."""
     for field, value, check in _checks(spec):
         try:
             check()
-        except Exception as error:  # of any kind that torch raises for settings
+        except Exception as error:  # torch raises many kinds for settings
             message = str(error) or type(error).__name__
             before, _, reason = message.partition(" do not fit ")
             rule = f"do not fit {reason}" if reason else before
@@ -60,13 +60,13 @@ def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
 def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
     """Every setting that torch checks: its field, its value, and a function that tries it."""
     training = spec.training
-    # As in a run on a GPU, which this process leaves to trainings.
+    # The optimizers of a run on a GPU, but on the CPU: this process leaves GPUs to trainings.
     capturable = device_class(spec.device).captures_graphs
     ungrouped = replace(training, parameter_groups=())
     yield ("training.optimizer_options", training.optimizer_options,
            partial(_try_optimizer, ungrouped, capturable))  # fmt: skip
     for text in training.parameter_groups:
-        everything = "*:" + text.partition(":")[2]  # the layer here has other names
+        everything = "*:" + text.partition(":")[2]  # this layer's parameters have other names
         mine = replace(training, parameter_groups=(everything,))
         yield "training.parameter_groups", text, partial(_try_optimizer, mine, capturable)
     yield ("training.scheduler_options", training.scheduler_options,
@@ -97,7 +97,7 @@ def _try_schedule(training: TrainingSpec, capturable: bool, num_steps: int) -> N
 
 
 def _try_loss(loss: Loss, task: str) -> None:
-    """Classes are as many as their weights, if any; labels of one's own may be numbers."""
+    """Uses as many classes as weights, if any; labels of a custom task may be numbers."""
     criterion = make_criterion(loss, nn.Linear(2, 2))
     if task != "custom":
         weights = [len(value) for value in loss.options.values() if isinstance(value, tuple)]
@@ -106,7 +106,7 @@ def _try_loss(loss: Loss, task: str) -> None:
 
 
 def _try_backend(text: str) -> None:
-    """Wrapping a function compiles nothing, but reads the options."""
+    """Wraps a function: torch then reads the options, but compiles nothing."""
     variant = parse_backend(text)
     known = torch._inductor.config.get_config_copy()
     for name in variant.options:

@@ -1,4 +1,4 @@
-"""Where turns come from: a supervisor, or, for a run started by hand, the run itself."""
+"""Sources of turns: a supervisor, or, for a run started by hand, the run itself."""
 
 import os
 import signal
@@ -14,9 +14,9 @@ from breakeven.runner.supervision.turns import Turn, TurnTaker
 from breakeven.runner.worker.event_log import EventLog
 
 SAVING_SECONDS = 1.0
-"""How long a run that must end at once may take to write its journal."""
+"""Time for writing the journal of a run that must end at once."""
 STOPPING_SECONDS = 3.0
-"""How long a run that has to stop may take to come to the end of a step."""
+"""Time for finishing the step of a run that must stop."""
 
 
 class TurnSource(Protocol):
@@ -37,12 +37,12 @@ class TurnSource(Protocol):
 
 
 class SupervisedTurns:
-    """Turns from a supervisor. SIGTERM asks to stop; the supervisor's death ends the run."""
+    """Turns from a supervisor. SIGTERM stops the run; so does the supervisor's death."""
 
     def __init__(
         self, taker: TurnTaker, save: Callable[[], None], checked: Callable[[], None]
     ) -> None:
-        """`save` writes down what is buffered; `checked` returns once the experiment may train."""
+        """`save` writes buffered rows; `checked` returns once the experiment may train."""
         self.stop_requested = False
         self.wait, self.done = taker.wait, taker.done
         self._taker = taker
@@ -61,13 +61,13 @@ class SupervisedTurns:
             threading.Thread(target=self._leave_in_time, daemon=True).start()
 
     def _leave_in_time(self) -> None:
-        """Compilations and steps of minutes do not check whether they have to stop."""
+        """Ends the process: compilations and long steps do not notice a request to stop."""
         time.sleep(STOPPING_SECONDS)
         leave(self._save, WorkerExit.CANCELLED)
 
 
 class OwnTurns:
-    """A run started by hand has the device to itself: every turn is its own."""
+    """Turns of a run started by hand, which shares its device with no other run."""
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -90,8 +90,8 @@ class OwnTurns:
 
 
 class RecordedTurns:
-    """Records in the journal when turns begin and end, so that pages show whose turn it is; before
-    and after the block, when no clock runs."""
+    """Records in the journal when turns begin and end, so that pages show whose turn it is. No
+    clock runs meanwhile."""
 
     def __init__(self, turns: TurnSource, log: EventLog) -> None:
         self._turns = turns
@@ -111,7 +111,7 @@ class RecordedTurns:
         return turn
 
     def done(self, *, finished: bool) -> None:
-        if not finished:  # else the run itself records its end
+        if not finished:  # otherwise the run records its end
             self._record("waiting")
         self._turns.done(finished=finished)
 
@@ -123,7 +123,7 @@ class RecordedTurns:
 def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: None) -> TurnSource:
     """The supervisor's turns if there is a supervisor, else the run's own.
 
-    `save` writes down what is buffered; it is called before an abandoned run kills itself.
+    `save` writes buffered rows; an abandoned run calls it before it kills itself.
     `checked` returns once the experiment may train.
     """
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
@@ -131,20 +131,20 @@ def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: N
 
 
 def end_abandoned(save: Callable[[], None]) -> None:
-    """Ends this process and all that it started, once the journal is written or time is up."""
+    """Writes the journal within a time limit, then kills this process and its children."""
     _save_in_time(save)
     signal_group(os.getpgrp(), signal.SIGKILL)
     time.sleep(SAVING_SECONDS)
 
 
 def leave(save: Callable[[], None], status: int) -> NoReturn:
-    """Ends this process once the journal is written or time is up."""
+    """Writes the journal within a time limit, then ends this process."""
     _save_in_time(save)
     os._exit(status)
 
 
 def _save_in_time(save: Callable[[], None]) -> None:
-    """Does not wait long for a journal that is locked, or a disk that does not answer."""
+    """Saves, but gives up soon if the journal is locked or the disk does not answer."""
     saving = threading.Thread(target=save, daemon=True)
     saving.start()
     saving.join(SAVING_SECONDS)

@@ -1,4 +1,4 @@
-"""Loads functions and classes from a person's Python files, and copies these files."""
+"""Loads functions and classes from users' Python files, and copies these files."""
 
 import hashlib
 import importlib.util
@@ -17,10 +17,10 @@ from breakeven.runner.worker.event_log import EventLog
 
 
 def load_object(source: str) -> Any:
-    """The object `path.py:name`. A file is executed once, however many of its names are loaded.
+    """Loads the object `path.py:name`; executes a file only once, even for several names.
 
-    The file may import others of its folder. Raises `CodeNotAllowed` for a file that may not run
-    here, and `WorkloadError` for one that fails or does not define the name.
+    The file may import files of its folder. Raises `CodeNotAllowed` for a file that may not run
+    here, and `WorkloadError` for a file that fails or does not define the name.
     """
     file, name = locate(source)
     module = _load_module(file, source)
@@ -33,7 +33,7 @@ def load_object(source: str) -> Any:
 
 
 def call(source: str) -> Any:
-    """The result of the function `path.py:name` without arguments."""
+    """Calls the function `path.py:name` without arguments; returns its result."""
     function = load_object(source)
     if not callable(function):
         raise WorkloadError(
@@ -48,9 +48,9 @@ def call(source: str) -> Any:
 
 
 def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, str]]:
-    """Copies every file once: its source, the copy's name in `folder`, and its SHA-256.
+    """Copies every file once; returns its source, the copy's name in `folder`, and its SHA-256.
 
-    A file that several sources share goes by the first of them.
+    For a file of several sources, it returns the first source.
     """
     copied: dict[Path, tuple[str, str, str]] = {}
     names: set[str] = set()
@@ -60,7 +60,7 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
             continue
         content = _read(file, source)
         sha256 = hashlib.sha256(content).hexdigest()
-        # Files of the same name from several folders differ in their content.
+        # Files of several folders may have the same name, but not the same content.
         name = file.name if file.name not in names else f"{file.stem}-{sha256[:8]}.py"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -70,14 +70,14 @@ def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, s
 
 
 def keep_sources(experiment: ExperimentSpec, run: RunDir, log: EventLog) -> None:
-    """Copies the Python files that the run executes, since they may change later."""
+    """Copies the Python files that the run executes, because users may change them later."""
     for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
         log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
 
 
 def _load_module(file: Path, source: str) -> ModuleType:
     _read(file, source)
-    # Named after its path, so that it cannot replace a module of the same file name.
+    # The name depends on the path, so that it cannot replace a module of the same file name.
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -86,7 +86,7 @@ def _load_module(file: Path, source: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(file.parent) not in sys.path:
-        # At the end: a file of its folder must not replace a library that we import later.
+        # At the end, so that no file of this folder replaces a library that is imported later.
         sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)

@@ -1,1 +1,1 @@
-"""`torch.compile`, and what it tells of its work."""
+"""Calls `torch.compile`, and records its work."""

@@ -25,7 +25,7 @@ CARRIES_NONE = (
 
 
 def make_compiler(variant: Variant) -> Compile:
-    """A function that compiles functions with the variant's backend, at their first call.
+    """Returns a function that compiles functions, at their first call, with the variant's backend.
 
     Raises `WorkloadError` for a backend that torch does not know here.
     """
@@ -44,22 +44,22 @@ def make_compiler(variant: Variant) -> Compile:
 
 
 def set_ddp_mode(variant: Variant) -> None:
-    """Sets how Dynamo treats DistributedDataParallel, before that is constructed."""
+    """Sets how Dynamo treats DistributedDataParallel; call it before DDP is constructed."""
     torch._dynamo.config.optimize_ddp = variant.optimize_ddp or True
-    # The reducer in Python is compiled as a part of the backward pass.
+    # The Python reducer is compiled as a part of the backward pass.
     torch._dynamo.config.compiled_autograd = variant.optimize_ddp == "python_reducer"
 
 
 def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function itself, where nothing is compiled."""
+    """Returns the function itself, without compiling it."""
     return function
 
 
 def compile_arguments(variant: Variant) -> dict[str, Any]:
     """Keyword arguments of `torch.compile` for a variant with a backend.
 
-    It refuses a mode together with options, so a mode is replaced by the options that torch itself
-    lists for it.
+    `torch.compile` refuses a mode together with options. So a mode with options becomes the options
+    that torch lists for it.
     """
     mode, options = variant.mode, dict(variant.options)
     if mode is not None and options:
@@ -75,8 +75,8 @@ def compile_arguments(variant: Variant) -> dict[str, Any]:
 
 
 def traceable(module: nn.Module) -> Callable[..., Any]:
-    """The module's call for `torch.compile`. Dynamo does not begin in a forward of torch itself,
-    such as that of `nn.Sequential`, but continues there from another function."""
+    """The module's call for `torch.compile`. Dynamo does not begin in a forward function of torch,
+    such as that of `nn.Sequential`, but continues into it from another function."""
     call: Callable[..., Any] = module._call_impl
     is_method = isinstance(module.forward, MethodType)
     if is_method and trace_rules.check(module.forward):
@@ -85,12 +85,12 @@ def traceable(module: nn.Module) -> Callable[..., Any]:
 
 
 def compile_in_place(module: nn.Module, compiler: Compile) -> None:
-    """As `nn.Module.compile`, which compiles nothing where the forward is torch's own."""
+    """Like `nn.Module.compile`, but also compiles modules whose forward is torch's own."""
     module._compiled_call_impl = compiler(traceable(module))
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """The members of every `nn.ModuleList` that holds more than one module of one class."""
+    """The members of each `nn.ModuleList` that has several modules, all of one class."""
     return [
         block
         for modules in model.modules()
@@ -101,7 +101,7 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def compile_blocks(model: nn.Module, variant: Variant) -> None:
-    """Compiles the model's repeated blocks in place, so that one compilation serves them all.
+    """Compiles the model's repeated blocks in place, so that they share one compilation.
 
     Raises `WorkloadError` if the model has none.
     """
@@ -119,8 +119,8 @@ def compile_blocks(model: nn.Module, variant: Variant) -> None:
 def explained(variant: Variant) -> Iterator[None]:
     """Raises `WorkloadError` for a training that fails in autograd because of the backend.
 
-    A loss may also lack gradients because of the script, so the backend is tried on a function that
-    has gradients without it.
+    A script's fault may cause the same error, so the backend is tried on a function that has
+    gradients without it.
     """
     try:
         yield
@@ -132,7 +132,7 @@ def explained(variant: Variant) -> Iterator[None]:
 
 
 def _carries_gradients(variant: Variant) -> bool:
-    """True also if the trial fails, which proves nothing."""
+    """Whether results of the backend have gradients; also True if the trial itself fails."""
 
     def times(factor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return (factor * other).sum()
@@ -141,5 +141,5 @@ def _carries_gradients(variant: Variant) -> bool:
     try:
         with torch.enable_grad():
             return bool(make_compiler(variant)(times)(factor, torch.ones(2)).requires_grad)
-    except Exception:  # of any kind that a backend raises for this function
+    except Exception:  # backends raise many kinds
         return True

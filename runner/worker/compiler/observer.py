@@ -1,4 +1,4 @@
-"""Records what the compiler does, as it happens."""
+"""Records the compiler's work while it happens."""
 
 import sysconfig
 import time
@@ -30,25 +30,25 @@ COUNTERS = {
         "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
     ),
 }  # fmt: skip
-"""Layer to the group and names of torch's counters of hits, misses, bypasses."""
+"""For each layer, the group and names of torch's counters of hits, misses and bypasses."""
 CAME_COMPILED = "triton_bundler_load_static_autotuner"
-"""Torch's counter of compiled Triton kernels that came with a graph from its cache."""
+"""Torch's counter of compiled Triton kernels that a cached graph contained."""
 BINARIES = ("*/*.cubin", "*/*.hsaco")
 """Files of a kernel in Triton's cache, for CUDA and for ROCm."""
 Layers = dict[str, dict[str, int]]
-"""Layer to how many look-ups were a `hit`, a `miss` or a `bypass`."""
+"""For each layer, the number of look-ups by result: `hit`, `miss` or `bypass`."""
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics torch holds until they are reported."""
 Function = TypeVar("Function", bound=Callable[..., None])
 not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
-"""A backward pass that compiles calls its observers within compiled code. Dynamo would compile them
-as well, and wait forever for the lock under which they are called."""
+"""Prevents Dynamo from compiling an observer. A backward pass that compiles calls observers within
+compiled code; Dynamo would compile them, too, and wait forever for the lock of this call."""
 
 
 def users_line(stack: Sequence[FrameSummary]) -> str | None:
-    """`file:line` of the innermost frame of a person's code; without one, of a library such as
-    transformers, which has the model; else of torch or this runner. None for an empty stack."""
+    """`file:line` of the innermost frame of the user's code; without one, of a library, such as
+    transformers with its models; else of torch or this runner. None for an empty stack."""
     if not stack:
         return None
     inwards = sorted(stack, key=lambda frame: _ownership(frame.filename))  # keeps the order
@@ -65,27 +65,27 @@ def line_of(frame: FrameSummary) -> str:
 
 
 def short_path(path: str) -> str:
-    """The path within this project or the installed packages, since run folders are moved."""
+    """The path within this project or the installed packages, since run folders may move."""
     for folder in (PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
         path = path.removeprefix(folder)
     return path
 
 
 def _ownership(file: str) -> int:
-    """2 for a person's own code, 1 for a library's, 0 for torch's and this runner's."""
+    """2 for the user's own code, 1 for a library, 0 for torch and this runner."""
     if file.startswith((RUNNER, TORCH)):
         return 0
     return 1 if file.startswith((PACKAGES, STANDARD_LIBRARY)) else 2
 
 
 class CompileCaches:
-    """Counts from its construction on."""
+    """Counts look-ups in compile caches since its construction."""
 
     def __init__(self) -> None:
         self._kernels_before = _compiled_kernels()
 
     def counts(self) -> Layers:
-        """Counts of every layer that has any."""
+        """The counts of every layer with look-ups."""
         found = {
             layer: {
                 outcome: counters[group][name]
@@ -93,7 +93,7 @@ class CompileCaches:
             }
             for layer, (group, *names) in COUNTERS.items()
         }
-        # Torch counts no misses of Triton: what it calls so is how often a kernel was needed.
+        # Torch counts no misses of Triton; its counter of that name counts required kernels.
         found["triton"] = {
             "hit": counters["inductor"][CAME_COMPILED],
             "miss": len(_compiled_kernels() - self._kernels_before),
@@ -110,7 +110,7 @@ def _compiled_kernels() -> set[Path]:
 class CompileObserver:
     """Writes compile events as they happen, and reports whether a step compiled anything.
 
-    `step` and `phase` are set by the training loop and stamped on every event.
+    The training loop sets `step` and `phase`; every event contains them.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -169,7 +169,7 @@ class CompileObserver:
         return {"step": self.step, "phase": self.phase}
 
     def _report_breaks(self) -> None:
-        """Writes the graph breaks since the last report, equal ones of a step as one."""
+        """Writes the graph breaks since the last report; equal breaks of a step are one event."""
         self._date_breaks()
         counts = Counter(
             (*when, found.reason, users_line(found.user_stack), innermost_line(found.user_stack))
@@ -192,13 +192,13 @@ class CompileObserver:
             )
 
     def _date_breaks(self) -> None:
-        """Notes the current step and phase for the graph breaks since the last call."""
+        """Stores the current step and phase for each graph break since the last call."""
         known = self._breaks_seen + len(self._breaks_when)
         fresh = len(dynamo_utils.graph_break_reasons) - known
         self._breaks_when += [(self.step, self.phase)] * fresh
 
     def _report_caches(self) -> None:
-        """Writes the hits, misses and bypasses so far of each layer of the compile cache."""
+        """Writes all hits, misses and bypasses so far, for each layer of the compile cache."""
         found = self._caches.counts()
         if found != self._caches_seen:
             self._caches_seen = found
@@ -210,7 +210,7 @@ class CompileObserver:
         self._begun.setdefault(args.compile_id, self._now)
         self._pending = args, time.perf_counter()
         self._log.append("compile_started", **self._stamp(args))
-        # The dashboard shows the elapsed time of a compilation while it lasts.
+        # The dashboard shows the elapsed time of a running compilation.
         self._log.flush()
 
     @not_compiled
@@ -233,7 +233,7 @@ class CompileObserver:
 
 
 def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
-    """The fields of torch's CompilationMetrics that hold from 2.11 to 2.13, in seconds."""
+    """The fields of CompilationMetrics that exist in torch 2.11 to 2.13, in seconds."""
     return {
         "compile_id": metrics.compile_id,
         "function": metrics.co_name,
@@ -243,7 +243,7 @@ def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
         "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
         "inductor_seconds": _seconds(metrics.inductor_cumulative_compile_time_us),
         "code_seconds": _seconds(metrics.inductor_code_gen_cumulative_compile_time_us),
-        # Of Triton's kernels and of C++; torch calls it Triton's alone.
+        # This includes C++, although torch names only Triton.
         "kernel_seconds": _seconds(metrics.triton_compile_time_us),
         "total_seconds": _seconds(metrics.duration_us),
         "graph_ops": metrics.graph_op_count,

@@ -1,8 +1,8 @@
 """Saves a compiler's graphs and generated code, and names torch's trace in the journal, on request.
 
-Both come from torch's structured log, which costs time while it compiles: so nothing listens unless
-the specification asks for them. The trace is torch's own file (`TORCH_TRACE`), as `tlparse` and
-others read it.
+Both come from torch's structured log, which costs time during compilation. So nothing listens
+unless the specification requires this. The trace is torch's own file (`TORCH_TRACE`), for `tlparse`
+and other tools.
 """
 
 import logging
@@ -28,20 +28,20 @@ SAVED = {
     "inductor_post_grad_graph": "graph before lowering",
     "inductor_output_code": "generated code",
 }
-"""Torch's name of each output that is saved, and its title."""
+"""For torch's name of each saved output, its title."""
 MAX_FILES = 400
 MAX_BYTES = 64 * 2**20
-"""Of all files of a run together; later outputs are left out, and the run goes on."""
+"""Largest total of a run's files; later outputs are left out, and the run goes on."""
 CODE_FOLDER = "artifacts/code"
 TRACE_FOLDER = "artifacts/trace"
-"""`runner.worker.process` has torch write there."""
+"""Torch writes here, because `runner.worker.process` sets this folder."""
 
 
 def save_outputs(spec: ExperimentSpec, run: RunDir, log: EventLog) -> None:
-    """Begins to save what the specification asks for."""
+    """Begins to save the outputs that the specification lists."""
     trace_log: logging.Logger = torch._logging._internal.trace_log
     for handler in [one for one in trace_log.handlers if isinstance(one, CodeWriter)]:
-        trace_log.removeHandler(handler)  # an earlier run's of this process
+        trace_log.removeHandler(handler)  # of an earlier run in this process
     if spec.keep_code:
         trace_log.addHandler(CodeWriter(run, log))
     if spec.keep_trace:
@@ -58,13 +58,14 @@ class CodeWriter(logging.Handler):
         self._bytes = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A backward that compiles may log within compiled code, which must not trace this."""
+        """Writes an output. A backward pass that compiles may log within compiled code, and Dynamo
+        must not trace this."""
         torch._dynamo.disable(self._write)(record)  # type: ignore[no-untyped-call]
 
     def _write(self, record: logging.LogRecord) -> None:
         metadata: dict[str, Any] = getattr(record, "metadata", {})
         payload = getattr(record, "payload", None)
-        # Some outputs are kinds of records, others artifacts with that name.
+        # The name is either the record's kind or an artifact's name.
         artifact = metadata.get("artifact")
         named = {*metadata, artifact.get("name") if isinstance(artifact, dict) else None}
         name = next((one for one in SAVED if one in named), None)
@@ -89,7 +90,7 @@ class CodeWriter(logging.Handler):
 
 
 def _record_trace_files(run: RunDir, log: EventLog) -> None:
-    """Records the name of each file of torch's trace once; they exist when something compiles."""
+    """Records the name of each trace file once; torch creates the files when it compiles."""
     recorded: set[str] = set()
 
     @not_compiled

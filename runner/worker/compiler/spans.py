@@ -1,8 +1,8 @@
 """Records when each stage of a compilation began and how long it took.
 
-`dynamo_timed` reports the end of all that it encloses to `ChromiumEventLogger` of
-`torch._dynamo.utils`, in every thread, with or without a trace. Recorded are the stages that people
-distinguish; everything else lies within these.
+`dynamo_timed` reports the end of its context to `ChromiumEventLogger` of `torch._dynamo.utils`, in
+every thread, with or without a trace. Only the stages that users distinguish are recorded; all
+others lie within these.
 """
 
 import threading
@@ -26,13 +26,13 @@ STAGES = {
     "CachingAutotuner.benchmark_all_configs": "autotuning",
     "CachingAutotuner.coordinate_descent_tuning": "autotuning",
 }
-"""Torch's names, and the stages to which they belong. Most stages lie in those above them."""
+"""For each of torch's names, its stage. Most stages lie within the stages listed before them."""
 AUTOTUNING = ("_template_autotuning", "_template_precompiling")
-"""Ends of names that begin with what is tuned: `mm_template_autotuning`."""
+"""Suffixes of names that begin with the tuned operation: `mm_template_autotuning`."""
 MAX_SPANS = 2_000
-"""Held until they are reported: a model may have very many kernels."""
+"""Most spans in memory before a report, since a model may have very many kernels."""
 NO_ID = "None"
-"""Torch's compilation id outside of any compilation."""
+"""Torch's compilation id outside of compilations."""
 
 
 class StageSpan(TypedDict):
@@ -40,16 +40,16 @@ class StageSpan(TypedDict):
 
     stage: str
     name: str
-    """What torch calls it."""
+    """Torch's name of it."""
     start: float
     """Seconds since the epoch."""
     seconds: float
     thread: int
-    """0 is the thread that compiles; others, numbered as they appear, work at the same time."""
+    """0 is the compiling thread; parallel threads have numbers in the order of their appearance."""
 
 
 class CompileSpans:
-    """Records from its construction on, in place of any earlier object."""
+    """Records spans from its construction on; replaces any earlier object."""
 
     def __init__(self) -> None:
         self._recorded: list[tuple[str, StageSpan]] = []
@@ -67,15 +67,15 @@ class CompileSpans:
             log(logger, event_name, time_ns, metadata, start_time_ns, *rest, **named)
             stage = stage_of(event_name)
             if stage is not None:
-                # `log` has just put the id of the compilation there.
+                # `log` has just put the compilation's id there.
                 compile_id = str(metadata.get("compile_id"))
                 self._record(compile_id, stage, event_name, start_time_ns, time_ns)
 
-        # Compiled code calls it, too, and must not compile it.
+        # Compiled code calls this, too; Dynamo must not compile it.
         logger.log_event_end = torch._dynamo.disable(log_event_end)  # type: ignore[method-assign,no-untyped-call]
 
     def take(self) -> Iterator[tuple[str, list[StageSpan]]]:
-        """The spans since the last call by compilation, each in the order of their starts."""
+        """Yields each compilation's spans since the last call, in the order of their starts."""
         with self._lock:
             recorded, self._recorded = self._recorded, []
         with_id = [one for one in recorded if one[0] != NO_ID]
@@ -96,12 +96,12 @@ class CompileSpans:
 
 
 def stage_of(name: str) -> str | None:
-    """The stage of one of torch's names; None for those that lie within a stage."""
+    """The stage of one of torch's names; None for a name within a stage."""
     return "autotuning" if name.endswith(AUTOTUNING) else STAGES.get(name)
 
 
 def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
-    """The id of a compilation during which a span without an id began: another thread's work."""
+    """The id of the compilation during which another thread began a span without an id."""
     return next((compile_id for compile_id, other in others
                  if other["start"] <= span["start"] <= other["start"] + other["seconds"]),
                 NO_ID)  # fmt: skip

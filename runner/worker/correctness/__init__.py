@@ -1,1 +1,1 @@
-"""Whether compiled code computes what the same code computes without a compiler."""
+"""Checks whether compiled code computes the same as the code without a compiler."""

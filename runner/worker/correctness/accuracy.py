@@ -1,8 +1,8 @@
-"""The scenario `accuracy`: does a backend compute the model correctly, including gradients?
+"""The scenario `accuracy`: checks whether a backend computes the model and gradients correctly.
 
-For training and for inference: a reference in double precision, the baseline, the baseline again,
-which must be equal to the last bit, then the run's backend. Each starts from the same weights and
-uses the same batch. The journal has the result in the terms of PyTorch's Dynamo harness.
+For training and for inference, it runs a reference in double precision, the baseline, the baseline
+again, which must be equal to the last bit, then the run's backend. Each starts from the same
+weights and uses the same batch. Results have the terms of PyTorch's Dynamo harness.
 """
 
 import os
@@ -48,13 +48,13 @@ VANISHED = (
 
 
 class NotDeterministic(Exception):
-    """The model needs an operation that is not deterministic."""
+    """Raised if the model needs an operation that is not deterministic."""
 
 
 @contextmanager
 def deterministic(*, strictly: bool) -> Iterator[None]:
-    """Has torch choose deterministic operations. Strictly, any other operation is an error; else it
-    is allowed, and so are the fastest fused kernels of attention."""
+    """Makes torch choose deterministic operations. With `strictly`, any other operation is an
+    error; else others are allowed, including the fastest fused kernels of attention."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=not strictly)
@@ -68,8 +68,8 @@ def deterministic(*, strictly: bool) -> Iterator[None]:
 
 
 def reraise_not_deterministic(error: Exception) -> None:
-    """Raises `NotDeterministic` for the error of an operation that strictly has to be
-    deterministic, and nothing for any other."""
+    """Raises `NotDeterministic` if an operation failed because `deterministic(strictly=True)`
+    forbids it; ignores other errors."""
     is_strict = (
         torch.are_deterministic_algorithms_enabled()
         and not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -80,7 +80,7 @@ def reraise_not_deterministic(error: Exception) -> None:
 
 
 class _Ended(Exception):
-    """A check ended before its tensors could be compared with the backend's."""
+    """Ends a check before its tensors can be compared with the backend's."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -99,11 +99,11 @@ class AccuracyCheck:
         self._ended: dict[Part, tuple[Status, list[str]]] = {}
         """The status and notes of each part."""
         self._not_deterministic: set[Part] = set()
-        # Matrix products are deterministic with this memory, if they get it before the first one.
+        # This memory makes matrix products deterministic, if it is set before the first product.
         os.environ.setdefault(*CUBLAS)
 
     def check(self, turns: TurnSource) -> bool:
-        """Checks every part of the specification; False if the run was stopped before that."""
+        """Checks every part of the specification; False if the run was stopped earlier."""
         if turns.wait() is None:
             return False
         for part in self._experiment.accuracy.parts:
@@ -130,7 +130,7 @@ class AccuracyCheck:
         self._record(part, status, message, notes)
 
     def _record(self, part: Part, status: Status, message: str | None, notes: list[str]) -> None:
-        """Records the result of a part; of two such rows the later one counts."""
+        """Records the result of a part; the last such row counts."""
         self._log.append(
             "accuracy_status",
             part=part,
@@ -152,8 +152,8 @@ class AccuracyCheck:
     def _compare_layers(self, part: Part) -> None:
         """Records the judgement of every layer's output, in additional runs.
 
-        The verdict does not change, and what the compiler does here is no compile latency: a reset
-        also removes the observer, and makes Dynamo trace the hooks."""
+        The verdict does not change. Compilations here count in no latency: a reset also removes the
+        observer, and makes Dynamo trace the hooks."""
         torch._dynamo.reset()
         notes = list[str]()
         try:
@@ -180,7 +180,7 @@ class AccuracyCheck:
             self._record(part, status, None, [*before, *notes])
 
     def _compare_deterministically(self, part: Part, notes: list[str]) -> bool:
-        """`_compare` with deterministic operations alone, unless the model needs another one."""
+        """Calls `_compare` with deterministic operations only, unless the model needs others."""
         try:
             with deterministic(strictly=True):
                 return self._compare(part, notes)
@@ -191,22 +191,22 @@ class AccuracyCheck:
                 return self._compare(part, notes)
 
     def _compare(self, part: Part, notes: list[str]) -> bool:
-        """Whether every tensor of the run's backend passes; without one, of the baseline's
-        repetition."""
+        """Whether every tensor of the run's backend passes; without a backend, whether the
+        repeated baseline does."""
         reference = self._reference(part, notes)
         baseline = self._attempt(part, BASELINE, "eager_1st_run_fail", "eager_1st_run_OOM")
         again = self._attempt(part, BASELINE, "eager_2nd_run_fail", "eager_2nd_run_OOM")
         _require_equal(baseline, again)
         if self._variant.backend is None:
             return self._judge(part, again, baseline, reference)
-        del again  # big models leave no room for it
+        del again  # frees memory for big models
         outcome = self._attempt(part, self._variant, "fail_to_run", "OOM")
         return self._judge(part, outcome, baseline, reference)
 
     def _attempt(
         self, part: Part, variant: Variant, failed: Status, out_of_memory: Status
     ) -> Outcome:
-        """The outcome of a run; raises `_Ended` with one of the two words if it fails."""
+        """The outcome of a run; raises `_Ended` with one of the two statuses if it fails."""
         try:
             return self._trial.run(part, variant)
         except Exception as error:
@@ -216,7 +216,7 @@ class AccuracyCheck:
             raise _Ended(status, _describe(error)) from error
 
     def _reference(self, part: Part, notes: list[str], *, layers: bool = False) -> Outcome:
-        """Empty if the model cannot be run in double precision."""
+        """The reference; empty if the model cannot run in double precision."""
         try:
             return self._trial.reference(part, layers=layers)
         except Exception as error:
@@ -250,7 +250,7 @@ class AccuracyCheck:
     def _judged(
         self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome
     ) -> Iterator[tuple[Name, Judgement, float]]:
-        """The judgement of each tensor, and its scale."""
+        """Yields the name, judgement and scale of each tensor."""
         sized = reference or baseline
         scales = {
             quantity: own_scales({n.tensor: t for n, t in sized.items() if n.quantity == quantity})
@@ -279,7 +279,7 @@ class AccuracyCheck:
 
 
 def _require_equal(baseline: Outcome, again: Outcome) -> None:
-    """Raises `_Ended` unless all are equal to the last bit; NaN equals NaN."""
+    """Raises `_Ended` unless all tensors are equal to the last bit; NaN equals NaN."""
     differing = [
         name
         for name, tensor in baseline.items()

@@ -1,9 +1,9 @@
 """Disables dropout, and tries each dropout on known numbers instead.
 
-While `DropoutProbes` are active, torch's dropout functions return their input, so that a training
-draws nothing. Instead each of them draws once on known numbers: ones for dropout, and for attention
-a query that attends to one key alone, whose value is one. The results are either 0 or 1 / (1 - p),
-whatever the model computes, and the backend compiles each trial in the place of its dropout.
+While `DropoutProbes` are active, torch's dropout functions return their input, so training drops
+nothing. Instead, each function drops known numbers in a trial: ones for dropout; for attention, a
+query that attends to only one key, whose value is one. All results are 0 or 1 / (1 - p), whatever
+the model computes. The backend compiles each trial in place of its dropout.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,28 +17,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_ELEMENTS = 65_536
-"""Numbers at most on which a dropout is tried in a step: as many samples of its input as fit."""
+"""Most numbers of a trial in one step, which uses as many input samples as fit."""
 SILENCED = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 """Forms of dropout that are disabled, but not tried."""
 ATTENTION_LOGIT = 64.0
-"""How far the logit of one key lies above all others, which then share e^-64 of the attention."""
+"""Distance of one key's logit above all others, which then share e^-64 of the attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutPlace:
-    """One dropout of a model's forward, in the order of the calls."""
+    """One dropout in a model's forward pass."""
 
     operation: Literal["dropout", "attention"]
     p: float
-    """The share of numbers that it has to drop."""
+    """The share of numbers that it must drop."""
 
 
 class DropoutProbes:
-    """Replaces torch's dropout functions, and counts what each of them draws.
+    """Replaces torch's dropout functions, and counts the numbers that each of them drops.
 
-    First `survey` finds the dropouts of a forward pass. `term` must be added to the loss of every
-    step: it is 0, and its gradient, which reaches the probes alone, shows whether the backward pass
-    drops the same numbers.
+    First `survey` finds the dropouts of a forward pass. Add `term` to the loss of every step: it is
+    0, and its gradient, which reaches only the probes, shows whether the backward pass drops the
+    same numbers.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,7 +48,7 @@ class DropoutProbes:
         self._gates: list[Tensor] = []
         self._found: list[Tensor] = []
         self._terms: list[Tensor] = []
-        # Not F.dropout, by which the code of a captured graph would find the replacement again.
+        # Not F.dropout, because a captured graph's code would find the replacement there.
         self._dropout: Callable[..., Tensor] = torch.dropout
         self._attention: Callable[..., Tensor] = F.scaled_dot_product_attention
 
@@ -62,13 +62,13 @@ class DropoutProbes:
             yield
 
     def survey(self, forward: Callable[[], bool]) -> bool:
-        """Finds the dropouts of a forward pass, none of which draws; returns its result."""
+        """Finds the dropouts of a forward pass, which draw nothing; returns its result."""
         self._surveys = True
         try:
             return forward()
         finally:
             self._surveys = False
-            # Separate leaves: compilers fail on parts of one.
+            # Separate leaf tensors, because compilers fail on parts of one tensor.
             self._gates = [
                 torch.ones((), device=self._device, requires_grad=True) for _ in self.places
             ]
@@ -80,8 +80,8 @@ class DropoutProbes:
         return total - total.detach()
 
     def take(self, loss_scale: float) -> Tensor:
-        """The draws since the last call, (places, 5), in double precision: numbers tried, zeros
-        among them, sum, sum of squares, and the same sum according to the gradient.
+        """The draws since the last call, (places, 5), in double precision: count of numbers, count
+        of zeros, sum, sum of squares, and the sum of squares according to the gradient.
 
         Gradients are divided by `loss_scale`.
         """
@@ -142,7 +142,7 @@ class DropoutProbes:
         return output
 
     def _gate(self) -> Tensor:
-        """The one of this place, which separates its gradient from the others."""
+        """The gate of this place, which separates its gradient from the others."""
         return self._gates[len(self._found) % len(self.places)]
 
     def _watch(self, drawn: Tensor) -> None:
@@ -154,5 +154,5 @@ class DropoutProbes:
 
 
 def _num_samples(tensor: Tensor) -> int:
-    """How many of its first dimension are tried."""
+    """Number of samples, the first dimension, in a trial."""
     return max(1, MAX_ELEMENTS // max(1, tensor[0].numel()))

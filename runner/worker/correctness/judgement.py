@@ -1,6 +1,6 @@
-"""Whether tensors are the same up to rounding: the rule of PyTorch's Dynamo harness, `same()`.
+"""Judges whether tensors are equal up to rounding, by `same()` of PyTorch's Dynamo harness.
 
-A tensor passes if it lies within the tolerance of the baseline's, absolutely and relatively. If
+A tensor passes if it lies within the absolute and relative tolerance of the baseline's tensor. If
 not, it still passes if it is about as close as the baseline to a reference in double precision:
 its root mean square error is at most a multiple of the baseline's, plus a tenth of the tolerance.
 """
@@ -20,11 +20,11 @@ from breakeven.runner.worker.device.base import Device
 SMALL_TENSOR = 1000
 """Number of elements below which chance dominates the error of a tensor."""
 COARSE_TOLERANCE = 2e-2
-"""From this tolerance on, a workload is known for its rounding."""
+"""Tolerance from which on a workload is known for its rounding."""
 SMALLEST_SCALE = 1e-3
-"""Least scale of a gradient, as a share of the largest one's: smaller ones are rounding."""
+"""Smallest scale of a gradient, relative to the largest; smaller ones are rounding."""
 ROUNDING_MULTIPLIER = 10.0
-"""The harness's largest multiplier, for a tensor of rounding alone."""
+"""The harness's largest multiplier, for tensors that are only rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,11 @@ class Judgement:
     max_difference: float | None
     """Largest difference to the baseline's tensor."""
     rmse: float | None
-    """Root mean square error against the reference; None without one."""
+    """Root mean square error against the reference; None without a reference."""
     baseline_rmse: float | None
-    """The baseline's own."""
+    """The baseline's error against the reference."""
     multiplier: float
-    """How many times the baseline's error is allowed."""
+    """Largest allowed error, in multiples of the baseline's."""
     passed: bool
 
 
@@ -51,12 +51,12 @@ def judge(
     scale: float = 1.0,
     equal_nan: bool = False,
 ) -> Judgement:
-    """Judges a tensor by the baseline's and, where there is one, by the float64 reference.
+    """Judges a tensor by the baseline's tensor and, if given, by the float64 reference.
 
-    `scale` is the size that counts as 1: absolute tolerances are multiplied by it. Below 1 the rule
-    is stricter than the harness's, and must not take rounding for a fault: the gradient of the bias
-    that attention adds to its keys is zero in exact arithmetic, so the baseline's own error is
-    larger than the tensor, and another order of summation gives other rounding.
+    Absolute tolerances are multiplied by `scale`. A scale below 1 makes the rule stricter than the
+    harness's, but rounding must still pass. An example is the gradient of the bias that attention
+    adds to its keys: it is zero in exact arithmetic, so the baseline's error is larger than the
+    tensor, and another order of summation gives other rounding.
     """
     multiplier = multiplier_for(baseline, tolerance)
     if result.shape != baseline.shape or result.dtype != baseline.dtype:
@@ -82,7 +82,7 @@ def judge(
 
 
 def multiplier_for(tensor: Tensor, tolerance: float) -> float:
-    """The largest error of such a tensor, in multiples of the baseline's."""
+    """The largest allowed error of such a tensor, in multiples of the baseline's."""
     is_half = tensor.dtype in (torch.float16, torch.bfloat16)
     is_pointwise_kernel = tensor.ndim == 4 and tuple(tensor.shape[-2:]) == (1, 1)
     is_noisy = tensor.numel() < SMALL_TENSOR or tolerance >= COARSE_TOLERANCE
@@ -90,8 +90,8 @@ def multiplier_for(tensor: Tensor, tolerance: float) -> float:
 
 
 def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> float:
-    """The harness's tolerance for its suites of transformers and timm, or that of TorchBench for
-    its models and for a person's own."""
+    """The harness's tolerance: one for its suites of transformers and timm, another for TorchBench
+    and for users' own models."""
     training, precision = part == "training", experiment.training.precision
     model = experiment.model.from_suite
     if experiment.task != "custom" and (model is None or not SUITES[model.suite].is_held_closely):
@@ -103,10 +103,10 @@ def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) ->
 
 
 def own_scales(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """Root mean square of each gradient, or layer's output, by name, and a small share of the
-    largest at least; 1 of one that is not finite.
+    """The scale of each gradient or layer output, by name: its root mean square, but at least a
+    small share of the largest; 1 for a tensor that is not finite.
 
-    An absolute tolerance of 0.01 would let pass any gradient smaller than that, a missing one too.
+    With an absolute tolerance of 0.01, any smaller gradient would pass, even a missing one.
     """
     sizes = {name: tensor.double().square().mean().sqrt().item()
              for name, tensor in tensors.items()}  # fmt: skip

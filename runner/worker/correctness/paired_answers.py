@@ -1,8 +1,8 @@
-"""Compares answers of the compiled model with those of the same weights without a compiler.
+"""Compares answers of the same weights with and without a compiler.
 
-Both see the same samples, so answers may differ by rounding alone. A third pass measures how far
-rounding goes: every operation in it rounds differently, as another correct compiler's might
-(docs/metrics.md, `answers`). It changes nothing of the model, and draws none of its random numbers.
+Both see the same samples, so answers may differ only by rounding. A third pass measures the effect
+of rounding: each of its operations rounds differently, as another correct compiler's might
+(docs/metrics.md, `answers`). It neither changes the model nor draws the model's random numbers.
 """
 
 import math
@@ -24,28 +24,28 @@ from breakeven.runner.worker.step.inference import Answer, Question
 CONTRACTIONS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution")
 """Operations that add up many products."""
 CONTRACTION_ULPS = 4
-"""Units in the last place by which sums of products in another order differ, in float32. What is
-rounded to 16 bits was added up in float32."""
+"""Difference of float32 sums of products in another order, in units in the last place. Results of
+16 bits were also added up in float32."""
 TF32_STEP = 2.0**-10
 WHOLE_BELOW = 64
-"""Whole numbers below this are masks, positions or zeros: exact, however they are computed."""
+"""Whole numbers below this are masks, positions or zeros, and exact in any computation."""
 FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
-"""How far a compiled answer may lie from the one without a compiler, in multiples of the distance
-in the pass with perturbed rounding (docs/parity.md)."""
+"""Largest allowed distance of a compiled answer from the answer without a compiler, in multiples of
+the distance in the pass with perturbed rounding (docs/parity.md)."""
 MAX_DRAWS = 8
-"""Passes with perturbed rounding of a batch with an answer that lies farther than that."""
+"""Most passes with perturbed rounding for a batch with an answer beyond that distance."""
 MAX_DOUBTED = 4
-"""Batches of an evaluation for which so many passes are made; more of them are no chance."""
+"""Most batches of an evaluation that get these passes: more such batches are no coincidence."""
 MAX_ERROR = 500
 NUM_NAMED = 5
-"""Samples that are named."""
+"""Number of wrong samples that are listed."""
 CHUNK = 2**25
 """Numbers that are compared at once."""
 
 
 class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Moves each output of torch's operations by one unit in its last place, up, down or not at
-    all; sums of products by as much as another order of addition may."""
+    all; moves sums of products as far as another order of addition may."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _has_fraction(value: Any) -> bool:
-    """False for other kinds of tensors, such as those that several devices share."""
+    """Whether it is a floating-point tensor; False for subclasses, such as distributed tensors."""
     return type(value) in (Tensor, torch.nn.Parameter) and value.is_floating_point()
 
 
@@ -84,38 +84,38 @@ class _Rows(NamedTuple):
     """One entry for each target, on the CPU."""
 
     difference: Tensor
-    """Largest difference of a logit; infinite where one alone is not finite."""
+    """Largest difference of a logit; infinite if only one of the two is not finite."""
     margin: Tensor
-    """By how much, without a compiler, the logit of the compiled model's class lies below the
-    largest one; 0 where both choose the same class."""
+    """Distance, without a compiler, of the logit of the compiled model's class below the largest
+    logit; 0 if both choose the same class."""
     differs: Tensor
-    """Whether another class is chosen."""
+    """Whether the compiled model chooses another class."""
     sample: Tensor
-    """Its place in the split."""
+    """The sample's place in the split."""
 
 
 @dataclass
 class _Compared:
-    """The comparison of all answers, as the journal has it."""
+    """The comparison of all answers, in the journal's form."""
 
     compared: int = 0
-    """Targets: samples, or tokens, or numbers."""
+    """Number of targets: samples, tokens or numbers."""
     differing: int = 0
-    """Answers of another class; none for numbers."""
+    """Number of answers with another class; 0 for numbers."""
     wrong: int = 0
-    """Answers that lie farther apart than rounding goes."""
+    """Number of answers that differ by more than rounding."""
     wrong_classes: int = 0
-    """Wrong answers of another class."""
+    """Number of wrong answers with another class."""
     margin: float = 0.0
-    """Largest of an answer that differs."""
+    """Largest margin of an answer with another class."""
     difference: float = 0.0
-    """Of the logits of the answer that is worst, in proportion to its tolerance."""
+    """Difference of logits of the worst answer, in proportion to its tolerance."""
     tolerance: float = 0.0
-    """How far that one may be."""
+    """Tolerance of the worst answer."""
     ratio: float = 0.0
-    """The one over the other."""
+    """`difference` divided by `tolerance`."""
     samples: list[int] = field(default_factory=list)
-    """Places in the split of the first that are wrong."""
+    """Places of the first wrong samples in the split."""
 
     def join(self, other: "_Compared") -> None:
         """Adds the comparison of other answers."""
@@ -129,7 +129,7 @@ class _Compared:
 
 
 class PairedAnswers:
-    """Compares a split's answers, batch by batch, as they come."""
+    """Compares a split's answers, batch by batch."""
 
     def __init__(self, align: Align, precision: Precision, group: RankGroup = ALONE) -> None:
         self._align = align
@@ -137,24 +137,24 @@ class PairedAnswers:
         self._group = group
         self._found = _Compared()
         self._noise: float | None = None
-        """How far rounding moves an answer of the first batch, at most."""
+        """Largest effect of rounding on an answer of the first batch."""
         self._may_doubt = MAX_DOUBTED
         self._error: str | None = None
 
     def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
-        """Compares two answers to the same question. An error ends the comparison alone, and is
-        recorded."""
+        """Compares two answers to the same question. An error is recorded, and ends only the
+        comparison."""
         if self._error is not None:
             return
         try:
             self._add(question, plain, compiled)
         except Exception as error:
-            if self._group.size > 1:  # other ranks wait for this one
+            if self._group.size > 1:  # other ranks wait for this rank
                 raise
             self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR]
 
     def fields(self) -> dict[str, Any]:
-        """The field `answers` of the journal, of all ranks together."""
+        """The field `answers` of the journal, for all ranks together."""
         if self._error is not None:
             return {"error": self._error}
         whole = _Compared()
@@ -178,11 +178,11 @@ class PairedAnswers:
         self._found.join(_found(rows, self._factor * noise))
 
     def _any_wrong(self, rows: _Rows, noise: Tensor) -> bool:
-        """On any rank: all of them make the same passes."""
+        """Whether any rank has a wrong answer, since all ranks make the same passes."""
         return any(self._group.gather(bool((rows.difference > self._factor * noise).any())))
 
     def _rounding(self, question: Question, plain: Answer, seed: int) -> Tensor:
-        """How far rounding moves each answer."""
+        """The effect of rounding on each answer."""
         with PerturbedRounding(seed, plain.logits.device):
             rounded = question.answer(compiled=False)
         moved = self._rows(question, plain, rounded).difference
@@ -190,7 +190,7 @@ class PairedAnswers:
 
     def _rows(self, question: Question, plain: Answer, other: Answer) -> _Rows:
         labels, logits = plain.labels[: len(plain.logits)], other.logits
-        if logits.shape != plain.logits.shape:  # No answer to this question: all are wrong.
+        if logits.shape != plain.logits.shape:  # All answers are wrong.
             logits = torch.full_like(plain.logits, math.nan)
         ours, targets = self._align(plain.logits, labels)
         theirs, _ = self._align(logits, labels)
@@ -207,8 +207,8 @@ class PairedAnswers:
 
 
 def _compared(plain: Tensor, other: Tensor) -> Tensor:
-    """Difference, margin and whether another class is chosen (3, rows), of logits (rows, classes).
-    What is not a number without a compiler is not compared."""
+    """Difference, margin and whether the class differs (3, rows), for logits (rows, classes).
+    Excludes logits that are NaN without a compiler."""
     kind = torch.promote_types(plain.dtype, torch.float32)
     plain, other = plain.to(kind), other.to(kind)
     differences = (plain - other).abs().nan_to_num(nan=math.inf, posinf=math.inf)
@@ -238,6 +238,6 @@ def _found(rows: _Rows, tolerance: Tensor) -> _Compared:
 
 
 def _largest(values: Tensor) -> float:
-    """The largest that is finite; 0 without any."""
+    """The largest finite value; 0 without any."""
     finite = values[values.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0

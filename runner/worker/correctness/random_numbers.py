@@ -1,9 +1,9 @@
-"""Whether a backend draws its own random numbers, and further comparisons if it does.
+"""Checks whether a backend draws its own random numbers, and compares it in other ways if so.
 
-Losses can be compared step by step only if the same numbers are drawn. For a backend that draws
-others, three measurements follow its training, when nothing is timed any more: the results of its
-steps with many draws, and of those without a compiler (`redraws`); whether it computes the same
-without dropout; and whether each dropout drops as much as it should (`dropout_probes`).
+Losses can be compared step by step only if runs draw the same numbers. For a backend that draws
+others, three checks follow the training, outside of all timings: compare steps with many draws with
+and without a compiler (`redraws`); compare a training without dropout; and count whether each
+dropout drops as many numbers as it should (`dropout_probes`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,18 +33,19 @@ from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizer
 from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker, uncompiled_step
 
 NUM_STEPS = 40
-"""At most. A band takes ten steps more than it judges."""
+"""Most steps of a rehearsal. A band needs ten steps more than it judges."""
 Form = Literal["eager", "perturbed", "compiled"]
 
 
 MAX_REASON = 2000
 UNLIKE = 10.0
-"""How many times further than with one seed answers must lie apart with two to have been drawn:
-some kernels add in any order."""
+"""Answers are random if their distance with two seeds is more than so many times the distance with
+one seed, which is not always 0: some kernels add in any order."""
 
 
 class RandomNumbersCheck:
-    """Constructed before the first step, because a rehearsal starts from the initial weights."""
+    """Checks a backend's random numbers. Constructed before the first step, because a rehearsal
+    starts from the initial weights."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class RandomNumbersCheck:
         objective: Objective,
         inference: Inference,
     ) -> None:
-        """Ranks that each have all weights are checked as one; each draws its own numbers."""
+        """Ranks with all weights are checked together; each draws its own numbers."""
         self._spec, self._device, self._log = context.spec, context.device, context.log
         self._inference = inference
         self._parallel = parallel
@@ -73,7 +74,7 @@ class RandomNumbersCheck:
     ) -> None:
         """Makes all checks and records the results; an error here does not fail the run.
 
-        `step` is the compiled step of training; `samples` returns those of a step of training.
+        `step` is the compiled step of training; `samples` returns a training step's samples.
         Changes weights and optimizers.
         """
         try:
@@ -89,7 +90,7 @@ class RandomNumbersCheck:
             self._log.append("random_numbers", error=reason)
 
     def _draws(self, batches: Sequence[MicroBatch]) -> bool:
-        """Whether a forward without a compiler draws random numbers."""
+        """Whether a forward pass without a compiler draws random numbers."""
         before = self._random_state()
         with torch.no_grad(), torch.compiler.set_stance("force_eager"), self._precision.autocast():
             self._model(**batches[0].inputs)
@@ -97,12 +98,12 @@ class RandomNumbersCheck:
         return self._any(any(not torch.equal(before[name], after[name]) for name in before))
 
     def _any(self, answer: bool) -> bool:
-        """Whether it is true on any rank."""
+        """Whether the answer is True on any rank."""
         return any(self._parallel.group.gather(answer))
 
     def _inference_draws(self, batch: MicroBatch) -> bool | None:
-        """Whether the compiled model's answers to the same samples differ with another seed; None
-        if the run does not evaluate the compiled model, which has no code yet."""
+        """Whether the compiled model's answers to the same samples depend on the seed; None if the
+        run never evaluates the compiled model, so that no code exists."""
         experiment = self._spec.experiment
         if experiment.evaluates == "never" or not experiment.evaluation.compiled:
             return None
@@ -154,7 +155,7 @@ class RandomNumbersCheck:
                 num_draws=num_draws,
             )
             losses = self._parallel.group.averaged(found.losses)
-            # All ranks have the same weights; what follows must be the same to the last bit.
+            # Ranks decide by these numbers, so they must be equal to the last bit.
             return self._parallel.group.share(replace(found, losses=losses))
 
         found = drawn(NUM_FIRST)
@@ -181,10 +182,10 @@ class RandomNumbersCheck:
     def _rehearse(
         self, initial: dict[str, Tensor], samples: Callable[[int], list[MicroBatch]]
     ) -> None:
-        """A short training without dropout, from the `initial` weights: without a compiler, the
-        same from weights as perturbed as a control's, and under the backend, whose code is compiled
-        anew for it. Writes the losses of each form, and what its dropouts drew. Only where no
-        random number is left once dropout is silent."""
+        """Repeats a short training without dropout, from the `initial` weights, in three forms:
+        without a compiler, the same from weights perturbed like a control's, and with newly
+        compiled code of the backend. Writes the losses of each form and the draws of its dropouts.
+        If the model draws random numbers besides dropout, only writes this reason."""
         probes = DropoutProbes(self._device.torch_device)
         with probes.active():
             if probes.survey(lambda: self._draws(samples(0))):
@@ -200,7 +201,7 @@ class RandomNumbersCheck:
     def _train(
         self, form: Form, probes: DropoutProbes, samples: Callable[[int], list[MicroBatch]]
     ) -> tuple[list[float], Tensor]:
-        """The losses, and the sums of all draws."""
+        """Trains in a form; returns the losses and the sums of all draws."""
         experiment = self._spec.experiment
         self._model.zero_grad()
         if form == "perturbed":
@@ -224,7 +225,7 @@ class RandomNumbersCheck:
     def _prepare(
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision
     ) -> tuple[Step, LearningRate]:
-        """A step with new optimizers and newly compiled code."""
+        """A step with new optimizers and newly compiled code, and its learning rate."""
         training, variant = self._spec.experiment.training, self._spec.variant
         device = self._device
 

@@ -1,8 +1,8 @@
-"""Repeats one step with other random numbers, under a compiler and without.
+"""Repeats one step with other random numbers, with and without a compiler.
 
-All steps start from the state at the end of training and see the same samples, so they differ by
-their random numbers alone. The weight changes of a correct backend follow the distribution of those
-without a compiler. Recorded are the distances between them.
+All steps start from the state at the end of training and see the same samples, so they differ only
+in their random numbers. A correct backend's weight changes have the same distribution as those
+without a compiler. The distances between all changes are recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,30 +14,29 @@ from torch import Tensor, nn
 from breakeven.runner.worker.device.base import Device
 
 NUM_FIRST = 2
-"""Draws of each kind to find out whether the backend draws the numbers that eager draws."""
+"""Draws of each kind to find out whether the backend draws the same numbers as eager."""
 NUM_DRAWS = 12
 """Draws of each kind if it does not (docs/parity.md)."""
 SAME_SHARE = 0.25
 """Numbers are the same if squared distances to eager's step with the same seed are below this share
-of those between eager's steps with different seeds."""
+of the distances between eager's steps with different seeds."""
 MAX_ELEMENTS = 4096
-"""Elements compared of a tensor, evenly spread."""
+"""Compared elements of a tensor, evenly spread."""
 SEED_OFFSET = 7_919
 ROOM = 2
-"""Times what a copy of the weights takes must be free on a device for the copy to lie there."""
+"""Required free memory for a copy on the device, in multiples of the copy's size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Redraws:
-    """Results of all steps: first those without a compiler, then those under it, in the order of
-    their seeds."""
+    """Results of all steps: first without a compiler, then with it, in the order of seeds."""
 
     losses: list[float]
     distances: dict[str, list[float]]
-    """By parameter, squared distances between the changes that pairs of steps made: (0, 1), (0, 2),
-    ..., (1, 2), and so on."""
+    """By parameter, squared distances between the changes of pairs of steps: (0, 1), (0, 2), ...,
+    (1, 2), and so on."""
     changes: dict[str, float]
-    """By parameter, mean squared size of the changes that steps without a compiler made."""
+    """By parameter, mean squared size of the changes by steps without a compiler."""
 
     @property
     def num_draws(self) -> int:
@@ -45,13 +44,13 @@ class Redraws:
 
     @property
     def same_seed(self) -> float:
-        """Mean squared distance, over all tensors, between steps of both kinds with one seed."""
+        """Mean squared distance, over all tensors, between steps of both kinds with equal seeds."""
         count = self.num_draws
         return self._mean(lambda i, j: j == i + count)
 
     @property
     def other_seeds(self) -> float:
-        """The same between steps without a compiler with different seeds."""
+        """Mean squared distance between steps without a compiler with different seeds."""
         count = self.num_draws
         return self._mean(lambda i, j: j < count)
 
@@ -70,8 +69,8 @@ class Redraws:
 
 class TensorState:
     """A copy of parameters, buffers and optimizer states. It is restored in place, where compiled
-    code and captured graphs expect them, dozens of times, so it lies on their device if there is
-    room."""
+    code and captured graphs expect the tensors. This happens dozens of times, so the copy lies on
+    their device if memory suffices."""
 
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], device: Device
@@ -100,7 +99,7 @@ def redraw(
     seed: int,
     num_draws: int,
 ) -> Redraws:
-    """Makes steps, which return their losses, and restores the state after each of them."""
+    """Makes steps with different seeds, and restores the state after each step."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     before = _sampled(parameters)
     losses: list[Tensor] = []
@@ -133,7 +132,7 @@ def _sampled(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
 
 
 def _distances(changes: Tensor) -> list[float]:
-    """Squared, of all pairs in their order; four digits, because they are many."""
+    """Squared distances of all pairs in their order, with four digits to save space."""
     rows, columns = torch.triu_indices(len(changes), len(changes), offset=1)
     squares = (changes[rows] - changes[columns]).square().sum(1)
     return [float(f"{square:.4g}") for square in squares.tolist()]

@@ -1,8 +1,8 @@
 """Runs one model on one batch, always from the same weights, and returns all resulting tensors.
 
-Forward hooks collect the outputs of layers. They are set before anything is compiled, so Dynamo
-traces them with the layers, and each output becomes an output of the graph. This changes the graph:
-an output has to be written to memory, so kernels are split, and a fault of their fusion may vanish.
+Forward hooks collect the outputs of layers. They exist before compilation, so Dynamo traces them
+with the layers, and each output becomes an output of the graph. This changes the graph: outputs are
+written to memory, so kernels are split, and a fault of their fusion may vanish.
 """
 
 import copy
@@ -33,13 +33,13 @@ from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
 MAX_LAYERS = 100
 MAX_ELEMENTS = 2**17
-"""Sampled of each output, drawn once for all of its size; 1 MB in double precision."""
+"""Sampled elements of each output, at the same places for equal sizes; 1 MB in double precision."""
 SEED = 15
 BASELINE = Variant(label="baseline", role="baseline")
 
 
 class Name(NamedTuple):
-    """Which tensor of an outcome it is."""
+    """Name of a tensor in an outcome."""
 
     quantity: Literal["activation", "output", "loss", "gradient", "parameter", "buffer"]
     tensor: str
@@ -65,7 +65,7 @@ def layer_outputs(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
 
 
 def _by_layer(outputs: list[tuple[str, Tensor]]) -> Outcome:
-    """Samples of the outputs; further calls of a layer have their number behind its name."""
+    """Samples of the outputs; further calls of a layer have their number after its name."""
     calls: Counter[str] = Counter()
     found: Outcome = {}
     for layer, output in outputs:
@@ -76,11 +76,11 @@ def _by_layer(outputs: list[tuple[str, Tensor]]) -> Outcome:
 
 
 def watched(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers whose outputs are collected, by name: whole levels of the model from the outside
-    in, so that equal blocks are treated alike, up to `MAX_LAYERS`."""
+    """The layers whose outputs are collected, by name: up to `MAX_LAYERS`, in whole levels of the
+    model from the outside in, so that equal blocks are treated alike."""
     levels: dict[int, dict[str, nn.Module]] = {}
     for name, layer in model.named_modules():
-        # A list is never called, and the others hand on what they are given.
+        # Lists are never called; dropouts and identities return their inputs.
         if name and not isinstance(layer, (nn.ModuleList, nn.ModuleDict, _DropoutNd, nn.Identity)):
             levels.setdefault(name.count("."), {})[name] = layer
     found: dict[str, nn.Module] = {}
@@ -110,10 +110,10 @@ def _sampled(output: Tensor) -> Tensor:
 
 
 class Trial:
-    """Trains copies of the workload's model, or has them infer, on the first batch of samples."""
+    """Trains copies of the workload's model, or runs inference, on the first batch of samples."""
 
     def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device):
-        """The workload's model is on the device already, and is never changed."""
+        """The workload's model is on the device already; it never changes."""
         self._experiment = experiment
         self._workload = workload
         self._train = partial(_train, capturable=device.captures_graphs)
@@ -121,8 +121,8 @@ class Trial:
         self._samples = samples.to(device.torch_device)
 
     def run(self, part: Part, variant: Variant, *, layers: bool = False) -> Outcome:
-        """The outcome under a variant, in the experiment's precision. With `layers` also their
-        outputs, all of the first iteration: later ones start from other weights."""
+        """The outcome under a variant, in the experiment's precision. `layers` adds their outputs
+        and makes only the first iteration, since later iterations start from other weights."""
         model = copy.deepcopy(self._workload.model)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(model, variant)
@@ -193,7 +193,8 @@ def _train(
     *,
     capturable: bool,
 ) -> Outcome:
-    """Loss, logits and gradients of the last step, and the weights and buffers after it."""
+    """Trains; returns loss, logits and gradients of the last step, and the weights and buffers
+    after it."""
     training, device = experiment.training, samples.labels.device
     precision = MixedPrecision(training, device)
     optimizers = make_optimizers(
@@ -228,7 +229,7 @@ def _answer(
     experiment: ExperimentSpec,
     variant: Variant,
 ) -> Outcome:
-    """Loss and logits of the last of several forward passes."""
+    """Makes forward passes; returns loss and logits of the last one."""
     training = experiment.training
     objective = Objective(training, workload)
     inference = Inference(

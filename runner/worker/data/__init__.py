@@ -1,1 +1,1 @@
-"""Samples: read from files, made into tensors, cut into batches."""
+"""Reads samples from files, encodes them as tensors, and divides them into batches."""

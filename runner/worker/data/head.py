@@ -1,8 +1,8 @@
 """Prints the beginning of a data file as one JSON object.
 
-A process of its own, without torch, in little memory: what it reads may be huge, broken or made to
-do harm. Tables are read as `tables.open_file` reads them, which takes the libraries beneath
-`datasets`, but seconds longer.
+This is a separate process, without torch, in little memory, because files may be huge, broken or
+malicious. It reads tables like `tables.open_file`, with the libraries beneath `datasets`, but
+without `datasets`, whose import takes seconds.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 from breakeven.runner.errors import UnusableData
 
 WHOLE_BYTES = 32 * 2**20
-"""Files up to here are read as a whole."""
+"""Largest size of a file that is read as a whole."""
 HEAD_BYTES = 4 * 2**20
-"""So much is read of longer ones."""
+"""Bytes that are read of larger files."""
 WHOLE_ROWS = 2_000_000
 HEAD_ROWS = 2_000
-"""The same for Parquet, whose bytes say little of what they unpack to."""
+"""The same limits in rows, for Parquet, whose packed size predicts little."""
 SHOWN_ROWS = 5
 CELL_CHARACTERS = 300
 MEMORY_BYTES = 6 * 2**30
@@ -39,13 +39,13 @@ SEPARATORS = re.compile(r"[\s,]*")
 
 
 def main() -> None:
-    with contextlib.suppress(ValueError, OSError):  # not every system can
+    with contextlib.suppress(ValueError, OSError):  # not every system supports this
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     sys.stdout.write(json.dumps(beginning(Path(sys.argv[1]))) + "\n")
 
 
 def beginning(path: Path) -> dict[str, Any]:
-    """As `describe` has it; under `error` why a file cannot be read."""
+    """The result of `describe`, or `error` with the reason if a file cannot be read."""
     try:
         frame, num_rows = _read(path)
         if not len(frame):
@@ -55,13 +55,13 @@ def beginning(path: Path) -> dict[str, Any]:
         return {"error": "takes too much memory to read"}
     except UnusableData as error:
         return {"error": str(error)}
-    except Exception as error:  # whatever a broken file provokes in a parser
+    except Exception as error:  # broken files provoke many kinds in parsers
         kind = path.suffixes[0][1:] if path.suffixes else "data"
         return {"error": f"cannot be read as {kind}: {str(error)[:CELL_CHARACTERS]}"}
 
 
 def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
-    """A table as `runner.checks.data.Head` has it."""
+    """A table, in the form of `runner.checks.data.Head`."""
     shown = frame.head(SHOWN_ROWS)
     cells = [[_shown(value) for value in shown[name]] for name in frame.columns]
     return {
@@ -73,8 +73,8 @@ def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[pd.DataFrame, int | None]:
-    """What was read of a table, and how many rows it has, where that is known."""
-    # A pipe would keep this process waiting for ever.
+    """The rows read from a table, and its number of rows if known."""
+    # With a pipe, this process would wait for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -88,7 +88,7 @@ def _read(path: Path) -> tuple[pd.DataFrame, int | None]:
 
 
 def _read_bytes(file: io.BufferedReader) -> tuple[bytes, bool]:
-    """The beginning of a file, unpacked where it is packed, and whether that is all."""
+    """The beginning of a file, unpacked if necessary, and whether this is the whole file."""
     packed = file.peek(2)[:2] == GZIP
     content = (gzip.GzipFile(fileobj=file) if packed else file).read(WHOLE_BYTES + 1)
     if len(content) <= WHOLE_BYTES:
@@ -101,13 +101,13 @@ def _read_csv(content: bytes, is_whole: bool) -> pd.DataFrame:
         content = _whole_records(content)
     frame = pd.read_csv(io.BytesIO(content), low_memory=False)
     if not isinstance(frame.index, pd.RangeIndex):
-        # The first column would silently be taken for names of rows, and all others move by one.
+        # Pandas would silently use the first column as row names and shift all others by one.
         raise UnusableData("has rows with more cells than the first line has names")
     return frame
 
 
 def _whole_records(content: bytes) -> bytes:
-    """Without the last, torn record. A line that ends within quotes ends no record."""
+    """Removes the last, torn record. A line end within quotes ends no record."""
     quotes, before = content.count(b'"'), len(content)
     while (end := content.rfind(b"\n", 0, before)) >= 0:
         quotes -= content.count(b'"', end, before)
@@ -128,7 +128,7 @@ def _read_json(content: bytes, is_whole: bool) -> pd.DataFrame:
 
 
 def _json_rows(text: str, is_whole: bool) -> Iterator[Any]:
-    """The values of a list, or those that follow one another, but for a torn one at the end."""
+    """Yields the values of a list, or consecutive values, without a torn one at the end."""
     decoder, place = json.JSONDecoder(), 0
     is_list = text.lstrip()[:1] == "["
     text = text.strip()
@@ -174,7 +174,7 @@ def _describe(name: str, cells: pd.Series) -> dict[str, Any]:
 
 
 def _kind(present: pd.Series) -> str:
-    """By the cells themselves: a column of JSON has no type of its own."""
+    """The kind of a column by its cells, since JSON gives columns no type."""
     types = {type(value) for value in present.head(HEAD_ROWS).tolist()}
     if types == {bool}:
         return "truth"
@@ -187,7 +187,7 @@ def _kind(present: pd.Series) -> str:
 
 
 def _is_image(value: Any) -> bool:
-    """Encoded bytes, or these or a path in an object, as `datasets` writes images."""
+    """Whether a cell has encoded bytes, or an object with bytes and path, as `datasets` writes."""
     return isinstance(value, bytes) or (isinstance(value, dict) and {"bytes", "path"} >= set(value))
 
 
@@ -196,7 +196,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A cell for people; no page can show lone surrogates."""
+    """The text of a cell for a page, without lone surrogates, which no page can show."""
     is_missing = value is None or (isinstance(value, float) and value != value)
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value["bytes"]

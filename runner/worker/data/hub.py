@@ -1,4 +1,4 @@
-"""The hub of models and data sets: whether it can be reached, and advice if it cannot."""
+"""The hub of models and data sets: tests whether it answers, and gives advice if not."""
 
 import os
 import time
@@ -7,20 +7,20 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 
 UNREACHABLE_VARIABLE = "BREAKEVEN_HUB_UNREACHABLE"
-"""Why the hub could not be reached, for this process and those that it starts."""
+"""Holds the reason why the hub does not answer, for this process and its children."""
 ATTEMPTS = 2
 PAUSE_SECONDS = 1.0
-"""Before the second attempt."""
+"""Pause before the second attempt."""
 GIVE_MODEL = "Give a local folder, or one of the built-in models"
-"""Advice for a model that is not found, after `hub_advice`."""
+"""Advice after `hub_advice` if a model is not found."""
 
 
 def go_offline_without_hub(experiment: ExperimentSpec) -> None:
-    """Sets `HF_HUB_OFFLINE`, the hub library's own switch, if a name of the hub is needed and
-    the hub does not answer. With it the library looks into its cache at once; without it, each of
-    four requests is repeated five times, which takes 23 s a request.
+    """Sets `HF_HUB_OFFLINE`, the hub library's own switch, if the experiment needs the hub and the
+    hub does not answer. Then the library reads its cache at once; otherwise it repeats each of four
+    requests five times, which takes 23 s per request.
 
-    To be called before transformers and datasets are imported, since both read the switch then.
+    Call this before the import of transformers and datasets, which read the switch.
     """
     if not _may_ask_hub(experiment):
         return
@@ -34,7 +34,7 @@ def go_offline_without_hub(experiment: ExperimentSpec) -> None:
 
 
 def hub_advice(error: Exception) -> str:
-    """Why nothing was found under a name of the hub, as the text after the name."""
+    """The reason why a name of the hub was not found, as the text after the name."""
     why = os.environ.get(UNREACHABLE_VARIABLE)
     if why is not None:
         reason = f"the hub could not be reached ({why}), and no copy is cached here"
@@ -59,7 +59,7 @@ def _may_ask_hub(experiment: ExperimentSpec) -> bool:
 
 
 def _why_unreachable() -> str | None:
-    """None if the hub answers, whatever its answer is."""
+    """The reason why the hub does not answer; None for any answer."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
@@ -69,6 +69,6 @@ def _why_unreachable() -> str | None:
         try:
             get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
             return None
-        except Exception as error:  # The library's HTTP client is another one in each version.
+        except Exception as error:  # The library's HTTP client depends on its version.
             why = f"{constants.ENDPOINT}: {type(error).__name__}: {printable(error, 200)}"
     return why

@@ -1,8 +1,8 @@
-"""Samples that are not yet encoded, from a table or a built-in data set.
+"""Samples before encoding, from a table or a built-in data set.
 
-The built-in reviews are written by a generator, so that labelled text needs no network: every
-sentence is drawn from phrases whose sentiment leans towards the review's stars, with some that say
-nothing and some that mislead, so that a model can learn the stars but not at once.
+A generator writes the built-in reviews, so that labelled text needs no network. Most sentences have
+phrases whose sentiment is near the review's stars; some are neutral or misleading. So a model can
+learn the stars, but not at once.
 """
 
 import random
@@ -69,7 +69,7 @@ def _near(rng: random.Random, star: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSamples:
-    """Samples of one split, and their labels; none where the task needs none."""
+    """Samples of one split and their labels, if the task needs labels."""
 
     samples: Any
     """Texts; images; or images as one float tensor (samples, channels, height, width)."""
@@ -79,13 +79,13 @@ class LabelledSamples:
 Samples = dict[str, LabelledSamples]
 """The parts `train`, `validation` and perhaps `test`. No two parts share a sample."""
 Choose = Callable[[Any, int, str], LabelledSamples]
-"""So many samples of a table; the text says where they come from."""
+"""Takes a table, a number of samples, and the table's name for errors."""
 
 
 def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples:
-    """The texts that the seed picks; raises `WorkloadError` for data that cannot be used.
+    """Picks texts by the seed; raises `WorkloadError` for unusable data.
 
-    Without labels, blank texts are passed over: nothing can be learned from them.
+    Without labels, blank texts are left out, since a model cannot learn from them.
     """
     if data.source == "builtin:reviews":
         counts = part_sizes(data)
@@ -111,9 +111,9 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
 
 
 def choose_images(data: DataSpec, seed: int) -> Samples:
-    """The labelled images that the seed picks: digits as a tensor, all others as PIL images.
+    """Picks labelled images by the seed: digits as a tensor, all others as PIL images.
 
-    Raises `WorkloadError` for data that cannot be used.
+    Raises `WorkloadError` for unusable data.
     """
     if data.source == "builtin:digits":
         return _deal_out(_digits(data, seed), part_sizes(data))
@@ -131,7 +131,7 @@ def choose_images(data: DataSpec, seed: int) -> Samples:
 
 
 def number_labels(samples: Samples) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """The names of the classes, and for each part its labels as their numbers, (samples,)."""
+    """The names of the classes, and for each part its labels as class numbers, (samples,)."""
     names = tuple(sorted(set(samples["train"].labels)))
     if len(names) < 2:
         raise WorkloadError(
@@ -154,7 +154,7 @@ def number_labels(samples: Samples) -> tuple[tuple[str, ...], dict[str, Tensor]]
 
 
 def part_sizes(data: DataSpec) -> dict[str, int]:
-    """How many samples each part has, by its name."""
+    """The number of samples of each part, by name."""
     sizes = {"train": data.num_train_samples, "validation": data.num_eval_samples}
     return sizes | ({"test": data.num_test_samples} if data.num_test_samples else {})
 
@@ -170,8 +170,8 @@ def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:
 
 
 def _choose_from(data: DataSpec, choose: Choose, *, may_be_folder: bool) -> Samples:
-    """The parts of a file, or of splits of a data set of the hub: parts that name the same split
-    divide its samples."""
+    """The parts of a file, or of splits of a data set on the hub. Parts of the same split divide
+    its samples."""
     counts = part_sizes(data)
     if data.is_file:
         table = tables.open_file(data.source, may_be_folder=may_be_folder)
@@ -198,6 +198,6 @@ def _digits(data: DataSpec, seed: int) -> LabelledSamples:
         )
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(seed))
     chosen = order[:total].numpy()
-    # Pixels come as 0 to 16; centred to -1 to 1, with one channel, as a ViT takes them.
+    # Converts pixels from 0 to 16 into -1 to 1, with one channel, as a ViT expects.
     pixels = torch.tensor(digits.images[chosen], dtype=torch.float32).unsqueeze(1) / 8 - 1
     return LabelledSamples(samples=pixels, labels=[str(label) for label in digits.target[chosen]])

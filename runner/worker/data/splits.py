@@ -1,5 +1,5 @@
-"""Samples as tensors, in splits for training, validation and testing, and their order in an epoch,
-cut into micro-batches and windows. One step trains on one window.
+"""Samples as tensors, in splits for training, validation and testing; their order in an epoch, and
+its division into micro-batches and windows. One step trains on one window.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from breakeven.runner.specs.training import SplitName
 IGNORE = -100
 """Label of targets that do not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
 EPOCH_SEED_STRIDE = 1_000_003
-"""Keeps the orders of all epochs apart for neighbouring seeds."""
+"""Distance of seeds, so that epochs of neighbouring seeds differ in order."""
 INDUCTOR_ALIGNMENT = 16
-"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
+"""Alignment in bytes; Inductor's code copies unaligned inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,14 @@ class Split:
     labels: Tensor
     """Classes or numbers, (samples,); or one class for each token, (samples, tokens)."""
     num_targets: Tensor
-    """How many targets each sample adds to the loss, (samples,) int64, always on the CPU."""
+    """Number of each sample's targets in the loss, (samples,) int64, always on the CPU."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def can_pad(self) -> bool:
-        """Whether a batch can be padded with samples that do not count."""
+        """Whether samples that do not count can pad a batch."""
         return not self.labels.is_floating_point()
 
     def to(self, device: torch.device) -> "Split":
@@ -56,21 +56,21 @@ class Split:
         return {**batch, "labels": labels}
 
     def for_epoch(self, seed: int) -> "Split":
-        """The samples as one epoch trains on them; a task may change them from epoch to epoch."""
+        """The samples for one epoch; a task may change them in each epoch."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Samples to train on, and others that are held out."""
+    """Training samples and held-out samples."""
 
     train: Split
     validation: Split
     test: Split | None = None
     labels: tuple[str, ...]
-    """Name of each class; empty where labels are not classes of samples."""
+    """Name of each class; empty if labels are not classes of samples."""
     vocabulary_size: int | None
-    """Tokens that the tokenizer knows; None without one."""
+    """Number of tokens that the tokenizer knows; None without a tokenizer."""
 
     @property
     def splits(self) -> dict[SplitName, Split]:
@@ -82,9 +82,9 @@ class Dataset:
 
     @property
     def majority_share(self) -> float | None:
-        """Accuracy on the validation samples of always guessing their most frequent target.
+        """Accuracy on the validation samples if a model always guesses their most frequent target.
 
-        None where labels are numbers rather than classes.
+        None if labels are numbers instead of classes.
         """
         labels = self.validation.labels
         if labels.is_floating_point():
@@ -109,27 +109,27 @@ class Dataset:
 
 
 def make_split(inputs: dict[str, Tensor], labels: Tensor) -> Split:
-    """Encoded samples whose targets are all labels but `IGNORE`; everything on the CPU."""
+    """Makes a split; all labels except `IGNORE` are targets. All tensors are on the CPU."""
     counts = torch.ones_like(labels) if labels.is_floating_point() else labels != IGNORE
     num_targets = counts.reshape(len(labels), -1).sum(1).long()
     return Split(inputs=inputs, labels=labels, num_targets=num_targets)
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
-    """The elements of any type in their order."""
+    """The bytes of all elements, of any type, in their order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     content: bytes = flat.view(torch.uint8).numpy().tobytes()
     return content
 
 
 class RankPart(NamedTuple):
-    """A rank's part of every micro-batch, one of several equal parts."""
+    """One rank's part of every micro-batch, out of several equal parts."""
 
     rank: int = 0
     size: int = 1
 
     def of(self, batch: Tensor) -> Tensor:
-        """This part of the samples; the last parts may be smaller, or empty."""
+        """This part of the samples; the last parts may be smaller or empty."""
         each = -(-len(batch) // self.size)
         return batch[self.rank * each : (self.rank + 1) * each]
 
@@ -141,17 +141,17 @@ class MicroBatch(NamedTuple):
     """The samples of one forward and backward pass."""
 
     inputs: dict[str, Tensor]
-    """Keyword arguments of the model, labels included; samples first."""
+    """Keyword arguments of the model, including labels; samples are the first dimension."""
     share: Tensor
     """Its share of all targets of the optimizer step, 0-dimensional, on the device."""
 
 
 class EpochBatches:
-    """The micro-batches of one epoch, by optimizer step, in an order that the seed fixes.
+    """The micro-batches of one epoch, by optimizer step, in an order that the seed determines.
 
-    The samples are put in order once, and batches are cut from them, so that no step pays for it.
-    The epoch's last window takes what is left. Each micro-batch weighs by its share of the window's
-    targets (samples, or tokens), so a step is that of one large batch, however the window is cut.
+    The samples are ordered and divided into batches in advance, so that this costs no step any
+    time. The epoch's last window has the remaining batches. The weight of a micro-batch is its
+    share of the window's targets (samples or tokens), so a step equals that of one large batch.
     """
 
     def __init__(
@@ -163,9 +163,9 @@ class EpochBatches:
         *,
         symbolic_size: bool,
     ) -> None:
-        """`split` is on the training's device. Of each micro-batch only `part` is taken. With
+        """`split` is on the training's device. Takes only `part` of each micro-batch. With
         `symbolic_size` a compiler sees the batch size as a symbol, so that a smaller batch needs no
-        code of its own."""
+        other code."""
         device = split.labels.device
         self.epoch = epoch
         self._accumulation = training.gradient_accumulation
@@ -193,7 +193,7 @@ class EpochBatches:
         return self._batches[first : first + self._accumulation]
 
     def _shares_of(self, targets: Sequence[Tensor], part: RankPart) -> Tensor:
-        """Multiplied by the number of ranks, because their gradients are averaged."""
+        """Shares of targets, times the number of ranks, because gradients are averaged."""
         size = self._accumulation
         counts = [int(batch.sum()) for batch in targets]
         totals = [sum(counts[start : start + size]) for start in range(0, len(counts), size)]
@@ -207,16 +207,16 @@ class EpochBatches:
 class FixedBatches:
     """The first full windows of the first epoch, repeated.
 
-    They are prepared in advance, so that a step's time is that of the step alone.
+    They are prepared in advance, so that this costs no step any time.
     """
 
     epoch = 0
 
     def __init__(self, split: Split, experiment: ExperimentSpec, part: RankPart = WHOLE) -> None:
-        """`split` is on the device of the steps. Of each micro-batch only `part` is taken."""
+        """`split` is on the device of the steps. Takes only `part` of each micro-batch."""
         training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
         epoch = EpochBatches(split, training, self.epoch, part, symbolic_size=False)
-        # Copies, or the rest of the epoch's samples would stay on the device with them.
+        # Without copies, the rest of the epoch's samples would stay on the device.
         self._windows = [
             [_copied(batch) for batch in epoch.window(index)]
             for index in range(experiment.num_fixed_batches)
@@ -244,5 +244,5 @@ def _copied(batch: MicroBatch) -> MicroBatch:
 
 
 def _aligned(part: Tensor) -> Tensor:
-    """The tensor, copied if compiled code would otherwise copy it at every step."""
+    """The tensor, copied if compiled code would otherwise copy it in every step."""
     return part if part.data_ptr() % INDUCTOR_ALIGNMENT == 0 else part.clone()

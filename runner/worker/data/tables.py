@@ -1,8 +1,8 @@
 """Tables of samples, through the library `datasets`: a file, a folder of images, or the hub.
 
-A picture of a few kilobytes may unpack to half a gigabyte, its name may be an address in the
-network, and one of its formats is a program for an interpreter. So pictures are unpacked one by one
-when they are needed, from plain files and bytes alone, by decoders of pictures alone.
+An image of a few kilobytes may unpack to half a gigabyte, its name may be a network address, and
+one format contains a program. So images are unpacked one by one when they are needed, only from
+plain files and bytes, and only by the decoders of `FORMATS`.
 """
 
 import glob
@@ -22,16 +22,16 @@ from breakeven.runner.worker.data.hub import hub_advice
 
 FORMATS = {"PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF"}
 MAX_PIXELS = 100_000_000
-"""Of one picture: 400 MB unpacked; large cameras take 60 million."""
+"""Most pixels of an image: 400 MB unpacked; large cameras take 60 million."""
 IMAGE_COLUMN = "image"
-"""What `datasets` calls the images of a folder."""
+"""Column in which `datasets` puts the images of a folder."""
 
 
 class Pictures(Sequence[PIL.Image.Image]):
-    """Rows of a table whose `column` holds pictures, packed or by path, in colours."""
+    """The images in `column` of a table, encoded or by path, as RGB."""
 
     def __init__(self, rows: Any, column: str, where: str) -> None:
-        """`where` is what errors call the table."""
+        """`where` names the table in errors."""
         self._rows, self._column, self._where = rows, column, where
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Pictures(Sequence[PIL.Image.Image]):
     @overload
     def __getitem__(self, place: slice) -> "Pictures": ...
     def __getitem__(self, place: int | slice) -> "PIL.Image.Image | Pictures":
-        """Raises `WorkloadError` for what is no picture."""
+        """Raises `WorkloadError` if the cell is not an image."""
         if isinstance(place, slice):
             chosen = self._rows.select(range(*place.indices(len(self))))
             return Pictures(chosen, self._column, self._where)
@@ -70,10 +70,10 @@ def _unpacked(cell: dict[str, Any]) -> PIL.Image.Image:
 
 
 def _opened(cell: dict[str, Any]) -> BinaryIO:
-    """The bytes that a table holds, or those of the plain file that it names."""
+    """The bytes in the cell, or the plain file that it names."""
     if cell["bytes"] is not None:
         return io.BytesIO(cell["bytes"])
-    # A pipe would keep this process waiting for ever.
+    # With a pipe, this process would wait for ever.
     file = os.fdopen(os.open(cell["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -82,14 +82,14 @@ def _opened(cell: dict[str, Any]) -> BinaryIO:
 
 
 def open_file(source: str, *, may_be_folder: bool) -> Any:
-    """All rows of a file; or the images of a folder that has one folder for each label."""
-    import datasets  # takes seconds, and built-in data does without
+    """All rows of a file, or the images of a folder with a subfolder for each label."""
+    import datasets  # takes seconds; built-in data does not need it
 
     try:
         path = locate(source, may_be_folder=may_be_folder)
     except UnusableData as error:
         raise WorkloadError(f"data.source = {source!r}: {error}") from None
-    # The library takes paths for patterns: `a[1].csv` would be `a1.csv`.
+    # The library treats paths as patterns: `a[1].csv` would match `a1.csv`.
     literal = glob.escape(str(path))
     if path.is_dir():
         loader, files = "imagefolder", {"data_dir": literal}
@@ -105,7 +105,7 @@ def open_file(source: str, *, may_be_folder: bool) -> Any:
 
 def open_hub(source: str, split: str) -> Any:
     """All rows of one split of a data set on the hub."""
-    import datasets  # takes seconds, and built-in data does without
+    import datasets  # takes seconds; built-in data does not need it
 
     try:
         return datasets.load_dataset(source, split=split)
@@ -133,7 +133,7 @@ def pick_rows(
     column: str | None = None,
     accept: Callable[[Any], bool] = lambda value: True,
 ) -> Any:
-    """Shuffles a table and takes the first `count` rows whose value in `column` is accepted."""
+    """Shuffles a table; returns the first `count` rows whose value in `column` is accepted."""
     shuffled = table.shuffle(seed=seed)
     values = range(len(shuffled)) if column is None else shuffled[column]
     indices = list(islice((i for i, value in enumerate(values) if accept(value)), count))
@@ -147,7 +147,7 @@ def pick_rows(
 
 
 def label_names(rows: Any, column: str, where: str) -> Sequence[str]:
-    """Every row's label as text: the name of its class, where the table knows names."""
+    """Every row's label as text: the name of its class if the table has names."""
     name_of = getattr(rows.features[column], "int2str", str)
     labels = rows[column]
     if any(label is None for label in labels):
@@ -156,7 +156,7 @@ def label_names(rows: Any, column: str, where: str) -> Sequence[str]:
 
 
 def images(rows: Any, column: str, where: str) -> Sequence[Any]:
-    """Every row's image in colours; the column holds images, encoded images or paths of files."""
+    """Every row's image as RGB; the column holds images, encoded images or paths of files."""
     import datasets
 
     try:

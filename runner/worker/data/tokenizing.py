@@ -1,4 +1,4 @@
-"""Tokenizers: the pretrained model's own, or a WordPiece trained on the training texts."""
+"""Tokenizers: the pretrained model's own, or a WordPiece trained on the training samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def make_tokenizer(model: ModelSpec, texts: Sequence[str]) -> Any:
             f"model.source = {model.source!r}: no tokenizer; {hub_advice(error)} {GIVE_MODEL}"
         ) from error
     if tokenizer.pad_token is None:
-        # Models that write text rarely have one. What is padding says the attention mask.
+        # Generative models rarely have one. The attention mask marks the padding.
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token is None:
         raise WorkloadError(
@@ -62,8 +62,8 @@ def _train_tokenizer(texts: Sequence[str]) -> Any:
         return tokenizer
 
     normalizer = normalizers.BertNormalizer(lowercase=True)
-    # The trainer numbers the pieces that continue a word in the order of a hash table, another one
-    # in each process, and breaks ties by these numbers. Naming them first fixes the numbers.
+    # The trainer numbers the pieces within words in the order of a hash table, which depends on the
+    # process, and breaks ties by these numbers. Naming the pieces first fixes the numbers.
     alphabet = sorted({letter for text in texts for letter in normalizer.normalize_str(text)})
     pieces = [f"##{letter}" for letter in alphabet if not letter.isspace()]
     trainer = trainers.WordPieceTrainer(
@@ -71,7 +71,7 @@ def _train_tokenizer(texts: Sequence[str]) -> Any:
     )
     draft = build({})
     draft.train_from_iterator(texts, trainer)
-    # A fresh tokenizer, because the draft takes those pieces for special tokens.
+    # A new tokenizer, because the draft treats these pieces as special tokens.
     tokenizer = build(draft.get_vocab())
     separator, start = SPECIAL_TOKENS.index("[SEP]"), SPECIAL_TOKENS.index("[CLS]")
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", separator), ("[CLS]", start))

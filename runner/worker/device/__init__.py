@@ -1,1 +1,1 @@
-"""Clocks, memory, and what befalls the device while a run goes on."""
+"""Devices: clocks, memory, and disturbances during a run."""

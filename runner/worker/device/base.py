@@ -1,7 +1,7 @@
 """The interface of all devices: clocks, peaks of memory, random numbers.
 
-There is a class for each type. No module outside this package checks the type of a device: every
-difference is a method or an attribute here.
+Each type has a class. No module outside this package checks the type of a device: every difference
+is a method or an attribute here.
 """
 
 import time
@@ -26,25 +26,25 @@ NOT_TRIED = (
 
 
 class WallClock:
-    """For a device that computes while the call lasts: the wall clock is the step time."""
+    """Clock of a synchronous device: the wall clock gives the time of steps."""
 
     def start(self) -> None:
-        """Begins a block. The device is idle afterwards, for the first step."""
+        """Begins a block; waits until the device is idle, for the first step."""
         self._begins = [time.perf_counter()]
         self._ends: list[float] = []
 
     def mark(self) -> None:
-        """Marks the end of a step's calls."""
+        """Marks the end of a step."""
         now = time.perf_counter()
         self._ends.append(now)
         self._begins.append(now)
 
     def skip(self) -> None:
-        """Leaves the time since the last mark out of the next step."""
+        """Excludes the time since the last mark from the next step."""
         self._begins[-1] = time.perf_counter()
 
     def pause(self) -> None:
-        """Leaves the time until `resume` out of the step."""
+        """Excludes the time until `resume` from the step."""
         self._paused_at = time.perf_counter()
 
     def resume(self) -> None:
@@ -56,11 +56,11 @@ class WallClock:
 
 
 class EventClock(ABC):
-    """For a device that works asynchronously: events recorded at the ends of steps, and read at the
+    """Clock of an asynchronous device: records events at the ends of steps and reads them at the
     end of the block."""
 
     def __init__(self) -> None:
-        # Made once and used again in every block: making one costs as much as recording it.
+        # Reused in every block, because making an event costs as much as recording it.
         self._events: list[Any] = []
         self._num_recorded = 0
 
@@ -70,11 +70,11 @@ class EventClock(ABC):
 
     @abstractmethod
     def _new_event(self) -> Any:
-        """An event of torch that keeps time."""
+        """Makes a torch event that records the time."""
 
     @abstractmethod
     def _record(self, event: Any) -> None:
-        """Records an event behind the work issued so far."""
+        """Records an event after the work issued so far."""
 
     def start(self) -> None:
         self._synchronize()
@@ -104,12 +104,12 @@ class EventClock(ABC):
         steps = zip(self._begins, self._ends, strict=False)
         seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
         for place, paused, resumed in self._pauses:
-            if place < len(seconds):  # else no step followed it
+            if place < len(seconds):  # otherwise no step followed the pause
                 seconds[place] -= paused.elapsed_time(resumed) / 1000
         return seconds
 
     def _now(self) -> Any:
-        """An event behind the work issued so far."""
+        """Records and returns an event after the work issued so far."""
         if self._num_recorded == len(self._events):
             self._events.append(self._new_event())
         event = self._events[self._num_recorded]
@@ -120,28 +120,28 @@ class EventClock(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """In bytes; None if unknown."""
+    """Memory use in bytes; None if unknown."""
 
     peak_bytes: int | None
-    """Highest since the last `reset_memory`."""
+    """Peak since the last `reset_memory`."""
     reserved_bytes: int | None
-    """The most that torch's allocator reserved since then, including private pools of captured
-    graphs; on MPS the memory of Metal right now."""
+    """Peak reserved by torch's allocator since then, including private pools of captured graphs; on
+    MPS the current memory of Metal."""
 
 
 class Unavailable(Exception):
-    """Why no driver reports on the device, as a sentence for the record."""
+    """Raised if no driver reports on the device; the reason is a sentence for the journal."""
 
 
 class Driver(Protocol):
-    """Reports facts of a device that torch does not know."""
+    """Reports facts about a device that torch does not know."""
 
     @property
     def limits(self) -> dict[str, Any]:
         """Settings of the device: fields of the `environment` event."""
 
     def begin(self) -> None:
-        """A block is about to start."""
+        """Prepares for a block that is about to start."""
 
     def end(self) -> dict[str, Any]:
         """The fields of a `device` event: the state of the device now and since `begin`."""
@@ -151,18 +151,18 @@ class Driver(Protocol):
 
 
 class Device(ABC):
-    """Where a run computes."""
+    """A device on which a run computes."""
 
     type: ClassVar[DeviceType]
-    """Name in the journal; torch calls ROCm `cuda`."""
+    """Type in the journal; torch calls ROCm `cuda`."""
     captures_graphs: ClassVar[bool] = False
-    """Whether CUDA graphs can be captured on it: optimizers then keep their step count there."""
+    """Whether it can capture CUDA graphs: optimizers then keep their step count on it."""
     works_by_itself: ClassVar[bool] = True
     """Whether it works asynchronously to the host."""
     collectives: ClassVar[Literal["gloo", "nccl"]] = "gloo"
     """The backend of torch.distributed for several devices of this type."""
     profiler_activities: ClassVar[tuple[ProfilerActivity, ...]] = ()
-    """What torch's profiler records here; nothing if it does not support the device."""
+    """Activities that torch's profiler records; empty if it does not support the device."""
     training_tolerance: ClassVar[float] = 1e-4
     """The tolerance of PyTorch's Dynamo harness for a training in float32."""
     notes: ClassVar[tuple[str, ...]] = ()
@@ -178,33 +178,33 @@ class Device(ABC):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the device's own memory; None if it has none or if unknown."""
+        """Size of the device's own memory; None if it has none or if unknown."""
         return None
 
     @property
     def free_bytes(self) -> int:
-        """The part of it that no process uses, nor torch reserves; 0 if unknown."""
+        """Memory that no process uses and torch does not reserve; 0 if unknown."""
         return 0
 
     @property
     def numa_node(self) -> int | None:
-        """The node whose CPUs and memory are near; None for none, or if unknown."""
+        """The node with the nearest CPUs and memory; None if there is none or if unknown."""
         return None
 
     @abstractmethod
     def clock(self) -> WallClock | EventClock:
-        """A clock that waits for the device at the ends of a block only."""
+        """A clock that waits for the device only at the start and end of a block."""
 
     def reset_memory(self) -> None:  # noqa: B027 - not every device has a mark to set back
-        """A block is about to start."""
+        """Resets the peak of memory use before a block."""
 
     @abstractmethod
     def memory_use(self) -> MemoryUse:
-        """The highest use since `reset_memory`."""
+        """The memory use since `reset_memory`."""
 
     @abstractmethod
     def open_driver(self, experiment_id: str) -> Driver | None:
-        """None where the CPUs are the device; raises `Unavailable` where no driver answers."""
+        """The driver; None on the CPU; raises `Unavailable` if no driver answers."""
 
     def select(self) -> None:  # noqa: B027 - most types have only one
         """Makes it torch's default device of its type."""
@@ -213,15 +213,15 @@ class Device(ABC):
         """Waits until the device is idle."""
 
     def seed(self, number: int) -> None:
-        """Seeds what models draw from here: the CPU's generator, and the device's own.
+        """Seeds the generators that models use here: the CPU's and the device's own.
 
-        Takes 1 to 2 us, so that every step can begin with it; `torch.manual_seed` asks for devices
-        first and takes 100."""
+        Takes 1 to 2 us, so every step can begin with this; `torch.manual_seed` first looks for
+        devices and takes 100 us."""
         torch.default_generator.manual_seed(number)
 
     def random_state(self) -> dict[str, Tensor]:
-        """The state of the device's own generator by its name in a checkpoint; empty if it draws
-        from the CPU's."""
+        """The state of the device's own generator, by its name in a checkpoint; empty if it uses
+        the CPU's."""
         return {}
 
     def set_random_state(self, state: dict[str, Any]) -> None:  # noqa: B027 - as above
@@ -232,12 +232,12 @@ class Device(ABC):
 
     @property
     def uses_tf32(self) -> bool:
-        """Whether float32 matrix products use TF32 as torch is set now."""
+        """Whether float32 matrix products use TF32 with torch's current settings."""
         return False
 
     def reduce_math_attention(self, reduced: bool) -> None:  # noqa: B027 - CUDA alone can
-        """Has attention without a fused kernel add up half-precision numbers in half precision, or
-        in float32."""
+        """Makes attention without a fused kernel add up half-precision numbers in half precision,
+        else in float32."""
 
     def describe(self, experiment_id: str) -> dict[str, Any]:
         """The device's fields of the `environment` event."""

@@ -1,9 +1,9 @@
-"""NVIDIA devices through CUDA, and AMD's through ROCm, which torch answers for under `torch.cuda`.
+"""NVIDIA devices through CUDA and AMD devices through ROCm; torch offers both as `torch.cuda`.
 
-What the NVIDIA driver knows (clocks, temperature, power, other processes) comes through NVML, by
-the optional package nvidia-ml-py. NVML counts devices as they sit in the machine, whatever
+The NVIDIA driver's facts (clocks, temperature, power, other processes) come from NVML, with the
+optional package nvidia-ml-py. NVML counts all devices of the machine, even those that
 CUDA_VISIBLE_DEVICES hides from torch, so a device is found by its UUID. ROCm was never tried, for
-want of such a device.
+lack of such a device.
 """
 
 import os
@@ -42,8 +42,8 @@ THROTTLE_REASONS = {
     0x200: "board limit",
     0x400: "reliability voltage",
 }
-"""Bits of NVML's clock event reasons that hold clocks below their setting; not idling, nor clocks
-that were set on purpose."""
+"""Bits of NVML's clock event reasons that hold clocks below their setting; excludes idle clocks and
+clocks that somebody set on purpose."""
 THROTTLE_COUNTERS = {
     74: "power cap",
     269: "thermal slowdown",
@@ -51,18 +51,18 @@ THROTTLE_COUNTERS = {
     77: "board limit",
     79: "reliability voltage",
 }
-"""NVML's fields that count the nanoseconds for which clocks were held back. All are answered in
-microseconds; nvmlDeviceGetViolationStatus, which tells the same, takes half a millisecond each."""
+"""NVML's fields that count nanoseconds with reduced clocks. Reading all takes microseconds;
+nvmlDeviceGetViolationStatus gives the same counts, but takes half a millisecond for each."""
 PCI = Path("/sys/bus/pci/devices")
 RANDOM_STATE = "cuda"
 """Name of the generator's state in a checkpoint."""
 
 
 class NvidiaDriver:
-    """NVML's reports on one device; unsupported ones are None."""
+    """NVML's reports on one device; unsupported reports are None."""
 
     def __init__(self, device: torch.device, experiment: ExperimentProcesses) -> None:
-        """Raises `Unavailable`."""
+        """Raises `Unavailable` if NVML cannot be used."""
         if pynvml is None:
             why = "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
             raise Unavailable(f"{NOT_RECORDED}: {why}.")
@@ -88,8 +88,8 @@ class NvidiaDriver:
         self._energy = self._millijoules()
 
     def end(self) -> dict[str, Any]:
-        """The fields of a `device` event: how the device is now, for how long it throttled since
-        `begin`, and the energy since then. Clocks first: they fall soon after the work is over."""
+        """The fields of a `device` event: current state, and throttled time and energy since
+        `begin`. Reads clocks first, because they fall soon after the work."""
         sm_clock = self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
         reasons = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
         energy = self._millijoules()
@@ -117,10 +117,10 @@ class NvidiaDriver:
         }
 
     def other_processes(self) -> list[OtherProcess] | None:
-        """Processes on the device that do not belong to the experiment: the slowest query.
+        """Processes on the device that do not belong to the experiment; the slowest query.
 
-        None if unknown: in many containers the driver lists no processes, or those of the whole
-        machine under ids that are others here.
+        None if unknown: in many containers the driver lists no processes, or lists the whole
+        machine's processes by ids that differ from those in the container.
         """
         listed = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
         if listed is None or all(process.pid != os.getpid() for process in listed):
@@ -129,7 +129,7 @@ class NvidiaDriver:
             OtherProcess(
                 pid=process.pid,
                 name=process_name(process.pid),
-                # Every process on the device has memory: some containers report 0.
+                # Every process on the device holds memory, but some containers report 0.
                 memory_bytes=process.usedGpuMemory or None,
             )
             for process in listed
@@ -137,12 +137,12 @@ class NvidiaDriver:
         ]
 
     def _millijoules(self) -> int | None:
-        """Energy that the device has used since the driver was loaded, by NVML's counter."""
+        """Energy that the device has used since the driver was loaded, in millijoules."""
         answer: int | None = self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
         return answer
 
     def _throttle_counters(self) -> dict[str, float]:
-        """Seconds for which each policy has held clocks back so far."""
+        """Seconds during which each policy has reduced clocks so far."""
         answers = self._ask(pynvml.nvmlDeviceGetFieldValues, list(THROTTLE_COUNTERS)) or ()
         return {
             THROTTLE_COUNTERS[answer.fieldId]: answer.value.ullVal / 1e9
@@ -159,7 +159,7 @@ class NvidiaDriver:
 
 
 def named_reasons(bits: int) -> list[str]:
-    """Why the clocks are held back, of NVML's bits; empty if they are not."""
+    """Names of NVML's reasons for reduced clocks; empty if there are none."""
     return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
 
 
@@ -168,12 +168,12 @@ def _find(device: torch.device) -> Any:
     try:
         return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     except pynvml.NVMLError:
-        # A slice of a device (MIG) has a UUID of its own.
+        # A slice of a device (MIG) has its own UUID.
         return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
 
 
 def _thousandth(value: float | None) -> float | None:
-    """Watts of NVML's milliwatts."""
+    """A thousandth: watts from NVML's milliwatts."""
     return None if value is None else value / 1000
 
 
@@ -185,7 +185,7 @@ class CudaClock(EventClock):
         self._device = torch_device
 
     def start(self) -> None:
-        # Looked up once: each event would look again.
+        # Otherwise each event would look up the stream.
         self._stream = torch.cuda.current_stream(self._device)
         super().start()
 
@@ -228,7 +228,7 @@ class CudaDevice(Device):
                 *(getattr(self._properties, p) for p in parts)
             )
             node = int((PCI / address / "numa_node").read_text())
-        except (AttributeError, OSError, ValueError):  # of a torch that does not tell them, too
+        except (AttributeError, OSError, ValueError):  # some versions of torch lack the ids
             return None
         return None if node < 0 else node
 
@@ -239,8 +239,8 @@ class CudaDevice(Device):
         torch.cuda.reset_peak_memory_stats(self.torch_device)
 
     def memory_use(self) -> MemoryUse:
-        """What the caching allocator handed out, and what it held for that from the driver."""
-        # The flat form of these statistics costs a quarter of a millisecond more.
+        """Memory that the caching allocator handed out, and memory that it reserved for this."""
+        # The flat form of these statistics takes 0.25 ms more.
         statistics = torch.cuda.memory_stats_as_nested_dict(self.torch_device)
         return MemoryUse(
             peak_bytes=statistics["allocated_bytes"]["all"]["peak"],

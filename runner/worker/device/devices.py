@@ -1,5 +1,5 @@
-"""The devices of this machine, by the names that specifications give them; the CPUs, and Apple's
-devices through Metal (MPS), which were never tried, for want of such a device.
+"""The devices of this machine, by their names in specifications; the classes of CPUs and of Apple's
+devices through Metal (MPS). MPS was never tried, for lack of such a device.
 """
 
 import platform
@@ -44,8 +44,8 @@ class CpuDevice(Device):
         return WallClock()
 
     def reset_memory(self) -> None:
-        """Linux can reset the peak of the resident set (`/proc/self/clear_refs`, proc(5)); where
-        that is refused, a block's own peak is unknown."""
+        """Resets the peak of the resident set on Linux (`/proc/self/clear_refs`, proc(5)). If this
+        is not possible, a block's own peak is unknown."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
@@ -79,8 +79,8 @@ def _resident_high_water_bytes() -> int:
 
 
 class MpsClock(EventClock):
-    """Recording an event commits the work so far to the device without waiting for it; otherwise
-    work is committed when there is enough of it."""
+    """Clock of MPS. Recording an event commits all work so far to the device, without waiting;
+    otherwise Metal commits only larger amounts of work."""
 
     def _synchronize(self) -> None:
         torch.mps.synchronize()
@@ -109,7 +109,7 @@ class MpsDevice(Device):
         return MpsClock()
 
     def memory_use(self) -> MemoryUse:
-        """The memory that Metal has given to this process; torch counts no peak here."""
+        """The memory that Metal has given to this process; torch counts no peak on MPS."""
         return MemoryUse(peak_bytes=None, reserved_bytes=torch.mps.driver_allocated_memory())
 
     def open_driver(self, experiment_id: str) -> Driver:
@@ -130,7 +130,7 @@ class MpsDevice(Device):
 
 
 def device_class(name: str) -> type[Device]:
-    """The class of a device of that name, whether this machine has it or not."""
+    """The class for a device's name, even if this machine lacks the device."""
     classes = {
         "cpu": CpuDevice,
         "cuda": RocmDevice if torch.version.hip else CudaDevice,
@@ -148,7 +148,7 @@ def devices() -> dict[str, Device]:
 
 
 def open_device(name: str) -> Device:
-    """The device of that name, selected; raises `WorkloadError` if this machine lacks it."""
+    """Selects and returns a device by name; raises `WorkloadError` if this machine lacks it."""
     found = devices()
     if name not in found:
         seen = f"torch {torch.__version__} sees {', '.join(found)}"

@@ -1,8 +1,8 @@
 """State of the device and its CPUs while a block ran, as `device` events of the journal.
 
-Everything is measured before and after a block, never within one, and is part of no step
-(docs/decisions.md). It delays the run nevertheless, so only as many short
-blocks are watched as keep that below a small share of their time.
+All measurements happen before and after a block and are part of no step (docs/decisions.md). But
+they delay the run, so only as many short blocks are watched as keep the delay below a small share
+of their time.
 """
 
 import os
@@ -31,41 +31,42 @@ STAT = Path("/proc/stat")
 CPUINFO = Path("/proc/cpuinfo")
 SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
-"""Places of the kinds of time in a line of /proc/stat, proc_stat(5). User time includes guests'."""
+"""Places of kinds of time in a line of /proc/stat, proc_stat(5). User time includes guest time."""
 
 FREQUENCY_EVERY_SECONDS = 1.0
-"""Reading its frequency may wake up a CPU, and older kernels then sleep for 10 ms."""
+"""Time between reads of the frequency. A read may wake a CPU; older kernels sleep 10 ms for it."""
 WORTH_NAMES = 0.10
-"""Share of the CPU time from which on other processes are searched by name."""
+"""Share of CPU time by others from which on their processes are listed."""
 NAMES_EVERY_SECONDS = 5.0
-"""Searching all processes takes milliseconds. It is not part of the following share."""
+"""Time between lists of all processes, which take milliseconds and are not part of `MAX_SHARE`."""
 MAX_NAMED = 5
 MAX_SHARE = 0.0005
-"""The most that each watch may take of the blocks' time."""
+"""Largest share of the blocks' time that each watch may take."""
 FIRST_FREE = 10
-"""Blocks that are watched whatever that takes, so that short trainings are watched as well."""
+"""Number of first blocks that are always watched, so that short trainings are watched, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineTime:
-    """Seconds of CPU time since the machine started, over some of its CPUs."""
+    """Seconds of CPU time since the machine started, summed over some of its CPUs."""
 
     busy: float
     stolen: float
-    """Time that the host of a virtual machine gave to others."""
+    """Time that a virtual machine's host gave to other machines."""
 
 
 class CpuMonitor:
-    """Measures from `begin` to `end`; quantities that the system does not report are missing."""
+    """Measures CPUs from `begin` to `end`; quantities that the system does not report are
+    missing."""
 
     def __init__(self, allowance: CpuAllowance, threads: int) -> None:
-        """`threads`: how many CPUs the run computes on."""
+        """`threads`: number of CPUs that the run uses."""
         self._cpus = allowance.cpus
         self._threads = threads
         self._groups = cpu_groups()
         self._frequency_next = 0.0
         self.breakeven_pids: list[int] = []
-        """Other processes of Breakeven, whose CPU time counts as this run's own."""
+        """Breakeven's other processes; their CPU time counts as this run's own."""
         self.begin()
 
     def begin(self) -> None:
@@ -76,7 +77,7 @@ class CpuMonitor:
         self._time = time.perf_counter()
 
     def end(self) -> dict[str, Any]:
-        """The fields of a `device` event about the time since `begin`."""
+        """The fields of a `device` event for the time since `begin`."""
         seconds = time.perf_counter() - self._time
         breakeven_seconds = cpu_seconds(self._breakeven_seconds)
         own = _own_seconds() - self._own
@@ -100,7 +101,7 @@ class CpuMonitor:
 
 
 def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None:
-    """Of all processes, on these CPUs; None if unknown."""
+    """Time of all processes on these CPUs; None if unknown."""
     try:
         lines = stat.read_text().splitlines()
     except OSError:
@@ -115,15 +116,15 @@ def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None
 
 
 def cpu_frequency(cpus: Collection[int], threads: int) -> float | None:
-    """Current MHz, mean over the fastest of these CPUs, as many as there are threads; the others
-    idle. None if unknown."""
+    """Current frequency in MHz, as the mean over the fastest CPUs, one for each thread, since the
+    others are idle. None if unknown."""
     found = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
     fastest = found[: max(1, threads)]
     return sum(fastest) / len(fastest) if fastest else None
 
 
 def load_average() -> float | None:
-    """Over the last minute."""
+    """Load average over the last minute."""
     try:
         return os.getloadavg()[0]
     except OSError:
@@ -131,7 +132,7 @@ def load_average() -> float | None:
 
 
 def _scaled_frequencies(cpus: Collection[int]) -> list[float]:
-    """For systems whose /proc/cpuinfo has none (Arm). Elsewhere one read gives all CPUs."""
+    """Frequencies on systems whose /proc/cpuinfo has none (Arm); elsewhere one read gets all."""
     try:
         return [
             int((SYSTEM_CPUS / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()) / 1000
@@ -158,13 +159,13 @@ def _listed_frequencies(cpus: Collection[int], cpuinfo: Path = CPUINFO) -> list[
 
 
 def _own_seconds() -> float:
-    """CPU time of this process, all its threads, and of its children that have ended."""
+    """CPU time of this process with all threads, and of its ended children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class BlockWatch:
-    """Measures before and after as many blocks as its share of their time allows."""
+    """Measures before and after blocks, as many as its share of their time allows."""
 
     def __init__(self, begin: Callable[[], None], end: Callable[[], dict[str, Any]]) -> None:
         self._begin = begin
@@ -175,7 +176,7 @@ class BlockWatch:
         self._allowed = 0.0
 
     def begin(self) -> bool:
-        """Measures before a block, if it is watched; returns whether it is."""
+        """Measures before a block if it is watched; returns whether it is."""
         self._is_watched = self._num_watched < FIRST_FREE or self._spent < self._allowed
         if self._is_watched:
             began = time.perf_counter()
@@ -198,8 +199,8 @@ class BlockWatch:
 
 
 class DeviceMonitor:
-    """Watches the blocks of one run: reports of the driver, and separately all CPUs and processes,
-    which take longer."""
+    """Watches the blocks of one run: one watch for the driver, another for CPUs and processes,
+    which takes longer."""
 
     def __init__(self, experiment_id: str, device: Device, log: EventLog) -> None:
         """Also records the state of the device before the first block."""
@@ -212,20 +213,20 @@ class DeviceMonitor:
         self._driver = _open_driver(experiment_id, device)
         self._watches = [BlockWatch(self._cpus.begin, self._measure_cpus)]
         if self._driver is not None:
-            # The driver first: clocks fall soon after the work is over.
+            # The driver first, because clocks fall soon after the work.
             self._watches.insert(0, BlockWatch(self._driver.begin, self._driver.end))
             log.append("device", **self._driver.end(), processes=self._driver.other_processes())
 
     def begin(self) -> None:
-        """A block is about to start."""
-        # No other watch without the driver: every sample of a device has its clocks.
+        """Measures before a block."""
+        # CPUs only together with the driver, so that every sample of a device has clocks.
         for watch in self._watches:
             if not watch.begin():
                 break
         self._started = time.perf_counter()
 
     def end(self, *, round: int, first_step: int) -> None:
-        """The block is over and the device has nothing left to do."""
+        """Measures after a block, when the device is idle, and records the fields."""
         seconds = time.perf_counter() - self._started
         fields: dict[str, Any] = {}
         for watch in self._watches:
@@ -237,7 +238,7 @@ class DeviceMonitor:
             self._log.append("device", round=round, first_step=first_step, **fields)
 
     def _measure_cpus(self) -> dict[str, Any]:
-        """The fields of the CPUs, and other processes on a device that lists them."""
+        """The fields of the CPUs, and other processes if the driver lists them."""
         fields = self._cpus.end()
         if self._driver is not None:
             fields["processes"] = self._driver.other_processes()
@@ -248,16 +249,16 @@ class DeviceMonitor:
         if now < self._names_next or _others_share(cpus) <= WORTH_NAMES:
             return []
         self._names_next = now + NAMES_EVERY_SECONDS
-        # Later shares then contain the time of other processes alone.
+        # Later shares then contain only the time of other processes.
         self._cpus.breakeven_pids = breakeven_processes()
         return busy_processes(self._experiment)[:MAX_NAMED]
 
 
 def _open_driver(experiment_id: str, device: Device) -> Driver | None:
-    """None on the CPU, and if no driver reports."""
+    """The driver; None on the CPU or if no driver reports."""
     try:
         return device.open_driver(experiment_id)
-    except Unavailable:  # the `environment` event says why
+    except Unavailable:  # the `environment` event has the reason
         return None
 
 

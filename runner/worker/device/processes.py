@@ -1,4 +1,4 @@
-"""Other processes of this machine that do not belong to the experiment."""
+"""Processes of this machine that do not belong to the experiment."""
 
 import os
 import sys
@@ -13,41 +13,41 @@ PROC = Path("/proc")
 WORKER_MODULE = b"breakeven.runner.worker"
 RANK_MODULE = b"breakeven.runner.worker.ranks.rank"
 MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
-"""Behind `-m`: pages, supervisors and commands."""
+"""Modules after `-m` that are pages, supervisors or commands."""
 PAGES = [
     folder / name for folder in (PROJECT_ROOT, PACKAGE) for name in ("serve.py", "dashboard.py")
 ]
 PROGRAMS = tuple(map(os.fsencode, [*PAGES, Path(sys.executable).with_name("breakeven")]))
-"""The same, started by the path of a file."""
+"""Files that are pages, supervisors or commands."""
 STATE, PARENT, FLAGS = 0, 1, 6
 CPU_TIMES = slice(11, 13)
-"""Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
+"""Places in /proc/PID/stat after the command name, proc_pid_stat(5)."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 KERNEL_THREAD = 0x0020_0000
-"""PF_KTHREAD among the flags, of Linux's include/linux/sched.h."""
+"""The flag PF_KTHREAD of Linux's include/linux/sched.h."""
 
 
 class OtherProcess(TypedDict):
-    """A process that has nothing to do with the experiment."""
+    """A process that does not belong to the experiment."""
 
     pid: int
     name: str | None
-    """As the system knows it; None for one that cannot be seen from here."""
+    """Its name in the system; None for an invisible process."""
     memory_bytes: int | None
-    """Held on the CUDA device; None on the CPU, and where the driver does not tell."""
+    """Memory held on the CUDA device; None on the CPU or if the driver does not report it."""
 
 
 class ExperimentProcesses:
-    """This run, the experiment's other runs, which the run folder in their arguments tells, and
-    the processes that they started; also the pages, supervisors and commands of this installation,
-    which no advice should say to end."""
+    """The experiment's runs (by the run folder in their arguments) and the processes that they
+    started; also the pages, supervisors and commands of this installation, since no advice should
+    recommend to end these."""
 
     def __init__(self, experiment_id: str) -> None:
         self._prefix = f"{experiment_id}.".encode()
 
     def includes(self, pid: int) -> bool:
         """Whether a process is one of these or descends from one. The training of another
-        experiment does not belong to them, although the same supervisor may have started it."""
+        experiment is excluded, even if the same supervisor started it."""
         while pid > 1:
             if pid == os.getpid():
                 return True
@@ -65,8 +65,8 @@ class ExperimentProcesses:
 
 
 def breakeven_processes() -> list[int]:
-    """The pages, supervisors and commands of this installation, for any data folder; for a rank of
-    a run also the other ranks."""
+    """The pages, supervisors and commands of this installation, for any data folder; in a rank,
+    also the other ranks of its run."""
     return [pid for pid in _pids() if _is_tool(pid, _arguments(pid)) or _is_other_rank(pid)]
 
 
@@ -76,18 +76,18 @@ def _is_other_rank(pid: int) -> bool:
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
-    """CPU time of the processes that still exist, without that of their children that have ended:
-    for a supervisor these are whole runs, which ended long before."""
+    """CPU time of the processes that still exist, without their ended children: a supervisor's
+    children are whole runs, which may have ended long before."""
     found = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
     return {pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in found.items() if ticks}
 
 
 def busy_processes(experiment: ExperimentProcesses) -> list[OtherProcess]:
-    """Processes that run on a CPU at this moment and do not belong to the experiment."""
+    """Processes that run on a CPU right now and do not belong to the experiment."""
     return [
         OtherProcess(pid=pid, name=process_name(pid), memory_bytes=None)
         for pid in filter(_is_running, _pids())
-        # The supervisor, which looks after runs four times a second, belongs to it, too.
+        # The supervisor, which checks runs four times a second, belongs to the experiment, too.
         if pid != os.getppid() and not experiment.includes(pid)
     ]
 
@@ -109,12 +109,12 @@ def _is_tool(pid: int, arguments: list[bytes]) -> bool:
         folder = os.readlink(os.fsencode(PROC / str(pid) / "cwd"))
     except OSError:
         return False
-    # A command begins with Python, its options and a file.
+    # The arguments begin with Python, its options and a file.
     return any(os.path.normpath(os.path.join(folder, one)) in PROGRAMS for one in arguments)
 
 
 def _arguments(pid: int) -> list[bytes]:
-    """What a process was started with; nothing for one that is gone or may not be seen."""
+    """The arguments of a process; empty if it is gone or invisible."""
     try:
         return (PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
@@ -126,22 +126,22 @@ def _pids() -> Iterator[int]:
 
 
 def _is_running(pid: int) -> bool:
-    """False for the kernel's own threads, which work for other processes and cannot be ended."""
+    """Whether a process runs; False for kernel threads, which work for others and cannot end."""
     fields = _stat(pid)
     return bool(fields) and fields[STATE] == "R" and not int(fields[FLAGS]) & KERNEL_THREAD
 
 
 def _parent(pid: int) -> int:
-    """0 for a process that is gone or has none."""
+    """The parent's id; 0 if the process is gone or has none."""
     fields = _stat(pid)
     return int(fields[PARENT]) if fields else 0
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty for a process that is gone."""
+    """Fields of /proc/PID/stat from the state on; empty if the process is gone."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    # The command name, in parentheses, may itself hold spaces: count fields after it.
+    # The command name, in parentheses, may contain spaces: count fields after it.
     return text.rpartition(")")[2].split()

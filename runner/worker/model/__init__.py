@@ -1,1 +1,1 @@
-"""Models, also those of benchmark suites, what they minimize, and how their answers are scored."""
+"""Models, including those of benchmark suites, with their losses and metrics."""

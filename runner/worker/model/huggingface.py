@@ -1,5 +1,5 @@
-"""Models of transformers from their default configurations, as the Dynamo harness builds them, or
-smaller for trials on small machines.
+"""Models of transformers with default configurations, as in the Dynamo harness, or smaller for
+trials on small machines.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ WIDTHS = (
     "ffn_dim", "cross_attention_hidden_size",
 )  # fmt: skip
 SMALLEST_VOCABULARY = 100
-"""Room for the special tokens of every model."""
+"""Smallest vocabulary, with room for the special tokens of every model."""
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "AllenaiLongformerBase": (
         "LongformerForMaskedLM",
@@ -65,23 +65,23 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "T5Small": ("T5ForConditionalGeneration", {}),
     "YituTechConvBert": ("ConvBertForMaskedLM", {}),
 }
-"""Names of the harness that are no classes of transformers: the class, and the differences of the
-harness's configuration, which comes from the hub, to the default."""
+"""For names of the harness that are not classes of transformers: the class, and how the harness's
+configuration, which comes from the hub, differs from the default."""
 PADDED_WITH_0 = ("GPT2ForSequenceClassification", "GPTNeoForSequenceClassification", "Roberta")
-"""Models, by the beginning of their name, that need a padding token and have none that fits."""
+"""Prefixes of models that need a padding token and have no suitable one."""
 READS_ONE_TOKEN = "Roberta"
-"""Its default configuration has no position for a padding of 0 but the first, so that all tokens
-are 0 in the harness."""
+"""With padding token 0, its default configuration has only one valid position, so all tokens are 0
+in the harness."""
 FEEDS_THE_DECODER = ("T5", "M2M100", "MT5", "BlenderbotForConditionalGeneration")
 ENDS_WITH_EOS = "Bart"
-"""Models whose name holds this expect a text's end as the last token."""
+"""Models with this in their name expect an end-of-text token as the last token."""
 
 
 def shrink(config: Any, divisor: int) -> None:
-    """Divides the sizes of a configuration, rounding down to 1 at least.
+    """Divides the sizes of a configuration, rounding down, but to at least 1.
 
-    The widths shrink as the attention heads do, so that a head keeps its size. The lengths that a
-    model can read stay.
+    The widths shrink like the number of attention heads, so that a head keeps its size. The
+    model's longest input does not change.
     """
     if divisor == 1:
         return
@@ -106,15 +106,15 @@ def shrink(config: Any, divisor: int) -> None:
 
 
 def _sizes(config: Any, names: tuple[str, ...]) -> dict[str, int]:
-    """The sizes that the configuration itself has under these names, not those that transformers
-    gives as aliases: no size may be divided twice."""
+    """The configuration's own sizes with these names, without aliases of transformers, so that no
+    size is divided twice."""
     own = [name for name in names if name not in config.attribute_map]
     sizes = {name: getattr(config, name, None) for name in own}
     return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
 def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
-    """Raises `WorkloadError` for a name that transformers does not have or cannot build."""
+    """Loads a workload; raises `WorkloadError` if transformers lacks or cannot build the model."""
     name = chosen.name
     kind, config = configuration(name, chosen.divisor)
     config = without_dropout(config, experiment)
@@ -126,7 +126,7 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
             f"model.source = 'huggingface:{name}': transformers {transformers.__version__} cannot "
             f"build it: {type(error).__name__}: {error}"
         ) from error
-    # After it was built, as the harness does: T5's decoder has a configuration of its own by then.
+    # After the model is built, as in the harness: T5's decoder then has its own configuration.
     model.config.use_cache = False
     return Workload(
         model=AnswersQuestions(model) if name.endswith("QuestionAnswering") else model,
@@ -141,14 +141,14 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
 
 
 class AnswersQuestions(nn.Module):
-    """Takes where an answer starts and ends as one tensor of labels, (samples, 2)."""
+    """Takes the start and end of an answer as one tensor of labels, (samples, 2)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, labels: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
-        """`loss`, and as `logits` those of start and end, (samples, 2, tokens)."""
+        """Returns `loss`, and `logits` of start and end, (samples, 2, tokens)."""
         output = self.model(**inputs, start_positions=labels[:, 0], end_positions=labels[:, 1])
         logits = torch.stack([output.start_logits, output.end_logits], dim=1)
         return {"loss": output.loss, "logits": logits}
@@ -167,8 +167,8 @@ def configuration(name: str, divisor: int) -> tuple[Any, Any]:
     if name.startswith(PADDED_WITH_0):
         config.pad_token_id = 0
     if name.endswith("SequenceClassification"):
-        # Otherwise transformers sets it in the first forward, and the changed configuration makes
-        # Dynamo compile the whole step a second time.
+        # Otherwise transformers sets it in the first forward pass, and the changed configuration
+        # makes Dynamo compile the whole step again.
         config.problem_type = "single_label_classification"
     shrink(config, divisor)
     return kind, config

@@ -15,14 +15,14 @@ from breakeven.runner.worker.data.splits import IGNORE
 from breakeven.runner.worker.model.workload import Workload
 
 Term = Callable[[Any, Tensor], Tensor]
-"""From a model's output and the labels of a batch to a loss without dimensions."""
+"""Computes a 0-dimensional loss from a model's output and a batch's labels."""
 
 
 class Objective:
-    """The sum of weighted losses of a batch; each of them is a mean over the batch's targets.
+    """The weighted sum of losses of a batch; each loss is a mean over the batch's targets.
 
-    Built when the workload's model is on its device. Raises `WorkloadError` for a criterion that
-    torch.nn does not have or that does not fit the labels.
+    Construct it when the workload's model is on its device. Raises `WorkloadError` for a criterion
+    that torch.nn does not have or that does not fit the labels.
     """
 
     def __init__(self, training: TrainingSpec, workload: Workload) -> None:
@@ -33,9 +33,9 @@ class Objective:
         self._terms = tuple(_make_term(loss, training, workload) for loss in losses)
 
     def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The total and, of several terms, these before weighting, (terms,)."""
+        """The total; with several terms also the terms before weighting, (terms,)."""
         if len(self._terms) == 1:
-            # The usual case pays for no list; with the weight 1 the loss passes untouched.
+            # The usual case needs no list; with weight 1 the loss does not change.
             loss = self._terms[0](output, labels)
             return (loss if self._weights[0] == 1 else self._weights[0] * loss), None
         terms = [term(output, labels) for term in self._terms]
@@ -45,7 +45,7 @@ class Objective:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits of an output that is an object, a mapping or the tensor itself."""
+    """The logits in an output: an object, a mapping or the tensor itself."""
     logits: Tensor | None = output if isinstance(output, Tensor) else _entry(output, "logits")
     if logits is None:
         raise WorkloadError(
@@ -89,7 +89,7 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
 
 
 def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
-    """The criterion on the model's device and in its precision, which its class weights must share.
+    """The criterion on the model's device and in its precision, which class weights need.
     Raises `WorkloadError` for a criterion or options that torch.nn does not have."""
     known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
     if loss.name not in known:
@@ -117,13 +117,13 @@ def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
 
 
 def _place(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """The model's device, and the type of its logits: float32, or double if its weights are."""
+    """The model's device, and the type of its logits: float32, or double for double weights."""
     parameter = next(model.parameters(), torch.zeros(0))
     return parameter.device, torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _is_criterion(kind: Any) -> bool:
-    """Whether it is a public class that compares one prediction with one target."""
+    """Whether `kind` is a loss class that compares one prediction with one target."""
     if not (isinstance(kind, type) and issubclass(kind, _Loss)):
         return False
     return len(inspect.signature(kind.forward).parameters) == 3  # with `self`
@@ -139,7 +139,7 @@ def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload:
     else:
         ignores = training.last_batch == "pad" or bool((data.train.labels == IGNORE).any())
         num_classes = len(data.labels) or data.vocabulary_size or 2
-        # Another number of labels than of classes, or one would be broadcast against the other.
+        # Different numbers of labels and classes, so that torch cannot broadcast one to the other.
         labels = torch.zeros(3 if num_classes == 2 else 2, dtype=torch.int64, device=device)
         if ignores:
             labels[-1] = IGNORE

@@ -1,4 +1,4 @@
-"""Metrics of a model's answers over all batches of a split, by torchmetrics."""
+"""Metrics of a model's answers over all batches of a split, with torchmetrics."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from breakeven.runner.worker.model.workload import Workload
 
 @contextmanager
 def _empty_module(name: str, **content: Any) -> Iterator[None]:
-    """Provides a module with this content alone in place of one that is not loaded."""
+    """Provides a module with only this content, unless the real one is loaded."""
     if name in sys.modules:
         yield
         return
@@ -28,13 +28,13 @@ def _empty_module(name: str, **content: Any) -> Iterator[None]:
         del sys.modules[name]
 
 
-# Torchmetrics imports one old name from it, for a metric of sound. Loading the real module would
-# take a seventh of the processor time in which a run loads everything.
+# Torchmetrics imports one old name from it, for an audio metric. Loading the real module would take
+# a seventh of the processor time for a run's imports.
 with _empty_module("scipy.signal", hamming=None):
     import torchmetrics
     from torchmetrics import classification, regression, text
 
-# Checking the arguments would make every update wait for the device.
+# Argument checks would make every update wait for the device.
 MICRO: dict[str, Any] = {"average": "micro", "validate_args": False}
 MACRO: dict[str, Any] = {"average": "macro", "validate_args": False}
 CONSTRUCTORS: dict[str, Callable[[int], torchmetrics.Metric]] = {
@@ -50,16 +50,16 @@ CONSTRUCTORS: dict[str, Callable[[int], torchmetrics.Metric]] = {
 
 
 class Scores:
-    """The metrics of a workload's task, of all answers so far.
+    """The metrics of a workload's task over all answers so far.
 
-    `accuracy` is the share of right answers; `f1`, `precision` and `recall` are means over the
-    classes that occur or were predicted; `roc_auc` is the mean over the classes of each against
-    the rest, by the softmax of the logits, exact rather than binned.
+    `accuracy` is the share of right answers. `f1`, `precision` and `recall` are means over the
+    classes that occur or were predicted. `roc_auc` is the mean over classes, each against the rest,
+    with the softmax of the logits, exact instead of binned.
     """
 
     def __init__(self, workload: Workload, device: torch.device, group: RankGroup = ALONE) -> None:
-        """`group`: the ranks, each of which has a part of the answers, which torchmetrics gathers
-        through torch.distributed."""
+        """Each rank of `group` has a part of the answers; torchmetrics gathers them through
+        torch.distributed."""
         self._group = group
         self._num_targets = 0
         self._names = workload.metrics
@@ -74,7 +74,7 @@ class Scores:
             counted = (targets != IGNORE).nonzero().squeeze(1)
             answers, targets = answers[counted], targets[counted]
         if not self._metrics:
-            # The number of classes is that of the logits: models round vocabularies up.
+            # Logits define the number of classes, since models round vocabularies up.
             num_classes = answers.shape[-1]
             self._metrics = {
                 name: CONSTRUCTORS[name](num_classes).to(self._device) for name in self._names
@@ -82,7 +82,7 @@ class Scores:
         self._num_targets += len(targets)
         answers = answers.float()
         for name, metric in self._metrics.items():
-            # A rank without answers needs an empty list to gather with those of other ranks.
+            # For roc_auc, a rank without answers needs an empty list, which ranks then gather.
             if len(targets) == 0 and name != "roc_auc":
                 continue
             match name:
@@ -94,7 +94,7 @@ class Scores:
                     metric.update(answers, targets)
 
     def compute(self) -> dict[str, float | None]:
-        """Value of each metric; None where it is undefined, as without any answer."""
+        """Value of each metric; None if undefined, as without any answer."""
         answered = sum(self._group.gather(self._num_targets)) > 0
         return {
             name: _value(name, self._metrics[name], self._group) if answered else None

@@ -41,10 +41,10 @@ def make_model(
     settings: dict[str, Any],
     shape: dict[str, Any],
 ) -> nn.Module:
-    """The model on the CPU; weights that are not pretrained come from the seed.
+    """The model on the CPU; the seed determines weights that are not pretrained.
 
-    `architecture` is one of transformers' Auto classes. `settings` go into any configuration,
-    `shape` into that of a built-in model only: pretrained ones have theirs.
+    `architecture` is one of transformers' Auto classes. `settings` apply to any configuration,
+    `shape` only to that of a built-in model: pretrained models have their own shape.
     """
     torch.manual_seed(experiment.training.seed)
     source = experiment.model.source
@@ -72,13 +72,13 @@ def make_model(
 
 def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:
     """Settings of a model that classifies samples."""
-    # Otherwise transformers sets the problem's type in the first forward, and the changed
-    # configuration makes Dynamo compile the whole step a second time.
+    # Otherwise transformers sets the problem's type in the first forward pass, and the changed
+    # configuration makes Dynamo compile the whole step again.
     return {"num_labels": len(labels), "problem_type": "single_label_classification"}
 
 
 def text_shape(experiment: ExperimentSpec, tokenizer: Any) -> dict[str, Any]:
-    """Shape of a built-in model that reads the tokenizer's tokens."""
+    """Shape of a built-in model for the tokenizer's tokens."""
     return {
         "vocab_size": len(tokenizer),
         "max_position_embeddings": max(512, experiment.data.sequence_length),
@@ -117,7 +117,7 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 
 def without_dropout(config: Any, experiment: ExperimentSpec) -> Any:
-    """Sets every dropout probability to 0 if the experiment trains without."""
+    """Sets every dropout probability to 0 if the experiment trains without dropout."""
     if not experiment.has_dropout:
         for name, value in config.to_dict().items():
             if "drop" in name and isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Models of timm with random weights, as the Dynamo harness builds them."""
+"""Models of timm with random weights, as in the Dynamo harness."""
 
 import importlib
 from types import ModuleType
@@ -23,7 +23,7 @@ PIXEL_VALUES = 256
 
 
 def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
-    """Raises `WorkloadError` where timm is not installed or does not have the model."""
+    """Loads a workload; raises `WorkloadError` if timm or the model is missing."""
     name = chosen.name
     timm = import_timm()
     torch.manual_seed(experiment.training.seed)
@@ -38,7 +38,7 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
         switch_off_dropout(model)
     settings = timm.data.resolve_model_data_config(model, use_test_size=not experiment.trains)
     shape = settings["input_size"]
-    # A model without classes answers with its features, each of which then stands for a class.
+    # A model without classes returns its features; each feature then represents a class.
     num_classes = model.num_classes or model.num_features
 
     def images(count: int, random: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
@@ -55,22 +55,22 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
 
 
 class NamesClasses(nn.Module):
-    """Takes a batch by names, and answers with logits, (samples, classes)."""
+    """Takes a batch by names and returns logits, (samples, classes)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
-        """`pixels` (samples, channels, height, width); labels are for the criterion alone."""
+        """`pixels` (samples, channels, height, width); only the criterion uses labels."""
         answer: Any = self.model(pixels)
-        # A model that is distilled answers twice while it trains; the harness takes the first.
+        # A distilled model returns two answers in training; the harness takes the first.
         logits: Tensor = answer[0] if isinstance(answer, tuple) else answer
         return logits
 
 
 def import_timm() -> ModuleType:
-    """The package; raises `WorkloadError` where it cannot be imported."""
+    """The package; raises `WorkloadError` if it cannot be imported."""
     try:
         importlib.import_module("timm.data")
         return importlib.import_module("timm")

@@ -1,4 +1,4 @@
-"""Models of TorchBench, which come with inputs of their own, as the Dynamo harness runs them."""
+"""Models of TorchBench with their own inputs, as in the Dynamo harness."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ PACKAGES = ("torchbenchmark.models", "torchbenchmark.canary_models")
 
 
 def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
-    """Raises `WorkloadError` where the model is not installed or cannot be built.
+    """Loads a workload; raises `WorkloadError` if the model is missing or cannot be built.
 
-    The model brings one batch; further batches of the experiment repeat it.
+    The model has one batch; further batches of the experiment repeat it.
     """
     name = chosen.name
     kind = _find(name)
@@ -68,17 +68,17 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
 
 
 class SumsUp(nn.Module):
-    """Gives a model its inputs, and reduces what it answers to the harness's loss."""
+    """Passes a model its inputs, and reduces its answer to the harness's loss."""
 
     def __init__(self, model: nn.Module, inputs: Mapping[str, Any], *, by_name: bool) -> None:
-        """`inputs` are the model's own, in their order; those that a batch does not have stay."""
+        """`inputs` are the model's own, in their order, and replace those that a batch lacks."""
         super().__init__()
         self.model = model
         self._inputs = dict(inputs)
         self._by_name = by_name
 
     def forward(self, labels: Tensor | None = None, **batch: Tensor) -> dict[str, Tensor]:
-        """`loss`, and as `logits` the first tensor of the answer."""
+        """Returns `loss`, and the answer's first tensor as `logits`."""
         inputs = {key: batch.get(f"input_{key}", value) for key, value in self._inputs.items()}
         answer = self.model(**inputs) if self._by_name else self.model(*inputs.values())
         return {"loss": reduce_to_scalar_loss(answer), "logits": _first_tensor(answer)}
@@ -91,7 +91,7 @@ def _first_tensor(answer: Any) -> Tensor:
 
 
 def _find(name: str) -> Any:
-    """The class of a model; raises `WorkloadError` where it is not installed."""
+    """The class of a model; raises `WorkloadError` if it is not installed."""
     for package in PACKAGES:
         try:
             return importlib.import_module(f"{package}.{name}").Model
@@ -109,7 +109,7 @@ def _find(name: str) -> Any:
 
 @contextmanager
 def _seed_kept(seed: int) -> Iterator[None]:
-    """Seeds; TorchBench puts a function that knows only one seed in the place of torch's own."""
+    """Seeds torch, and restores its seed function, which TorchBench replaces by a fixed one."""
     manual_seed = torch.manual_seed
     manual_seed(seed)
     try:

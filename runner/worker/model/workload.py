@@ -13,37 +13,37 @@ from breakeven.runner.specs.training import Metric
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
-may be `IGNORE`; for labels that are numbers, to two tensors of their shape."""
+"""Converts a model's logits and a batch's labels to (targets, classes) and (targets,), some of them
+`IGNORE`; if labels are numbers, to two tensors of their shape."""
 CLASS_METRICS: tuple[Metric, ...] = ("accuracy", "f1", "precision", "recall", "roc_auc")
-"""Where each sample has one class."""
+"""Metrics if each sample has one class."""
 TOKEN_METRICS: tuple[Metric, ...] = ("accuracy", "perplexity")
-"""Where each token has one of many classes."""
+"""Metrics if each token has one of many classes."""
 NUMBER_METRICS: tuple[Metric, ...] = ("mse", "mae")
-"""Where labels are numbers."""
+"""Metrics if labels are numbers."""
 MakeSamples = Callable[[int, torch.Generator], tuple[dict[str, Tensor], Tensor]]
-"""From a number of samples to the model's inputs by name and to the labels."""
+"""Makes so many samples; returns the model's inputs by name, and the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A model on the CPU and the samples it trains on."""
+    """A model on the CPU and its samples."""
 
     model: nn.Module
-    """Called with the entries of a batch as keyword arguments. Returns logits, or an object with
-    `logits` and, where the model knows its loss, `loss`."""
+    """Takes the entries of a batch as keyword arguments. Returns logits, or an object with `logits`
+    and, if the model computes its loss, `loss`."""
     data: Dataset
     metrics: tuple[Metric, ...]
     """Names of the metrics of this task, without the loss."""
     align: Align
-    """Pairs answers of the model with labels: shifts tokens, flattens positions."""
+    """Pairs the model's answers with labels: shifts tokens, flattens positions."""
 
 
 def load_workload(experiment: ExperimentSpec) -> Workload:
-    """The workload of the experiment's task, the same for all runs; raises `NotLoaded`.
+    """Loads the workload of the experiment's task, the same for all runs; raises `NotLoaded`.
 
-    Each task is a module of `runner.worker.tasks` with a function `load`, and `TASK`, which says
-    what fits it.
+    Each task is a module of `runner.worker.tasks` with a function `load`, and `TASK`, which lists
+    its models, data and metrics.
     """
     try:
         return _load(experiment)
@@ -65,7 +65,7 @@ def _load(experiment: ExperimentSpec) -> Workload:
 
 
 def _check_targets(data: Dataset) -> None:
-    """Raises `WorkloadError` for samples without targets, whose batches would have no loss."""
+    """Raises `WorkloadError` for samples without targets, whose batches might have no loss."""
     for name, split in data.splits.items():
         empty = (split.num_targets == 0).nonzero()
         if len(empty):
@@ -77,7 +77,7 @@ def _check_targets(data: Dataset) -> None:
 
 
 def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For logits (..., classes) and labels (...) that belong together position by position."""
+    """Pairs logits (..., classes) with labels (...) of the same positions."""
     if logits.shape[:-1] != labels.shape or logits.shape[-1] < 2:
         raise WorkloadError(
             f"the model's logits have shape {tuple(logits.shape)}, but labels of shape "
@@ -87,7 +87,7 @@ def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def align_numbers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For one number per label; a last dimension of 1 of the logits may be left over."""
+    """Pairs one number with each label; logits may have an additional last dimension of 1."""
     answers = logits if logits.shape == labels.shape else logits.squeeze(-1)
     if answers.shape != labels.shape:
         raise WorkloadError(
@@ -105,7 +105,7 @@ def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def random_dataset(
     experiment: ExperimentSpec, make: MakeSamples, vocabulary_size: int | None = None
 ) -> Dataset:
-    """As many samples as the experiment asks for; the same ones for the same seed."""
+    """Makes the experiment's number of samples, the same samples for the same seed."""
     generator = torch.Generator().manual_seed(experiment.training.seed)
 
     def split(count: int) -> Split:

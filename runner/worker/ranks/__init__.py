@@ -1,1 +1,1 @@
-"""Starts the ranks of a run on several devices, and sees to it that they end together."""
+"""Starts the ranks of a run on several devices, and makes them end together."""

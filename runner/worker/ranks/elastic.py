@@ -38,11 +38,11 @@ RANK_MODULE = "breakeven.runner.worker.ranks.rank"
 LOOPBACKS = ("lo", "lo0")
 """Names of the loopback interface, on Linux and on macOS."""
 COMING_SECONDS = 600.0
-"""How long the first machine of several waits for the others, and they for it."""
+"""Time that several machines wait for each other."""
 TELLING_SECONDS = 3.0
-"""How long another machine may take to report why it failed."""
+"""Time for another machine to report why it failed."""
 CONSEQUENCE = re.compile(r"[Cc]onnection (closed|reset|refused)|Socket Timeout|NCCL|Broken pipe")
-"""Errors of ranks that follow from the end of others."""
+"""Errors of a rank that follow from the end of other ranks."""
 
 
 def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
@@ -65,7 +65,7 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
 
 
 def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFailure | None:
-    """The failure of a run, on the first of several machines, which calls the others."""
+    """Calls the other machines and runs the ranks, on the first machine; returns a failure."""
     data_dir = DataDir(run.path.parent.parent)
     meetings = Meetings(data_dir)
     meeting = Meeting(
@@ -73,7 +73,7 @@ def _with_others(run: RunDir, spec: RunSpec, listener: RankListener) -> RankFail
         address=own_address(data_dir), port=free_port(), devices=spec.experiment.devices,
     )  # fmt: skip
     meetings.call(meeting)
-    signal.signal(signal.SIGTERM, _leave)  # until elastic has a handler of its own
+    signal.signal(signal.SIGTERM, _leave)  # until elastic sets its own handler
     try:
         if not wait_for_others(meetings, meeting, COMING_SECONDS):
             came = 1 + meetings.num_here(run.run_id)
@@ -97,8 +97,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _remote_failure(meetings: Meetings, run_id: str) -> RankFailure | None:
-    """The failure that another machine reports, unless it follows from a failure elsewhere, such as
-    a closed connection to another rank."""
+    """The failure that another machine reports, except a consequence of another failure, such as a
+    closed connection."""
     reported = [RankFailure(**one) for one in meetings.failures(run_id)]
     own = [one for one in reported if not CONSEQUENCE.search(str(one.fields.get("message")))]
     return own[0] if own else None
@@ -111,8 +111,8 @@ def run_ranks(
     meeting: Meeting | None = None,
     number: int = 0,
 ) -> RankFailure | None:
-    """Starts the ranks of this machine, which is that `number` of a meeting, and waits until all
-    have ended; why they failed, with the status CANCELLED if they were stopped."""
+    """Starts the ranks of this machine, number `number` of a meeting, and waits until all have
+    ended; returns their failure, with the status CANCELLED if they were stopped."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -136,8 +136,8 @@ def run_ranks(
 
 
 def _stay_on_this_machine() -> None:
-    """Has ranks communicate over the loopback interface unless another one is set, and meet in a
-    file: no port is open to the network."""
+    """Makes ranks meet in a file and communicate over the loopback interface, unless another one is
+    set, so that no port is open to the network."""
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     for _, name in socket.if_nameindex():
         if name in LOOPBACKS:
@@ -150,8 +150,8 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
     from torch.distributed.launcher.api import LaunchConfig
 
     nodes = 1 if meeting is None else meeting.nodes
-    # On one machine, in a file: a store of torch's listens to the whole network without
-    # authentication, and the agent unpickles, and so executes, whatever is put there.
+    # On one machine, in a file: torch's TCP store listens to the whole network without
+    # authentication, and the agent unpickles, and so executes, all contents of the store.
     where: dict[str, Any] = {
         "rdzv_backend": "c10d", "rdzv_endpoint": f"{folder}/agent", "local_addr": "localhost",
         "rdzv_configs": {"store_type": "file"},
@@ -176,9 +176,9 @@ def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) ->
 
 
 def _first_failure(listener: RankListener, error: "ChildFailedError") -> RankFailure:
-    """The failure of a killed rank, which could not report it: the reports of others are
-    consequences, such as a closed connection or a request to stop. Without one, the first
-    report."""
+    """The failure of a killed rank, which could not report it; else the first report. After a kill,
+    the reports of other ranks are consequences, such as a closed connection or a request to
+    stop."""
     reports = sorted(listener.failures, key=lambda one: one.status is not None)
     if reports and reports[0].status is None:
         return reports[0]
@@ -198,7 +198,7 @@ def _lost(rank: int, exitcode: int) -> RankFailure:
 
 
 def _record(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
-    """Records the failure in the journal, of which this process is the only writer now."""
+    """Records the failure in the journal; only this process writes to it now."""
     from breakeven.runner.worker.event_log import EventLog
 
     device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]

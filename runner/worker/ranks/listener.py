@@ -1,8 +1,8 @@
-"""Connects the run's process with its ranks: a socket to each, over which rank 0 gets the turn
-pipes, and ranks report that they live and why they fail.
+"""Connects the run's process with its ranks, by a socket to each rank. Rank 0 gets the turn pipes;
+ranks send heartbeats and failures.
 
 Every message is a line of JSON. A rank sends `hello` with its number and process id, then `beat`
-every second, and before it fails `failed` with the fields of an `error` event.
+every second, and before it fails, `failed` with the fields of an `error` event.
 """
 
 import contextlib
@@ -21,32 +21,32 @@ from typing import Any
 from breakeven.runner.folders.process import signal_group
 
 SILENCE_SECONDS = 20.0
-"""How long a rank may be silent before it counts as hung: longer than any call of a compiler or a
-driver holds up all threads of a process."""
+"""Time without heartbeats after which a rank counts as hung: longer than any call of a compiler or
+driver blocks all threads of a process."""
 CLOSING_SECONDS = 4.0
-"""How long ranks that have to end may take: a little longer than they give themselves."""
+"""Time for ranks that must end, a little longer than their own time limit."""
 TICK_SECONDS = 0.25
 
 
 @dataclass
 class RankFailure:
-    """Why a rank did not come to its end."""
+    """The failure of a rank."""
 
     rank: int
     status: int | None
-    """The exit status that it announced; None if it could announce none."""
+    """The exit status that it announced, if any."""
     fields: dict[str, Any]
-    """Of an `error` event."""
+    """Fields of an `error` event."""
 
 
 class RankListener:
-    """Listens to each rank in a thread of its own; the main thread belongs to elastic."""
+    """Listens to each rank in a separate thread; the main thread belongs to elastic."""
 
     def __init__(self, turn_fds: Sequence[int]) -> None:
-        """`turn_fds` go to rank 0, and are closed here once it has them; none for a run without
-        a supervisor."""
+        """Sends `turn_fds` to rank 0, then closes them here; they are empty for a run without a
+        supervisor."""
         self.failures: list[RankFailure] = []
-        """In the order in which they were reported."""
+        """Failures in the order of their reports."""
         self.was_abandoned = False
         """Whether rank 0 reported that the supervisor is gone."""
         self._turn_fds = list(turn_fds)
@@ -63,7 +63,7 @@ class RankListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening, and kills the ranks that are still there."""
+        """Stops listening, and kills the remaining ranks."""
         self._is_open = False
         self._thread.join()
         self._kill_all()
@@ -71,7 +71,7 @@ class RankListener:
         self._folder.cleanup()
 
     def close_in_time(self) -> None:
-        """Kills the ranks that have not ended soon."""
+        """Kills ranks that do not end soon."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + CLOSING_SECONDS
 
@@ -89,7 +89,7 @@ class RankListener:
         with connection, connection.makefile("rb") as lines, contextlib.suppress(OSError):
             try:
                 for line in lines:
-                    if not line.endswith(b"\n"):  # of a rank that was killed meanwhile
+                    if not line.endswith(b"\n"):  # the rank was killed meanwhile
                         break
                     message = json.loads(line)
                     if message.get("kind") == "hello":
@@ -101,7 +101,7 @@ class RankListener:
             except TimeoutError:
                 self._give_up(rank)
         if pid:
-            # The processes that it started belong to its session, and end with it.
+            # Processes that the rank started belong to its session and end with it.
             self._kill(pid)
             self._pids.discard(pid)
 
@@ -121,7 +121,7 @@ class RankListener:
                 self.was_abandoned = True
 
     def _give_up(self, rank: int) -> None:
-        """Reports a rank that sends nothing; elastic then ends the others."""
+        """Reports a silent rank; elastic then ends the other ranks."""
         message = (
             f"rank {rank} was silent for {SILENCE_SECONDS:g} s (stopped, hung, or swapped "
             "out) and was killed"

@@ -1,7 +1,7 @@
 """Takes part in a run as an additional machine; arguments: RUN_FOLDER NUMBER.
 
-It starts the ranks of this machine, which connect to those of the first machine, which has the
-turn, the journal and the end of the run.
+It starts the ranks of this machine, which connect to the ranks of the first machine. The first
+machine takes the turns, writes the journal and ends the run.
 """
 
 import os
@@ -25,7 +25,7 @@ from breakeven.runner.worker.ranks.listener import RankListener
 
 LOOK_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
-"""How long it may continue after its run: as long as ranks take to notice that others are gone."""
+"""Time that it continues after its run, for ranks to notice the end of other ranks."""
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
     spec = placed(spec_in_use(run), os.environ)
     prepare(spec, run)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        # Compile caches should not lie in a folder on a network drive.
+        # Compile caches should not lie on a network drive.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
         listener = RankListener([])
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _watch(run: RunDir, meetings: Meetings, meeting: Meeting) -> None:
-    """Ends this process and its ranks when the run is over, or has begun again without it."""
+    """Ends this process and its ranks when the run is over or has begun again without it."""
     while not _is_over(run) and meetings.read(run.run_id) == meeting:
         time.sleep(LOOK_SECONDS)
     time.sleep(CLOSING_SECONDS)

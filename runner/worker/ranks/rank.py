@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 STOPPING_SECONDS = 2.0
-"""How long ranks that have to stop may take to reach the end of a block: less than a run on one
-device, because the run's process ends after them."""
+"""Time for ranks that must stop to reach the end of a block, shorter than for a run on one device,
+because the run's process ends after its ranks."""
 
 
 class Lifeline:
-    """Sends heartbeats from a thread, and kills this process when nothing listens any more."""
+    """Sends heartbeats from a thread, and kills this process when its listener is gone."""
 
     def __init__(self, rank: int, address: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,18 +50,18 @@ class Lifeline:
         _die_with_parent()
         self.send("hello", rank=rank, pid=os.getpid())
         _, self.turn_fds, *_ = socket.recv_fds(self._connection, 1, 2)
-        """Descriptors of the turn pipes; empty but for rank 0 of a run that is supervised."""
+        """Descriptors of the turn pipes, only for rank 0 of a supervised run."""
         threading.Thread(target=self._beat, name="beats", daemon=True).start()
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Sends a message to the run's process; does nothing if that is gone."""
+        """Sends a message to the run's process; does nothing if this process is gone."""
         data = json.dumps({"kind": kind, **fields}).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
     def close(self) -> None:
-        """Stops the heartbeats, and lets the process live on."""
+        """Stops the heartbeats; this process continues even when the listener is gone."""
         self._is_open = False
 
     def _beat(self) -> None:
@@ -78,14 +78,14 @@ class Lifeline:
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel then ends even a stopped process, which could not end itself."""
+    """Makes Linux kill this process with its parent, even a stopped one, which could not exit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Termination:
-    """Receives SIGTERM at once and ends the rank in time, also while the main thread waits in a
-    collective, where Python runs no handler."""
+    """Receives SIGTERM at once and ends the rank in time, even while the main thread waits in a
+    collective, during which Python runs no handler."""
 
     def __init__(self, save: Callable[[], None]) -> None:
         """`save` writes the buffered rows."""
@@ -110,18 +110,18 @@ class Termination:
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Does nothing: without a handler, the signal would end the process before anything is
-    saved."""
+    """Does nothing. Without a handler, the signal would end the process before it saves its
+    rows."""
 
 
 class SharedTurns:
-    """Turns of all ranks. They agree on stopping between blocks alone, because the others would
-    wait for a rank that left a block early."""
+    """Turns of all ranks. They agree to stop only between blocks, because other ranks would wait
+    for a rank that leaves a block early."""
 
     def __init__(
         self, group: "RankGroup", source: TurnTaker | None, termination: Termination
     ) -> None:
-        """`source`: rank 0's, of a run that is supervised."""
+        """`source` is only for rank 0 of a supervised run."""
         self.stop_requested = False
         self._group = group
         self._source = source
@@ -133,7 +133,7 @@ class SharedTurns:
                 source.interrupt()
 
     def ready(self) -> None:
-        self._group.gather(None)  # all ranks are here
+        self._group.gather(None)  # waits for all ranks
         if self._source is not None:
             self._source.ready()
 
@@ -180,7 +180,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         lifeline.send("abandoned")
         end_abandoned(lambda: log.flush(durable=True))
 
-    # The supervisor's death must be seen from the beginning on.
+    # First, to notice the supervisor's death from the beginning.
     source = None
     if lifeline.turn_fds:
         read_fd, write_fd = lifeline.turn_fds

@@ -1,1 +1,1 @@
-"""A training script of a person's own, measured as it is."""
+"""Measures a user's training script without changing it."""

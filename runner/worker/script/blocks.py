@@ -1,6 +1,6 @@
-"""Turns and blocks of a script, whose steps only the script can make.
+"""Turns and blocks of a script, which makes the steps itself.
 
-`_blocks` has the order of all work, and waits at each `yield` for the script's next step.
+`_blocks` defines the order of all work, and waits at each `yield` for the script's next step.
 """
 
 from collections.abc import Generator
@@ -16,9 +16,9 @@ from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.turn_source import TurnSource
 
 BLOCKS_BEFORE_PROFILE = 2
-"""Of a script of unknown length: one that compiles and one that is timed."""
+"""Blocks before the profile if the script's length is unknown: one compiles, one is timed."""
 BLOCKS_BESIDE_PROFILE = 4
-"""A script with fewer timed blocks is not profiled."""
+"""Fewest timed blocks of a script that is profiled."""
 
 
 class ScriptBlocks:
@@ -45,19 +45,19 @@ class ScriptBlocks:
         self.made = Steps()
         """Steps of the open block."""
         self.num_steps = 0
-        """Steps of the training that are done."""
+        """Finished steps of the training."""
         self.is_waiting = False
         self.is_over = False
         self.looks_at_inputs = False
-        """Whether the inputs of the next step are hashed: in the first block, whose times do not
-        count, and at the beginning of each block, when the device is idle."""
+        """Whether to hash the inputs of the next step: in the first block, whose times do not
+        count, and at the start of each block, when the device is idle."""
 
     @property
     def is_begun(self) -> bool:
         return self._plan is not None
 
     def go_on_from(self, step: int, *, is_profiled: bool) -> None:
-        """Begins after the steps that an earlier attempt has done, and perhaps profiled."""
+        """Begins after an earlier attempt's steps; skips the profile if that attempt has one."""
         self.num_steps = self._begins_at = step
         if is_profiled:
             self._profile_turns = 0
@@ -68,7 +68,7 @@ class ScriptBlocks:
         self._go_on()
 
     def step_made(self) -> None:
-        """Waits until the next may begin."""
+        """Counts a step; waits until the next step may begin."""
         self.num_steps += 1
         self._go_on()
 
@@ -95,7 +95,7 @@ class ScriptBlocks:
             self.looks_at_inputs = place in (0, self.num_steps - self._begins_at)
 
     def _blocks(self) -> Generator[int, None, None]:
-        """Takes turn after turn, and yields the place of each step in its block."""
+        """Waits for each turn, and yields the place of each step in its block."""
         self._log.enter("waiting")
         self._turns.ready()
         number = 0
@@ -131,8 +131,8 @@ class ScriptBlocks:
         return self._timer.steps(block, turn, self.made, self._stops)
 
     def _block_steps(self) -> int:
-        """About as many as specified, up to the end of the script or of the steps before the
-        profile. Blocks end at the same steps in every attempt, so that inputs can be compared."""
+        """Number of steps of the next block: about `block_steps`, up to the profile or the end of
+        the script. Blocks end at the same steps in every attempt, to make inputs comparable."""
         length = self._experiment.block_steps
         ends = [length * round((self.num_steps + length) / length)]
         limit = self._workload.num_steps
@@ -142,26 +142,26 @@ class ScriptBlocks:
 
     @property
     def _profile_steps(self) -> int:
-        """At the end of a script of known length; none of one too short to be timed as well."""
+        """Steps to profile at the end of a script of known length; 0 if it is too short."""
         steps = self._profile_turns * self._profiler.steps_of_turn
         timed = self._workload.num_steps - steps
         return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
 
     def _profiles(self, number: int) -> bool:
-        """Whether the block of this number is profiled: the last ones of a script of known length,
-        else early ones."""
+        """Whether to profile the block of this number: the last blocks of a script of known length,
+        else early blocks."""
         if not self._workload.num_steps:
             return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + self._profile_turns
         left = self._workload.num_steps - self.num_steps
         return 0 < left <= self._profile_steps
 
     def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
-        """Counts in no timing, like a warm-up, although its steps belong to the training. Also
-        where the profiler needs no further turn: blocks end at the same steps in every run."""
+        """Trains a block that counts in no timing, like a warm-up. Makes the same steps if the
+        profiler needs no further turn, because blocks end at the same steps in every run."""
         end = self.num_steps + self._profiler.steps_of_turn
         needed = self._profiler.needs_turn()
         profiled = self._profiler.steps(turn.round) if needed else iter(())
-        # Not always in one block: a checkpoint ends a block.
+        # Possibly in several blocks, because a checkpoint ends a block.
         while self.num_steps < end and not self._stops():
             timed = self._block(turn, end - self.num_steps, warm_up=True)
             for place in timed:

@@ -1,10 +1,10 @@
-"""Checkpoints from which a script resumes, and what earlier attempts at the run have recorded.
+"""Checkpoints from which a script resumes, and the records of earlier attempts at the run.
 
 Scripts, and libraries that train for them, write checkpoints anywhere in the run's working folder.
 Once a checkpoint is complete and all rows before it are on the disk, a small file among the run's
-checkpoints notes it: after how many steps, written by which library, with which states of the
-random number generators. The note becomes invalid when the checkpoint is overwritten, or when the
-process ended while it was being written.
+checkpoints notes its number of steps, its writer, and the states of the random number generators.
+The note becomes invalid when the checkpoint is overwritten, or when the process ends while writing
+it.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ from breakeven.runner.worker.script.blocks import ScriptBlocks
 
 FORMAT = 1
 OWN = "breakeven.save"
-"""Writer of a checkpoint that the script saves itself."""
+"""Name of the writer if the script itself saves a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedCheckpoint:
-    """A checkpoint that is complete."""
+    """A complete checkpoint."""
 
     step: int
-    """Steps done by then."""
+    """Steps before the checkpoint."""
     by: str
     path: Path
     random: dict[str, Any]
@@ -51,7 +51,7 @@ class ScriptCheckpoints:
         self.log = log
 
     def latest(self, by: str | None = None, path: Path | None = None) -> SavedCheckpoint | None:
-        """The one after the most steps, of this writer and at this path where they are given."""
+        """The checkpoint with the most steps, by this writer and at this path if they are given."""
         found = [
             saved for _, saved in self._notes()
             if saved is not None and by in (None, saved.by) and path in (None, saved.path)
@@ -67,17 +67,17 @@ class ScriptCheckpoints:
     def write(self, state: Any, step: int, path: Path, random: dict[str, Any]) -> None:
         """Saves as `torch.save` does, completely or not at all."""
         since = time.perf_counter()
-        # Into a stream: a full disk is then an OSError.
+        # With a stream, a full disk raises an OSError.
         with replacement(path, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
             torch.save(state, stream)
-            # The file keeps its identity when it is renamed. Until then the note is invalid, and
-            # the checkpoint before it still counts.
+            # Renaming keeps the file's identity. Until then the note is invalid, and the previous
+            # checkpoint still counts.
             saved = SavedCheckpoint(step=step, by=OWN, path=path, random=random)
             self._write_note(saved, _identity(unfinished))
         self._log(step, path, time.perf_counter() - since)
 
     def written(self, saved: SavedCheckpoint, seconds: float) -> None:
-        """A library has written a checkpoint, in so many seconds."""
+        """Notes a checkpoint that a library has written in `seconds` seconds."""
         self._write_note(saved, _identity(saved.path))
         self._log(saved.step, saved.path, seconds)
 
@@ -88,7 +88,7 @@ class ScriptCheckpoints:
                    "identity": identity, "random": saved.random}  # fmt: skip
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         note = self.run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
-        # Into a stream: a full disk is then an OSError.
+        # With a stream, a full disk raises an OSError.
         with replacement(note, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
             torch.save(content, stream)
 
@@ -101,7 +101,7 @@ class ScriptCheckpoints:
         self.log.flush(durable=True)
 
     def _notes(self) -> Iterator[tuple[Path, SavedCheckpoint | None]]:
-        """All notes; None for a checkpoint that is no longer there as it was."""
+        """All notes; None for a checkpoint that is gone or has changed."""
         for note in sorted(self.run.checkpoints.glob("step-*.pt")):
             yield note, self._read(note)
 
@@ -116,13 +116,13 @@ class ScriptCheckpoints:
         return SavedCheckpoint(path=path, **content)
 
     def _relative(self, path: Path) -> str:
-        """Relative to the run folder, unless it lies elsewhere."""
+        """The path relative to the run folder; unchanged if it lies elsewhere."""
         inside = path.is_relative_to(self.run.path)
         return str(path.relative_to(self.run.path) if inside else path)
 
 
 def _identity(path: Path) -> list[int]:
-    """Changes when another file takes this path."""
+    """Identifies the file; another file at this path has another identity."""
     found = path.stat()
     return [found.st_ino, found.st_size, found.st_mtime_ns]
 
@@ -134,7 +134,7 @@ def _bytes(path: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierAttempts:
-    """What all attempts before this one have recorded."""
+    """The records of all attempts before this one."""
 
     workload: Mapping[str, Any]
     """The last `workload` event."""
@@ -144,7 +144,7 @@ class EarlierAttempts:
 
 
 def read_earlier(run: RunDir) -> EarlierAttempts | None:
-    """None if no attempt has made a step."""
+    """Reads the records of earlier attempts; None if no attempt has made a step."""
     workload: Mapping[str, Any] | None = None
     evaluations: list[tuple[str, int]] = []
     is_profiled = False
@@ -183,7 +183,7 @@ class Resuming:
 
     @property
     def resumed_attempts(self) -> EarlierAttempts | None:
-        """The earlier attempts, if the script resumes from a checkpoint of theirs."""
+        """The earlier attempts, if the script resumes from one of their checkpoints."""
         return None if self._saved is None else self._earlier
 
     @property
@@ -195,7 +195,7 @@ class Resuming:
         return Counter(split for split, at in self._earlier.evaluations if at <= step)
 
     def checkpoint_of(self, name: str) -> Path | None:
-        """The checkpoint from which a library has to resume; None for none."""
+        """The checkpoint from which a library must resume, if any."""
         saved = None if self._blocks.is_begun else self._checkpoints.latest(by=name)
         if saved is None:
             return None
@@ -203,7 +203,7 @@ class Resuming:
         return saved.path
 
     def resume_from(self, saved: SavedCheckpoint) -> None:
-        """Does nothing after the first step, or if the script resumes from a later checkpoint."""
+        """Resumes from a checkpoint, unless a step was made or it resumes from a later one."""
         if self._earlier is None or self._blocks.is_begun or saved.step < self._blocks.num_steps:
             return
         self._saved = saved
@@ -211,12 +211,12 @@ class Resuming:
         self.restore_random_state()
 
     def restore_random_state(self) -> None:
-        """Sets the random number generators to their states at the checkpoint."""
+        """Restores the random number generators' states of the checkpoint."""
         if self._saved is not None:
             set_random_state(self._saved.random, self._device)
 
     def log(self) -> list[str]:
-        """Records from which step the journal continues, before the first step; returns a note for
+        """Records, before the first step, from which step the journal continues; returns a note for
         readers, if any."""
         if self._earlier is None:
             return []

@@ -1,4 +1,4 @@
-"""Replaces `torch.compile` while a script runs: it compiles as the run's variant says."""
+"""Replaces `torch.compile` while a script runs, to compile with the run's variant."""
 
 import functools
 import sys
@@ -27,7 +27,7 @@ from breakeven.runner.worker.compiler.observer import (
 )
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
-"""Packages and modules that compile on behalf of a script; others compile their own functions."""
+"""Packages and modules that compile a script's code; others compile their own functions."""
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 
 
@@ -40,31 +40,30 @@ class ScriptCompiler:
     calls."""
 
     def __init__(self, variant: Variant, on_compile: OnCompile, on_call: OnCall) -> None:
-        """Calls `on_compile` with each module or function that is compiled, and `on_call` when code
-        that is not compiled calls it. Raises `WorkloadError` for a backend that is not registered
-        with torch."""
+        """Calls `on_compile` with each module or function to compile, and `on_call` when uncompiled
+        code calls it. Raises `WorkloadError` for a backend that is not registered with torch."""
         self._variant = variant
         self._on_compile, self._on_call = on_compile, on_call
         self._compiler = make_compiler(variant)
         self.calls: dict[str, str] = {}
-        """Calls of `torch.compile` in the script, `file:line`, and the arguments of each."""
+        """Arguments of each call of `torch.compile` in the script, by `file:line`."""
 
     def compile(self, target: Any, given: dict[str, Any]) -> Any:
-        """A module compiled in place, or a compiled function."""
+        """Compiles a module in place and returns it, or returns a compiled function."""
         if isinstance(target, nn.Module):
             self._compile_module(target, given)
             return target
         return self._watched(target, self._compiled(target, given), None)
 
     def _compile_module(self, module: nn.Module, given: dict[str, Any]) -> None:
-        """As `nn.Module.compile` does; the module remains the same object under every variant."""
+        """Compiles in place like `nn.Module.compile`; every variant keeps the same object."""
         call = module._call_impl
         if self._variant.scope == "blocks":
             compile_blocks(module, self._variant)
         else:
             call = self._compiled(traceable(module), given)
         module._compiled_call_impl = self._watched(module._call_impl, call, module)
-        # Scripts look for what they compiled beneath `torch.compile`'s wrapper. Not as a submodule.
+        # Scripts look here for the module that `torch.compile` wraps. Not as a submodule.
         object.__setattr__(module, "_orig_mod", module)
 
     def _compiled(self, function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Any]:
@@ -93,8 +92,8 @@ class ScriptCompiler:
 
     @contextmanager
     def in_place_of_torch(self) -> Iterator[None]:
-        """Replaces `torch.compile` and `nn.Module.compile` for the script and the libraries that
-        train on its behalf, not for libraries that compile their own functions."""
+        """Replaces `torch.compile` and `nn.Module.compile` for the script and for libraries that
+        train its model, but not for libraries that compile their own functions."""
         torch_compile, module_compile = torch.compile, nn.Module.compile
 
         @functools.wraps(torch_compile)
@@ -126,7 +125,7 @@ class ScriptCompiler:
 
 
 def _is_scripts(frame: Any) -> bool:
-    """Whether a call comes from a script, or from a library that trains on its behalf."""
+    """Whether the script, or a library that trains its model, makes this call."""
     name = frame.f_globals.get("__name__", "")
     if any(name == one or name.startswith(f"{one}.") for one in TRAINERS):
         return True

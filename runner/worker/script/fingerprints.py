@@ -16,24 +16,24 @@ from breakeven.runner.worker.data.splits import tensor_bytes
 from breakeven.runner.worker.device.base import Device
 
 MAX_DEPTH = 8
-"""Of what is nested in a batch."""
+"""Levels of nesting within a batch."""
 WAVES = (0.7, 2.1)
-"""By how much of a radian each wave turns from entry to entry."""
+"""Radians per entry of each wave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """Hashes of the arguments of a compiled function.
 
-    Floating-point tensors are separate: a script may have computed them, such as the hidden state
-    of a recurrent network, and then runs may differ in them.
+    Floating-point tensors are separate: a script may compute them, such as the hidden state of a
+    recurrent network, so they may differ between runs.
     """
 
     sha256: str
-    """Of all other arguments: whole numbers, texts, types and shapes."""
+    """Hash of all other arguments: whole numbers, texts, types and shapes."""
     floats: list[dict[str, Any]]
-    """Floating-point tensors in their order: `sha256` of each, and `rough`, some numbers that
-    hardly change when those of the tensor do."""
+    """Floating-point tensors in their order: `sha256` of each, and `rough`, numbers that hardly
+    change when the tensor's numbers hardly change."""
 
     @property
     def whole_sha256(self) -> str:
@@ -42,8 +42,8 @@ class Inputs:
 
 
 def inputs_of(arguments: object) -> Inputs | None:
-    """Hashes of all tensors and numbers among the arguments; None without a tensor. Waits for the
-    device."""
+    """Hashes of all tensors and plain values in the arguments; None without a tensor. Waits for
+    the device."""
     digest, has_tensor = hashlib.sha256(), False
     floats: list[dict[str, Any]] = []
     for leaf in _leaves(arguments, MAX_DEPTH):
@@ -61,7 +61,7 @@ def inputs_of(arguments: object) -> Inputs | None:
 
 
 def _rough(tensor: Tensor) -> list[float]:
-    """Root mean square, mean, and two sums weighted by waves, which depend on the order."""
+    """Root mean square, mean, and two sums with wave weights, which depend on the order."""
     flat = tensor.detach().reshape(-1).float()
     if not len(flat):
         return []
@@ -72,7 +72,7 @@ def _rough(tensor: Tensor) -> list[float]:
 
 
 def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float | str]:
-    """Tensors and plain values in their order; modules are left out."""
+    """Yields tensors and plain values in their order, without modules."""
     if isinstance(value, (Tensor, bool, int, float, str)) and not isinstance(value, nn.Parameter):
         yield value
     elif depth and isinstance(value, Mapping):
@@ -86,7 +86,7 @@ def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float |
 
 
 def code_sha256(folder: Path) -> str:
-    """Hash of the Python files of a folder that are loaded by now, the script among them."""
+    """Hash of the Python files of a folder that are loaded so far, including the script."""
     loaded = {str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
     digest = hashlib.sha256()
     for name in sorted(loaded):
@@ -108,7 +108,7 @@ def random_states(device: Device) -> dict[str, str]:
 
 
 def models_of(function: Callable[..., Any]) -> list[nn.Module]:
-    """The models that a function refers to: bound to it, in its closure, or among its globals."""
+    """The models that a function uses: its object, or models in its closure or globals."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, nn.Module):
         return [owner]

@@ -1,8 +1,8 @@
 """Runs a script as `python train.py` would, with `breakeven` attached to a session.
 
-Libraries that train on a script's behalf are patched when the script has imported them: no library
-is imported that it does not use. A script that makes no steps is ended, because the other runs and
-the person would wait for ever.
+Libraries that train a script's model are patched after the script imports them, so that unused
+libraries are not imported. A script that makes no steps is ended, because the other runs and the
+user would wait for ever.
 """
 
 import faulthandler
@@ -49,7 +49,7 @@ TOO_LONG = (
     "needs so long, give it a larger --patience-seconds. Where it was stands in the output"
 )
 Attach = Callable[[ModuleType, Any], None]
-"""Given a module and the session that it has to inform."""
+"""Patches a module, the first argument, to inform a session, the second."""
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
     f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
@@ -59,7 +59,7 @@ NOT_INSTALLED = (
 
 @contextmanager
 def watchdog(session: ScriptSession, patience: float, log: EventLog) -> Iterator[None]:
-    """Ends a script that makes no steps for so many seconds; checks once a second."""
+    """Ends a script that makes no step for `patience` seconds; checks once a second."""
     over = threading.Event()
 
     def watch() -> None:
@@ -88,7 +88,7 @@ def _end_stuck(message: str, log: EventLog) -> None:
 
 @contextmanager
 def after_import(modules: Mapping[str, Attach], listener: Any) -> Iterator[None]:
-    """Calls the function of each module, at once if it is loaded, else right after its import."""
+    """Calls each module's function: at once if the module is loaded, else after its import."""
     for name, attach in modules.items():
         if name in sys.modules:
             attach(sys.modules[name], listener)
@@ -108,7 +108,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        attach = self._left.pop(name, None)  # before other finders, which come back to this one
+        attach = self._left.pop(name, None)  # first, because `find_spec` calls this finder again
         found = None if attach is None else importlib.util.find_spec(name)
         if attach is None or found is None or found.loader is None:
             return found
@@ -123,7 +123,7 @@ class _Finder(MetaPathFinder):
 
 
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
-    """From the specification to the last event; False if it was stopped."""
+    """Runs a script from the specification to the last event; False if it was stopped."""
     experiment = spec.experiment
     earlier = read_earlier(run)
     log.enter("preparing")
@@ -136,8 +136,8 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     session = ScriptSession(context, RecordedTurns(turns, log), earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
-        # Of an attempt that was cut short, or of a foreign run folder, whose modules would
-        # replace other modules.
+        # An interrupted attempt or a foreign run folder may have left modules there, which would
+        # replace others.
         shutil.rmtree(run.workplace, ignore_errors=True)
     linked = make_workplace(folder, run.workplace)
     if linked:
@@ -155,14 +155,14 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
 
 
 def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
-    """Records the measured steps of a script that fails; ends processes that it forked silently."""
+    """Records the measured steps of a script that fails; ends its forked processes silently."""
     process = os.getpid()
     try:
         _execute(script, run, spec, session)
     except Exception:
         if os.getpid() != process:
             os._exit(1)
-        with suppress(Exception):  # the device may be gone as well; the script's error counts
+        with suppress(Exception):  # the device may have failed, too; the script's error counts
             session.end_block()
         raise
     if os.getpid() != process:
@@ -196,8 +196,8 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
 
 
 def seed(number: int) -> None:
-    """Seeds all random number generators, for scripts that do not. The order of sets is also the
-    same in all runs: the supervisor starts them with PYTHONHASHSEED."""
+    """Seeds all random number generators, for scripts that do not. All runs also have the same
+    order of sets, because the supervisor sets PYTHONHASHSEED."""
     random.seed(number)
     torch.manual_seed(number)
     with suppress(ImportError):
@@ -207,7 +207,7 @@ def seed(number: int) -> None:
 
 
 def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
-    """The script, and the folder in which it expects to be started; raises `CodeNotAllowed`."""
+    """The script, and the folder in which it should start; raises `CodeNotAllowed`."""
     assert experiment.model.script is not None
     script, _ = locate(experiment.model.script)
     folder = experiment.script.folder

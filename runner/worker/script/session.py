@@ -1,7 +1,7 @@
-"""Measures the steps of a script, which the script itself makes.
+"""Measures the steps that a script makes itself.
 
 Elsewhere the runner makes the steps and calls the model. Here the script calls the runner at the
-end of each step, and all work between two steps happens in that call: `blocks.py` has its order.
+end of each step; the call does all work between two steps, in the order that `blocks.py` defines.
 """
 
 import os
@@ -37,7 +37,7 @@ from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
 MAX_RAISED = 1000
-"""Further steps of a script that was ended and catches every exception."""
+"""Number of times that `EndOfScript` is raised before the process ends: scripts may catch it."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
 NOTHING_COMPILED = (
@@ -53,9 +53,9 @@ NO_STEP = (
 
 
 class EndOfScript(BaseException):
-    """Ends a script that has made its steps, or whose run was stopped.
+    """Ends a script that has made all its steps or whose run was stopped.
 
-    It is no `Exception`, because scripts catch those.
+    It is not an `Exception`, because scripts catch those.
     """
 
 
@@ -91,13 +91,13 @@ class ScriptSession:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the training that are done."""
+        """Finished steps of the training."""
         return self._blocks.num_steps
 
     @property
     def is_excused(self) -> bool:
-        """Whether the script makes no step because it waits for its turn, compiles, evaluates, or
-        has made its last one."""
+        """Whether the script has a reason to make no step: it waits for its turn, compiles,
+        evaluates, or has made its last step."""
         is_busy = self._is_evaluating or self.observer.is_compiling
         return self._blocks.is_waiting or is_busy or self._blocks.is_over
 
@@ -122,8 +122,8 @@ class ScriptSession:
     def step_is_last(
         self, loss: Tensor | float | None, samples: int | None, tokens: int | None
     ) -> bool:
-        """For callers that can end a training in good order; raises `EndOfScript` if there is no
-        time for that."""
+        """Ends a step; returns whether it is the last one, for callers that can end a training
+        properly. Raises `EndOfScript` if the run was stopped."""
         if not self._blocks.is_begun:
             raise WorkloadError(NOTHING_COMPILED)
         self._end_counting(samples, tokens)
@@ -162,7 +162,7 @@ class ScriptSession:
             if self._blocks.is_begun:
                 random = random_state(self._device)
                 self._checkpoints.write(state, self.num_steps, path, random)
-            else:  # before the first step there is nothing to resume from
+            else:  # a checkpoint before the first step is useless for resuming
                 torch.save(state, path)
 
     def load(self, file: Any, arguments: dict[str, Any]) -> Any:
@@ -173,23 +173,23 @@ class ScriptSession:
         self.resuming.resume_from(saved)
         return state
 
-    # Calls of libraries that train on behalf of the script.
+    # Calls of libraries that train the script's model.
 
     @property
     def has_compiled(self) -> bool:
-        """Whether the compiler was given anything."""
+        """Whether the script has compiled anything."""
         return bool(self._modules or self._functions)
 
     def has_compiled_besides(self, module: nn.Module) -> bool:
         return bool(self._functions) or any(one is not module for one in self._modules)
 
     def may_step(self, name: str) -> bool:
-        """Whether the library of this name is the only one that trains."""
+        """Whether no other library than this one trains."""
         return self._trainer in (None, name)
 
     def trained_by(self, name: str, model: nn.Module | None, num_steps: int) -> None:
-        """A library begins to train for so many steps, 0 if it does not know. `model` is compiled
-        unless the script has compiled anything."""
+        """Notes that a library begins to train for `num_steps` steps, 0 if unknown. Compiles
+        `model` unless the script has compiled anything."""
         if self._trainer != name:
             self._trainer = name
             self.workload.notes.append(
@@ -202,7 +202,7 @@ class ScriptSession:
 
     @contextmanager
     def checkpointing(self, name: str, path: Path, step: int, *, is_whole: bool) -> Iterator[None]:
-        """Around the writing of a library's checkpoint after so many of its steps; `is_whole` if
+        """Surrounds the writing of a library's checkpoint after `step` of its steps; `is_whole` if
         the library can resume from it without any difference."""
         with self._at_checkpoint():
             self._checkpoints.forget(path)
@@ -215,7 +215,7 @@ class ScriptSession:
 
     @contextmanager
     def _at_checkpoint(self) -> Iterator[None]:
-        """Writes all rows of earlier steps to the disk first. A checkpoint is part of no step."""
+        """Writes all rows of earlier steps to the disk first; excludes the time from steps."""
         self.evaluate(False)
         self._blocks.end_block()
         self._recorder.write_values()
@@ -247,7 +247,7 @@ class ScriptSession:
             self._hash(arguments)
 
     def evaluate(self, is_evaluating: bool) -> None:
-        """Begins or ends an evaluation, which is part of no step."""
+        """Begins or ends an evaluation, whose time is excluded from steps."""
         if is_evaluating == self._is_evaluating or not self._is_training:
             return
         self._is_evaluating = is_evaluating
@@ -270,7 +270,7 @@ class ScriptSession:
         self._timer.resume()
 
     def _count_if_untimed(self) -> None:
-        """Counts the second step of the first block: the first step that is observed completely."""
+        """Counts the second step of the first block, the first step that is observed as a whole."""
         is_second = self.num_steps == len(self._blocks.made) == 1
         if is_second and self._variant.backend is None and not self._blocks.is_over:
             self._flops.begin()
@@ -278,7 +278,7 @@ class ScriptSession:
     def _end_counting(self, samples: int | None, tokens: int | None) -> None:
         if self._flops.is_counting:
             self._flops.end()
-            if self.observer.num_compilations:  # by the script: operations are not visible
+            if self.observer.num_compilations:  # by the script, which hides operations
                 self._flops.uncounted.add("what the script compiles by itself")
             self.workload.counted(self._flops, samples, tokens)
 
@@ -294,7 +294,7 @@ class ScriptSession:
         return scalar.clone() if self._variant.captures_cuda_graphs else scalar
 
     def _begin(self, arguments: object) -> None:
-        """Waits until it is this run's turn; the first step may then begin."""
+        """Waits for this run's turn; the first step may then begin."""
         found = [model for function in self._functions for model in models_of(function)]
         models = list(dict.fromkeys([*self._modules, *found]))
         self.workload.notes += self.resuming.log()
@@ -311,20 +311,20 @@ class ScriptSession:
         return self._blocks.is_begun and not self._blocks.is_over
 
     def _leave_out(self) -> None:
-        """Leaves out of the step the time since the last one."""
+        """Excludes the time since the last step from the next step."""
         if self._is_training:
             self._timer.leave_out()
 
     # The end.
 
     def finish(self) -> bool:
-        """Writes what is left when the script is over; False if the run was stopped.
+        """Writes the remaining rows after the script; False if the run was stopped.
 
         Raises `WorkloadError` for a script that made no step.
         """
         if not self.num_steps:
             raise WorkloadError(NO_STEP)
-        if not self._blocks.is_begun:  # an earlier attempt ended behind the last step
+        if not self._blocks.is_begun:  # an earlier attempt ended after the last step
             self.workload.notes += self.resuming.log()
         self.end_block()
         self.observer.phase = "evaluating"
@@ -347,5 +347,5 @@ class ScriptSession:
 
 
 def _absolute(file: Any) -> Path:
-    """Does not resolve links, whose targets may belong to a person."""
+    """The absolute path; keeps links, whose targets may be the user's own files."""
     return Path(os.path.abspath(file))

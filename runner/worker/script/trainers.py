@@ -1,7 +1,7 @@
-"""Libraries that train on a script's behalf, so that the script needs no change.
+"""Libraries that train a script's model: with these, the script needs no change.
 
-For each library a function here gets its module once a script has imported it, and patches it to
-inform the session. A new library takes such a function and an entry in `TRAINERS`.
+Each library has a function here, which gets the library's module after a script imports it, and
+patches it to inform the session. A new library needs such a function and an entry in `TRAINERS`.
 """
 
 import functools
@@ -21,14 +21,14 @@ from breakeven.runner.worker.script.session import ScriptSession
 TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers.Trainer", "lightning", "accelerate"
 """Names of the libraries in the journal."""
 CHECKPOINT_FOLDER = "checkpoint"
-"""Begins the names of checkpoints' folders, as transformers.trainer_utils has it."""
+"""Prefix of checkpoint folders, as in transformers.trainer_utils."""
 NO_METRICS = ("runtime", "samples_per_second", "steps_per_second", "compilation_time", "epoch")
 TRANSFORMERS_PREFIX = "eval_"
 LIGHTNING_PREFIXES = ("validation_", "valid_", "val_")
 
 
 class StepSize:
-    """Loss, samples and tokens of an optimizer step, gathered over its micro-batches."""
+    """Loss, samples and tokens of an optimizer step, summed over its micro-batches."""
 
     def __init__(self) -> None:
         self.clear()
@@ -48,7 +48,7 @@ class StepSize:
         self.tokens += tokens.numel() if isinstance(tokens, Tensor) else 0
 
     def take(self) -> tuple[Tensor | None, int | None, int | None]:
-        """Loss, samples and tokens of the step, None if unknown; the next step begins."""
+        """Returns loss, samples and tokens of the step, None if unknown; begins the next step."""
         taken = self.loss, self.samples or None, self.tokens or None
         self.clear()
         return taken
@@ -63,7 +63,7 @@ def num_samples(batch: Any) -> int | None:
 
 
 def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
-    """`transformers.Trainer` and its subclasses, such as `Seq2SeqTrainer`."""
+    """Patches `transformers.Trainer` and subclasses such as `Seq2SeqTrainer`."""
     callback_class: Any = type(
         "SessionCallback", (_TransformersCallback, module.TrainerCallback), {}
     )
@@ -96,14 +96,14 @@ def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
 
 
 def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
-    """Lightning's `Trainer`, under both names of the package."""
+    """Patches Lightning's `Trainer`, under both names of the package."""
     callback_class: Any = type("SessionCallback", (_LightningCallback, module.Callback), {})
 
     def made(trainer: Any) -> None:
         fit, make_epochs = trainer.fit, trainer.fit_loop.run
 
         def make_epochs_as_then() -> Any:
-            # Immediately: it draws an order of samples before it reports that training begins.
+            # Now, because it draws an order of samples before it reports the start of training.
             session.resuming.restore_random_state()
             return make_epochs()
 
@@ -119,11 +119,11 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
         def place(
             filepath: Any, weights_only: bool | None = None, *args: Any, **kwargs: Any
         ) -> tuple[Path, int, bool]:
-            # In the middle of an epoch it cannot find the next sample when it resumes.
+            # After a resume within an epoch, Lightning cannot find the next sample.
             is_last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
             return Path(filepath), trainer.global_step, not weights_only and is_last
 
-        # Before callbacks that save: the step is over first.
+        # Before callbacks that save, so that the step ends first.
         trainer.callbacks.insert(0, callback_class(session))
         trainer.fit = going_on
         trainer.save_checkpoint = _saving(trainer.save_checkpoint, LIGHTNING, session, place)
@@ -144,8 +144,8 @@ def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
 
 
 def _saving(save: Any, name: str, session: ScriptSession, place: Callable[..., Any]) -> Any:
-    """Informs the session when a library saves. `place` returns for the arguments the path, the
-    number of steps, and whether the library can resume from there without any difference."""
+    """Informs the session when a library saves. `place` gets the arguments; it returns the path,
+    the number of steps, and whether the library can resume from there without any difference."""
 
     @functools.wraps(save)
     def saving(*args: Any, **kwargs: Any) -> None:
@@ -203,7 +203,7 @@ class _LightningCallback:
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps_done = trainer.global_step
         if not self._session.has_compiled_besides(pl_module):
-            # The part of a compiled module that Lightning compiles.
+            # Lightning itself compiles this part of a compiled module.
             pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
         steps = trainer.estimated_stepping_batches
         self._session.trained_by(LIGHTNING, None, 0 if math.isinf(steps) else int(steps))
@@ -237,7 +237,7 @@ class _LightningCallback:
 
 
 def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The logged metrics of a validation, by names that other scripts use as well."""
+    """The logged metrics of a validation, by names that other scripts use, too."""
     names = {"acc": "accuracy"}
     metrics = {}
     for name, value in found.items():
@@ -249,16 +249,16 @@ def _logged(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
-    """Loops written with `accelerate.Accelerator`: `prepare`, `backward`, `optimizer.step`. Every
-    accelerator informs the session, unless the script or a library that uses accelerate does."""
-    from accelerate import data_loader  # only scripts that use it have it
+    """Patches `prepare`, `backward` and `optimizer.step` of accelerate. Every accelerator informs
+    the session, unless the script or a library that uses accelerate does."""
+    from accelerate import data_loader  # may be missing if scripts do not use it
 
     size = StepSize()
     accelerator, optimizer = module.Accelerator, module.AcceleratedOptimizer
     prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
     stepping: dict[str, Any] = {}
     batches: list[Any] = []
-    """The last batch of a loader, until its backward pass."""
+    """The last batch of any loader, until its backward pass."""
     for loader in (data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher):
         _listen(loader, batches)
 
@@ -294,7 +294,7 @@ def attach_accelerate(module: ModuleType, session: ScriptSession) -> None:
 
 
 def _listen(loader: Any, batches: list[Any]) -> None:
-    """Has loaders of a class put each batch into `batches`, in place of the one before."""
+    """Makes loaders of a class put each batch into `batches`, in place of the previous one."""
     iterate = loader.__iter__
 
     @functools.wraps(iterate)
@@ -320,4 +320,4 @@ TRAINERS: dict[str, Callable[[ModuleType, Any], None]] = {
     "lightning.pytorch.trainer.trainer": attach_lightning,
     "pytorch_lightning.trainer.trainer": attach_lightning,
 }
-"""By the module in which a script's import of the library ends."""
+"""Function by the module that a script's import of the library loads last."""

@@ -1,10 +1,10 @@
-"""Describes and checks what a script trains, when its first step begins.
+"""Describes and checks a script's workload when its first step begins.
 
-The floating-point operations of one step are counted while the script makes it, in a run without a
-compiler and in a block that counts in no timing. Every operation of torch is inspected. Counted are
-those that `torch.utils.flop_counter` counts: matrix products, convolutions and attention, an
-addition and a multiplication as two. Attention in one kernel counts as its matrix products,
-backwards twice as many as forwards, as in Breakeven's own tasks.
+A run without a compiler counts the floating-point operations of one step while the script makes it,
+in a block that counts in no timing. It inspects every operation of torch and counts the same ones
+as `torch.utils.flop_counter`: matrix products, convolutions and attention; an addition and a
+multiplication are two operations. Fused attention counts as its matrix products, twice for the
+backward pass, as in Breakeven's own tasks.
 """
 
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ KNOWN_NAMESPACES = ("aten", "prim", "prims", "profiler")
 """Other namespaces hold a library's own kernels, whose operations are unknown."""
 HEAVY = {"mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d",
          "convolution", "linear", "rnn", "lstm", "gru", "attention", "fft", "linalg"}  # fmt: skip
-"""Words in the names of operations that compute much, whether or not anything counts them."""
+"""Words in the names of operations that compute much, counted or not."""
 LIGHT = {"linalg_vector_norm", "linalg_cross", "_thnn_fused_lstm_cell",
          "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell",
          "_thnn_fused_gru_cell_backward"}  # fmt: skip
-"""Names with such a word of operations that compute little."""
+"""Operations that compute little despite such a word in their names."""
 FUSED_ATTENTION = "_scaled_dot_product_"
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 FROM_FIRST_ATTEMPT = (
     "task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
     "precision", "flops_per_step", "uncounted",
 )  # fmt: skip
-"""Fields that later attempts at a run take over."""
+"""Fields that later attempts copy from the first."""
 SEVERAL_PROCESSES = (
     "the script trains with {} processes together, and only one of them is measured. Start it "
     "with one process"
@@ -44,7 +44,7 @@ SEVERAL_PROCESSES = (
 
 
 class StepFlops(TorchDispatchMode):
-    """Counts from `begin` to `end`; changes nothing of what is computed."""
+    """Counts operations from `begin` to `end`, without changing them."""
 
     supports_higher_order_operators = True
 
@@ -57,7 +57,7 @@ class StepFlops(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._total = 0
         self.uncounted: set[str] = set()
-        """Operations that compute much, of which no count is known."""
+        """Names of operations that compute much and cannot be counted."""
         self._is_paused = False
         self._is_counting = False
 
@@ -67,7 +67,7 @@ class StepFlops(TorchDispatchMode):
 
     @property
     def flops(self) -> int | None:
-        """None if some could not be counted."""
+        """Operations so far; None if some could not be counted."""
         return None if self.uncounted else self._total
 
     def begin(self) -> None:
@@ -75,17 +75,17 @@ class StepFlops(TorchDispatchMode):
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self, is_paused: bool) -> None:
-        """Leaves out work that is no part of the step, such as an evaluation."""
+        """Excludes work outside of the step, such as an evaluation."""
         self._is_paused = is_paused
 
     def end(self) -> None:
-        """Does nothing if it does not count."""
+        """Stops counting; does nothing if it has not begun."""
         if not self._is_counting:
             return
         self._is_counting = False
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        else:  # the script entered another mode in the step, and has not left it
+        else:  # the script entered another mode in this step and has not left it
             self._is_paused = True
             self.uncounted.add("a mode of torch's that spans steps")
 
@@ -94,7 +94,7 @@ class StepFlops(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if not self._is_paused:
-            # An unusual operation is no reason to end the script.
+            # An unusual operation must not end the script.
             try:
                 self._count(func, args, kwargs or {}, result)
             except Exception:
@@ -115,7 +115,7 @@ class StepFlops(TorchDispatchMode):
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
-    """Of both products, by each query with each key; (batch, heads, length, width)."""
+    """Operations of both products, of each query with each key; (batch, heads, length, width)."""
     *many, queries, width = query.shape
     pairs = torch.Size(many).numel() * queries * key.shape[-2]
     return 2 * pairs * (width + value.shape[-1])
@@ -129,11 +129,11 @@ def _is_heavy(func: Any, name: str) -> bool:
 
 
 class ScriptWorkload:
-    """Writes the `workload` event, and again when more is known: the last one counts."""
+    """Writes the `workload` event, again when more is known; the last event counts."""
 
     def __init__(self, context: RunContext, compile_calls: dict[str, str]) -> None:
-        """`compile_calls`: places of `torch.compile` in the script and the arguments of each, which
-        are added as the script runs."""
+        """`compile_calls`: arguments of each `torch.compile` in the script by place, which the
+        running script adds."""
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
         self._workplace = context.run.workplace
@@ -143,11 +143,11 @@ class ScriptWorkload:
         self._flops: dict[str, Any] | None = None
         self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
         self.num_steps = context.experiment.num_steps
-        """Steps that the script will make; 0 where that is not known."""
+        """Number of steps that the script will make; 0 if unknown."""
         self.notes: list[str] = []
 
     def begin(self, models: list[nn.Module], arguments: object) -> None:
-        """Describes the models before their first step, called with these arguments. Perturbs the
+        """Describes the models and their first arguments before the first step. Perturbs the
         weights of a control; raises `WorkloadError` for a script that cannot be measured."""
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
@@ -167,21 +167,21 @@ class ScriptWorkload:
         self.write()
 
     def resume(self, models: list[nn.Module], recorded: Mapping[str, Any]) -> None:
-        """As `begin`, where an earlier attempt at the run has recorded the workload."""
+        """As `begin`, but takes the workload that an earlier attempt recorded."""
         self._check(models)
         self._known = {name: recorded.get(name) for name in FROM_FIRST_ATTEMPT}
         self.notes[:0] = [note for note in recorded.get("notes") or () if note not in self.notes]
         self.write()
 
     def count(self, samples: int | None, tokens: int | None) -> None:
-        """Adds the samples and tokens of a step; None if they are not known."""
+        """Adds the samples and tokens of a step; None if unknown."""
         for name, count in (("samples", samples), ("tokens", tokens)):
             if count is not None:
                 self._counts[name].append(int(count))
 
     def counted(self, counter: StepFlops, samples: int | None, tokens: int | None) -> None:
-        """Takes over the floating-point operations of a step of so many samples and tokens, or the
-        operations that could not be counted."""
+        """Stores the floating-point operations of a step with these samples and tokens, or the
+        names of operations that could not be counted."""
         if counter.flops is not None:
             self._flops = {"flops": counter.flops, "samples": samples, "tokens": tokens}
             return
@@ -209,14 +209,14 @@ class ScriptWorkload:
         )
 
     def _steps_size(self, means: Mapping[str, int]) -> float:
-        """Size of the mean step, in multiples of the step whose operations were counted."""
+        """Size of the mean step, as a multiple of the step that was counted."""
         for name in ("tokens", "samples"):
             if self._flops is not None and self._flops[name] and name in means:
                 return float(means[name] / self._flops[name])
         return 1.0
 
     def _check(self, models: list[nn.Module]) -> None:
-        """Raises `WorkloadError` for a script that cannot be measured; notes another number of
+        """Raises `WorkloadError` for a script that cannot be measured; notes a changed number of
         threads."""
         threads = torch.get_num_threads()
         if threads != self._num_threads:
@@ -239,8 +239,8 @@ class ScriptWorkload:
             break
 
     def _learn_precision(self, models: list[nn.Module]) -> None:
-        """Looks at the precision of the first layer when it computes, because autocast may change
-        it. Only without a compiler, which would compile the hook as well."""
+        """Reads the precision of the first layer when it computes, because autocast may change it.
+        Only without a compiler, which would compile the hook, too."""
         layers = [layer for model in models for layer in model.modules()
                   if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
         if not layers:

@@ -1,8 +1,8 @@
 """The working folder of a script: each run has a copy.
 
-Scripts read and write in their own folder. If all runs of an experiment did so in the same folder,
-they would overwrite each other's checkpoints, and perhaps a person's. Small files are copied. Large
-files, which are data, are linked, so that they cost nothing.
+Scripts read and write in their own folder. In a common folder, the runs of an experiment would
+overwrite each other's checkpoints, and perhaps the user's. Small files are copied. Large files are
+data; they are linked, which costs nothing.
 """
 
 import os
@@ -12,16 +12,15 @@ from pathlib import Path
 
 LARGEST_COPIED_BYTES = 16_000_000
 MAX_COPIED_BYTES = 500_000_000
-"""Of all files; the remaining files are linked."""
+"""Bytes copied altogether; further files are linked."""
 MAX_FILES = 20_000
-"""Folders found after so many files are linked whole."""
+"""Number of files after which whole folders are linked."""
 NOT_TAKEN = {"__pycache__", "node_modules", "venv", "env"}
-"""Folders that no script reads by path, like hidden ones such as `.git`."""
+"""Folders left out, like hidden folders such as `.git`: no script reads them by path."""
 
 
 def make_workplace(folder: Path, place: Path) -> list[str]:
-    """Copies `folder` to `place`, without replacing files there; returns the names that are
-    linked."""
+    """Copies `folder` to `place` without replacing files there; returns the linked names."""
     place.mkdir(parents=True, exist_ok=True)
     linked: list[str] = []
     copied, files = 0, 0
@@ -48,8 +47,8 @@ def make_workplace(folder: Path, place: Path) -> list[str]:
 
 
 def tidy(folder: Path, place: Path) -> None:
-    """Removes the copies and links of `make_workplace` that the script left unchanged, so that its
-    own files remain."""
+    """Removes copies and links of `make_workplace` that the script has not changed; its own files
+    remain."""
     for parent, folders, names in os.walk(place, topdown=False):
         original = folder / Path(parent).relative_to(place)
         for name in [*names, *folders]:
@@ -67,7 +66,7 @@ def _is_taken(folder: Path, place: Path) -> bool:
 
 
 def _size(file: Path) -> int | None:
-    """None for pipes and the like, and for files that cannot be read."""
+    """Size in bytes; None for pipes and the like, and for unreadable files."""
     try:
         return file.stat().st_size if file.is_file() and os.access(file, os.R_OK) else None
     except OSError:

@@ -1,4 +1,4 @@
-"""A split's samples through the model, batch by batch, in their order."""
+"""Runs the model on a split's samples, batch by batch, in their order."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,13 +15,13 @@ from breakeven.runner.worker.step.stepping import MixedPrecision
 
 
 class Answer(NamedTuple):
-    """The model's answer to one batch, without padding wherever that would count."""
+    """The model's answer to one batch, without padding wherever padding would count."""
 
     output: Any
-    """The objective's input, with `labels`."""
+    """The objective's input, together with `labels`."""
     labels: Tensor
     logits: Tensor
-    """Without padding."""
+    """The logits, without padding."""
     num_targets: int
 
 
@@ -29,17 +29,17 @@ class Question(NamedTuple):
     """A batch of a split, which the model may answer several times."""
 
     samples: Tensor
-    """Their places in the split, without padding."""
+    """Places of the samples in the split, without padding."""
     answer: Callable[..., Answer]
-    """The model's answer; `compiled`, a keyword: under its compiler or without one."""
+    """Computes the answer; the keyword `compiled` chooses the compiled model or the plain one."""
 
 
 class Inference:
-    """The model's answers with its current weights, under the variant's compiler or without one.
+    """Answers with the model's current weights, with or without the variant's compiler.
 
-    Every batch has the size of training, so that one compilation serves all: the last one is padded
-    with samples that do not count. Only for a model that computes its own loss from labels that
-    cannot mark padding, the last batch is smaller. Dropout is off, and no random numbers are drawn.
+    All batches have the size of training, to share one compilation: samples that do not count pad
+    the last batch. It is smaller only if the model computes its own loss from labels that cannot
+    mark padding. Dropout is off, and no random numbers are drawn.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Inference:
         *,
         own_loss: bool,
     ) -> None:
-        """`own_loss`: the objective needs the model's own loss. Only `part` of every batch is
-        answered."""
+        """`own_loss`: whether the objective needs the model's own loss. Answers only `part` of
+        every batch."""
         self._part = part
         self._model = model
         self._precision = precision
@@ -61,7 +61,7 @@ class Inference:
         self._own_loss = own_loss
         self._replays_graphs = variant.captures_cuda_graphs
 
-        # A separate function, whose compiled code is not that of training.
+        # A separate function does not share the compiled code of training.
         def answer(batch: dict[str, Tensor]) -> Any:
             return model(**batch)
 
@@ -69,7 +69,7 @@ class Inference:
         self._compiled: Callable[..., Any] = answer if in_place else make_compiler(variant)(answer)
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """One per batch, of this rank's part of it. `split` is on the model's device."""
+        """Yields this rank's part of each batch as a question. `split` is on the model's device."""
         self._model.eval()
         try:
             for indices, num_real in self._batches(split):
@@ -94,21 +94,21 @@ class Inference:
 
     def forward_uncompiled(self, batch: dict[str, Tensor]) -> Any:
         """The model's output without a compiler, in its current mode."""
-        # Blocks that were compiled in place would otherwise run compiled here, too.
+        # Otherwise blocks that were compiled in place would run compiled here, too.
         with torch.compiler.set_stance("force_eager"), self._precision.autocast():
             return self._model(**batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
-        """The output of the variant's compiled model, in its current mode. A captured CUDA graph
-        overwrites it at the next replay."""
+        """The output of the variant's compiled model, in its current mode. The next replay of a
+        captured CUDA graph overwrites it."""
         if self._replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with self._precision.autocast():
             return self._compiled(batch)
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
-        """Indices of samples, and how many of them are no padding. All ranks have equally many
-        batches, even if the last one holds padding alone."""
+        """Yields indices of samples, and how many of them are not padding. All ranks have equally
+        many batches; the last one may be all padding."""
         order = torch.arange(len(split), device=split.labels.device)
         for indices in torch.split(order, self._batch_size):
             size = self._batch_size // self._part.size

@@ -1,4 +1,4 @@
-"""Optimizers and their learning rates over the steps, by the names of torch and transformers."""
+"""Optimizers and their learning rates over the steps, by names of torch and transformers."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from breakeven.runner.specs.variants import OptimizerForm
 
 Named = list[tuple[str, nn.Parameter]]
 SMALLEST_RATE = 1e-30
-"""Replaces a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
-every weight without a gradient. In float32 a step of this size changes nothing."""
+"""Replaces a rate of 0. Adam's form for compilers and CUDA graphs divides by the rate, which gives
+0/0 for every weight without a gradient. In float32 a step of this size changes nothing."""
 
 
 def make_optimizers(
@@ -30,12 +30,12 @@ def make_optimizers(
     capturable: bool = False,
     form: OptimizerForm | None = None,
 ) -> list[torch.optim.Optimizer]:
-    """The training's optimizer, then those of its parameter groups.
+    """The training's optimizer, then the optimizers of its parameter groups.
 
-    The first is left out if the groups take all parameters. With `capturable`, those that can keep
-    their step count on the device, so that CUDA graphs can hold the step. `form`: of all of them;
-    None as torch chooses. Raises `WorkloadError` for an optimizer, options or a form that torch
-    does not have, and for a group without parameters.
+    The first is left out if the groups take all parameters. With `capturable`, optimizers keep
+    their step count on the device if they can, so that CUDA graphs can contain the step. `form`
+    applies to all optimizers; None lets torch choose. Raises `WorkloadError` for an optimizer,
+    options or a form that torch does not have, and for a group without parameters.
     """
 
     def make(name: str, options: Options, rate: float, mine: Named) -> torch.optim.Optimizer:
@@ -65,7 +65,7 @@ def make_optimizers(
                 f"left; left are {known}{', ...' if len(rest) > 3 else ''}"
             )
         rest = [entry for entry in rest if not fnmatchcase(entry[0], group.pattern)]
-        # Options belong to an optimizer: another one starts from its own defaults.
+        # Options belong to one optimizer: another optimizer starts from its own defaults.
         usual = {} if group.optimizer else training.optimizer_options
         rate = group.learning_rate or training.learning_rate
         grouped.append(
@@ -107,10 +107,10 @@ def _class_of(name: str) -> Callable[..., torch.optim.Optimizer]:
 class LearningRate:
     """The learning rate of every step, set without waiting for the device or recompiling.
 
-    The schedule moves a shadow optimizer with plain numbers, one group for each real optimizer.
-    Where it is not constant, the real ones hold their rates as tensors on the device, which are
-    filled with these numbers: compiled code reads them anew in each step, and nothing waits for
-    the device to learn what they are.
+    The schedule changes a shadow optimizer with plain numbers, one group for each real optimizer.
+    Unless the schedule is constant, the real optimizers' rates are tensors on the device, which get
+    these numbers. Compiled code reads the tensors in each step, and the shadow has the numbers
+    without waiting for the device.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class LearningRate:
 
     @property
     def current(self) -> float:
-        """The rate of the next step, of the first optimizer; all rates change in proportion."""
+        """The first optimizer's rate in the next step; all rates change in proportion."""
         return float(self._shadow.param_groups[0]["lr"])
 
     def step_done(self) -> None:
@@ -154,13 +154,13 @@ class LearningRate:
             self._apply()
 
     def evaluated(self, loss: float) -> None:
-        """Gives a plateau schedule the loss on held-out samples."""
+        """Passes the loss on held-out samples to a plateau schedule."""
         if isinstance(self._schedule, lr_scheduler.ReduceLROnPlateau):
             self._schedule.step(loss)
             self._apply()
 
     def fill_full(self) -> None:
-        """Sets the rates of the specification, whatever the state of the schedule."""
+        """Sets the specification's rates, whatever the state of the schedule."""
         for optimizer, rate in zip(self._optimizers, self._full, strict=True):
             for group in optimizer.param_groups:
                 if isinstance(group["lr"], torch.Tensor):

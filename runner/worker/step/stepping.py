@@ -1,4 +1,4 @@
-"""What one optimizer step is, under a compiler or without: precision, loss, backward, optimizer."""
+"""One optimizer step, with or without a compiler: precision, loss, backward, optimizer."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from breakeven.runner.worker.step.optimizers import make_optimizers
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Terms = tuple[Tensor, Tensor | None]
 LossOf = Callable[[Any, Tensor], Terms]
-"""From a model's output and the labels of a batch to the loss: an `Objective`, or around one."""
+"""Computes the loss from a model's output and a batch's labels: an `Objective` or a wrapper."""
 
 
 class StepResult(NamedTuple):
@@ -31,7 +31,7 @@ class StepResult(NamedTuple):
     terms: Tensor | None
     """The terms of the loss before weighting; None if there is only one."""
     gradient_norm: Tensor | None
-    """None unless it is recorded."""
+    """The norm of gradients; None unless it is recorded."""
 
 
 Step = Callable[[Sequence[MicroBatch]], StepResult]
@@ -55,14 +55,14 @@ class MixedPrecision:
             raise WorkloadError(f"{options} do not fit torch.amp.GradScaler: {error}") from error
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context of a forward; nothing at all without mixed precision."""
+        """The context of a forward pass; does nothing without mixed precision."""
         if self._dtype is None:
             return nullcontext()
         return torch.autocast(self._device_type, dtype=self._dtype)
 
 
 def nothing_around(*, is_last: bool) -> AbstractContextManager[None]:
-    """The context of a micro-batch's backward pass where one device alone trains."""
+    """The context of a micro-batch's backward pass if only one device trains."""
     return nullcontext()
 
 
@@ -70,10 +70,10 @@ class StepMaker:
     """Makes the step function of one run.
 
     In scope `iteration` a step of one micro-batch is one function: forward, loss, backward,
-    optimizer, zero_grad. With accumulation, with a callback that wants to see the gradients, and in
-    scope `forward_backward`, the micro-batch (forward, loss, backward) and the update are two, so
-    that the code does not grow with the number of micro-batches, and a last, smaller window fits it
-    too. In scope `blocks` the model's blocks are compiled in place, and nothing is left to do here.
+    optimizer, zero_grad. With accumulation, with a callback that reads gradients, and in scope
+    `forward_backward`, the micro-batch (forward, loss, backward) and the update are two functions,
+    so that the code does not depend on the number of micro-batches, even in a last, smaller window.
+    In scope `blocks` the model's blocks are compiled in place, so this class compiles nothing.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class StepMaker:
         *,
         like_harness: bool = False,
     ) -> None:
-        """`hooks` of callbacks; `parallel` if several ranks train the model. `like_harness`: a step
+        """`hooks` call the callbacks; `parallel` is for several ranks. With `like_harness` a step
         copies its inputs and clears the gradients before its forward pass, as PyTorch's harness
-        does, instead of clearing them at its end, while the device still works."""
+        does. Otherwise it clears them at its end, while the device still works."""
         self._model = model
         self._stepped = model if parallel is None else parallel.stepped
         self._gradients = nothing_around if parallel is None else parallel.gradients
@@ -103,7 +103,7 @@ class StepMaker:
         self._like_harness = like_harness
 
     def make(self, scope: Scope, compile: Compile) -> Step:
-        """One whole optimizer step, of which `compile` is given what lies in the scope."""
+        """Makes a whole optimizer step; `compile` compiles the part within the scope."""
         forward: Callable[..., Any] = self._stepped
         if scope == "forward":
             forward = compile(forward)
@@ -117,13 +117,13 @@ class StepMaker:
             return lambda batches: whole(batches[0].inputs, batches[0].share)
         return lambda batches: whole(batches[0].inputs, None)
 
-    # `iterate` repeats the lines of `backward` rather than calling it: Dynamo cannot go on inside
-    # a called function after the break at loss.backward(), and would split it once more.
+    # `iterate` repeats the lines of `backward` instead of calling it: Dynamo cannot go on inside a
+    # called function after the break at loss.backward(), and would break the graph once more.
     def _iterate(
         self, forward: Callable[..., Any]
     ) -> Callable[[dict[str, Tensor], Tensor | None], StepResult]:
-        """A step of one micro-batch. `share`: what a rank's part of it weighs, if there are
-        several."""
+        """A step of one micro-batch. `share`: weight of this rank's part, if there are several
+        ranks."""
         precision, objective, optimizers = self._precision, self._objective, self._optimizers
         clears_first = self._like_harness and not self._weighs
         update, scaler = self._update(clears=not clears_first), precision.scaler
@@ -154,7 +154,7 @@ class StepMaker:
         def backward(batch: MicroBatch) -> Terms:
             with precision.autocast():
                 loss, terms = objective(forward(**batch.inputs), batch.inputs["labels"])
-                # The share is a tensor, because another plain number would compile once more.
+                # The share is a tensor, because each new plain number would compile again.
                 loss = loss * batch.share
             (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
             return loss.detach(), None if terms is None else terms * batch.share
@@ -186,7 +186,7 @@ class StepMaker:
         return step
 
     def _update(self, *, clears: bool = True) -> Callable[[], Tensor | None]:
-        """Clips, steps the optimizers, clears the gradients; gives their norm before clipping."""
+        """Clips, steps the optimizers, clears the gradients; returns the norm before clipping."""
         optimizers, scaler = self._optimizers, self._precision.scaler
         scales_loss = scaler.is_enabled()
         clip = self._clip()
@@ -211,8 +211,8 @@ class StepMaker:
         return update
 
     def _clip(self) -> Callable[[], Tensor | None] | None:
-        """Clips by norm and by value; gives the norm before, where it is wanted. None for nothing
-        to do."""
+        """A function that clips by norm and value and returns the previous norm, if it is needed;
+        None if there is nothing to do."""
         training, parameters = self._training, list(self._model.parameters())
         wants_norm = training.clip_norm is not None or training.record_gradient_norm
         if not wants_norm and training.clip_value is None:
@@ -239,7 +239,7 @@ def uncompiled_step(
     experiment: ExperimentSpec,
     parallel: ParallelModel | None = None,
 ) -> Step:
-    """A step of the model as the experiment makes it, without callbacks."""
+    """The experiment's step without a compiler and callbacks."""
     step = StepMaker(
         model,
         objective,
@@ -251,7 +251,7 @@ def uncompiled_step(
     ).make("forward", leave_alone)
 
     def uncompiled(batches: Sequence[MicroBatch]) -> StepResult:
-        # Blocks that were compiled in place would otherwise run compiled here, too.
+        # Otherwise blocks that were compiled in place would run compiled here, too.
         with torch.compiler.set_stance("force_eager"):
             return step(batches)
 
@@ -261,8 +261,8 @@ def uncompiled_step(
 def uncompiled_copy(
     model: nn.Module, objective: LossOf, experiment: ExperimentSpec, device: torch.device
 ) -> Step:
-    """Copies the model as it is and trains the copy by itself, with optimizers that have not
-    stepped yet: the model itself stays as it is. Raises `torch.OutOfMemoryError`."""
+    """The experiment's step on a copy of the model, with new optimizers; the model itself does not
+    change. Raises `torch.OutOfMemoryError`."""
     copied = copy.deepcopy(model)
     training = experiment.training
     optimizers = make_optimizers(training, copied, device)

@@ -1,1 +1,1 @@
-"""Tasks: each module has a function `load`, which makes a workload of a specification."""
+"""Tasks: each module has a function `load`, which makes a workload from a specification."""

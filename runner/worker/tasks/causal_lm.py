@@ -1,4 +1,4 @@
-"""The next token of every text, by a transformers model."""
+"""Prediction of the next token in texts, by a transformers model."""
 
 from torch import Tensor
 from transformers import AutoModelForCausalLM
@@ -27,7 +27,7 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `RunnerError` for a model or data that cannot be used."""
+    """Loads a workload; raises `RunnerError` for an unusable model or data."""
     check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
@@ -40,10 +40,10 @@ def load(experiment: ExperimentSpec) -> Workload:
     # The tokenizer of a built-in model opens texts with [CLS] and closes them with [SEP].
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     shape = text_shape(experiment, tokenizer) | ends
-    # Nothing is generated here; and with a cache, which knows each block by its number, every block
-    # would be compiled anew, until the compiler gives up.
+    # Nothing is generated here. A cache refers to each block by its number, so every block would be
+    # compiled anew, until the compiler gives up.
     model = make_model(experiment, AutoModelForCausalLM, settings={"use_cache": False}, shape=shape)
-    # Without it GPT-2 settles for this loss with a warning, which breaks the compiler's graph.
+    # Otherwise GPT-2 chooses this loss with a warning, which breaks the compiler's graph.
     model.loss_type = "ForCausalLM"  # type: ignore[assignment]
     return Workload(
         model=model,
@@ -54,7 +54,7 @@ def load(experiment: ExperimentSpec) -> Workload:
 
 
 def _make_split(inputs: dict[str, Tensor]) -> Split:
-    """Every token is a target, but padding, and the first one, which nothing comes before."""
+    """Makes a split; all tokens are targets, except padding and the first token."""
     tokens, mask = inputs["input_ids"], inputs["attention_mask"]
     labels = tokens.masked_fill(mask == 0, IGNORE)
     labels[:, 0] = IGNORE

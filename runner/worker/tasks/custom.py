@@ -1,4 +1,4 @@
-"""A model and samples from a person's Python files."""
+"""A model and samples from the user's Python files."""
 
 import inspect
 import random
@@ -34,13 +34,13 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `WorkloadError` for functions that do not return what they must.
+    """Loads a workload; raises `WorkloadError` if a function returns an unsuitable object.
 
     The model's function returns an `nn.Module` whose forward takes the entries of a batch as
-    keyword arguments. The data's returns a mapping with `train`, `validation` and, if the
-    experiment has test samples, `test`: each a mapping from names to tensors with the samples
-    first, one of them `labels`, or a data set (`__len__`, `__getitem__`) of such mappings for
-    single samples.
+    keyword arguments. The data's function returns a mapping with `train`, `validation` and, if the
+    experiment has test samples, `test`. Each is a mapping from names to tensors with samples as
+    first dimension, including `labels`, or a data set (`__len__`, `__getitem__`) of such mappings
+    for single samples.
     """
     for name, spec in (("model.source", experiment.model), ("data.source", experiment.data)):
         if not spec.is_user_code:
@@ -65,7 +65,7 @@ def _judging(labels: Tensor) -> tuple[tuple[Metric, ...], Align]:
 
 
 def _class_names(splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """The classes of samples by their numbers; none for numbers, and for classes of tokens."""
+    """Class numbers as names; empty if labels are numbers or classes of tokens."""
     labels = [split.labels for split in splits.values()]
     if labels[0].is_floating_point() or labels[0].ndim > 1:
         return ()
@@ -124,7 +124,7 @@ def _load_splits(experiment: ExperimentSpec) -> dict[str, Split]:
 
 
 def _layout(split: Split) -> str:
-    """Shape and type of every entry of a sample."""
+    """Shape and type of each entry of a sample."""
     entries = {**split.inputs, "labels": split.labels}
     return ", ".join(
         f"{name} {tuple(tensor.shape[1:])} {str(tensor.dtype).removeprefix('torch.')}"
@@ -133,7 +133,7 @@ def _layout(split: Split) -> str:
 
 
 def _make_split(content: Any, count: int, where: str) -> Split:
-    """The first `count` samples."""
+    """Makes a split of the first `count` samples."""
     entries = _tensors(content, count, where)
     sizes = {name: len(tensor) for name, tensor in entries.items()}
     if len(set(sizes.values())) > 1:

@@ -1,4 +1,4 @@
-"""One label per image, by a transformers model."""
+"""Classification of images, by a transformers model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `RunnerError` for a model or data that cannot be used."""
+    """Loads a workload; raises `RunnerError` for an unusable model or data."""
     check_sources(experiment, TASK)
     encode = _make_encoder(experiment)
     samples = choose_images(experiment.data, experiment.training.seed)
@@ -58,7 +58,7 @@ def load(experiment: ExperimentSpec) -> Workload:
 
 
 def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
-    """From images to pixels (images, channels, height, width) as the model takes them."""
+    """A function from images to the model's pixels (images, channels, height, width)."""
     source, data = experiment.model.source, experiment.data.source
     if (source == VIT) != (data == DIGITS):
         raise WorkloadError(
@@ -75,7 +75,7 @@ def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
         raise WorkloadError(f"model.source = {source!r}: no image processor; {advice}") from error
 
     def encode(images: Any) -> Tensor:
-        # One after the other: unpacked, all of them may take more memory than there is.
+        # One by one, because all unpacked images may not fit into memory.
         encoded = [processor(image, return_tensors="pt")["pixel_values"] for image in images]
         return torch.cat(encoded)
 

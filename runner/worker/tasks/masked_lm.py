@@ -29,27 +29,27 @@ TASK = Task(
     metrics=TOKEN_METRICS,
 )
 CHOSEN_SHARE = 0.15
-"""Share of the tokens that the model must predict. Of these 80 % are hidden behind the mask, 10 %
-are replaced by any token, and 10 % are left as they are (BERT, Devlin et al. 2018, section 3.1)."""
+"""Share of the tokens that the model must predict. The mask hides 80 % of them, a random token
+replaces 10 %, and 10 % do not change (BERT, Devlin et al. 2018, section 3.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masker:
-    """Texts before anything is hidden in them; everything on the CPU."""
+    """Texts before tokens are hidden; all tensors are on the CPU."""
 
     inputs: dict[str, Tensor]
     """Model inputs by name, (samples, tokens)."""
     special: Tensor
-    """Which tokens are padding or mark a text's ends: these are never chosen."""
+    """True for padding and tokens that mark a text's ends, which are never chosen."""
     mask_token: int
     vocabulary_size: int
 
     def split(self, seed: int) -> Split:
-        """The texts with tokens hidden that the seed chooses, at least one in each text."""
+        """Hides tokens that the seed chooses, at least one in each text."""
         generator = torch.Generator().manual_seed(seed)
         tokens = self.inputs["input_ids"]
         drawn = torch.rand(tokens.shape, generator=generator).masked_fill(self.special, 2)
-        # A batch without any target would have no loss, so the lowest of each text is chosen.
+        # A batch without targets would have no loss, so each text's lowest draw is always chosen.
         bound = drawn.amin(1, keepdim=True).clamp(min=CHOSEN_SHARE)
         chosen = (drawn <= bound) & ~self.special
         fate = torch.rand(tokens.shape, generator=generator)
@@ -62,7 +62,7 @@ class Masker:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSplit(Split):
-    """Texts in which every epoch hides other tokens."""
+    """Texts with other hidden tokens in each epoch."""
 
     masker: Masker
 
@@ -74,7 +74,7 @@ class MaskedSplit(Split):
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `RunnerError` for a model or data that cannot be used."""
+    """Loads a workload; raises `RunnerError` for an unusable model or data."""
     check_sources(experiment, TASK)
     seed = experiment.training.seed
     samples = choose_texts(experiment.data, seed, labelled=False)
@@ -100,7 +100,7 @@ def load(experiment: ExperimentSpec) -> Workload:
             vocabulary_size=len(tokenizer),
         )
 
-    # In held-out texts the same tokens are hidden in every evaluation.
+    # All evaluations hide the same tokens of held-out texts.
     maskers = {part: make_masker(part) for part in samples}
     splits = {part: masker.split(seed) for part, masker in maskers.items()}
     splits["train"] = MaskedSplit(**vars(splits["train"]), masker=maskers["train"])

@@ -1,4 +1,4 @@
-"""A training script of a person's own: `runner/worker/script/` runs it, nothing is loaded here."""
+"""A user's training script: `runner/worker/script/` runs it; this module loads nothing."""
 
 from breakeven.runner.specs.workload import Task
 

@@ -1,4 +1,4 @@
-"""A model of a benchmark suite on random samples: for speed and sameness, not for learning."""
+"""A model of a benchmark suite on random samples, for speed and correctness, not for learning."""
 
 import importlib
 
@@ -16,7 +16,7 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `WorkloadError` for a model that cannot be built here.
+    """Loads a workload; raises `WorkloadError` if the model cannot be built here.
 
     Each suite is a module of `runner.worker.model` with a function `load`.
     """

@@ -1,4 +1,4 @@
-"""One label per text, by a transformers model."""
+"""Classification of texts, by a transformers model."""
 
 from transformers import AutoModelForSequenceClassification
 
@@ -31,7 +31,7 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Raises `RunnerError` for a model or data that cannot be used."""
+    """Loads a workload; raises `RunnerError` for an unusable model or data."""
     check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
@@ -41,7 +41,7 @@ def load(experiment: ExperimentSpec) -> Workload:
         part: make_split(tokenize(tokenizer, content.samples, length), labels[part])
         for part, content in samples.items()
     }
-    # Models that write text find a sample's end by the padding behind it.
+    # Generative models find a text's end by the padding after it.
     settings = classification_settings(names) | {"pad_token_id": tokenizer.pad_token_id}
     return Workload(
         model=make_model(

@@ -1,2 +1,1 @@
-"""The loops of the scenarios that train or time: blocks of steps, turn by turn; their callbacks,
-evaluations and profiles."""
+"""Trains and times blocks of steps, turn by turn; with callbacks, evaluations and profiles."""

@@ -32,9 +32,9 @@ class Block:
     """Whether the model is evaluated when the block is over."""
     ends_epoch: bool
     warm_up: bool
-    """Whether the block is timed apart and never counts."""
+    """Whether the block is left out of all results."""
     is_last: bool = False
-    """Whether no block follows; of a script that is not known."""
+    """Whether no block follows; always False for a script, because this is unknown."""
 
     @property
     def end(self) -> int:
@@ -42,11 +42,11 @@ class Block:
 
 
 def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Block]:
-    """All blocks of a run in their order, those before `first_step` left out.
+    """All blocks of a run from `first_step` on, in their order.
 
-    A block is as long as the experiment says, or shorter where an epoch, the training, or the steps
-    to the next evaluation or checkpoint end. In the scenario `speed` there are no epochs, and the
-    first blocks from `first_step` on are a warm-up.
+    A block has the experiment's `block_steps` steps, or fewer before the end of an epoch or of the
+    training, an evaluation or a checkpoint. The scenario `speed` has no epochs, and its first
+    blocks from `first_step` on are a warm-up.
     """
     evaluation = experiment.evaluation
     when = experiment.evaluates
@@ -75,8 +75,8 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
 
 
 def added_blocks(context: RunContext) -> Iterator[Block]:
-    """The blocks of a run that adds rounds: those of the training, again and again, counted on from
-    the last step that was measured. Nothing is evaluated, and a stopping rule ends them."""
+    """The blocks of a run that adds rounds: repeats the blocks of the training, with step numbers
+    from the last measured step on and without evaluations, until a stopping rule ends them."""
     done = steps_measured(context.run)
     context.log.append("resumed", step=done, attempt=context.run.attempt)
     while True:
@@ -114,8 +114,9 @@ class Steps:
     learning_rates: list[float] = field(default_factory=list)
     compiled: list[bool] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
-    """Reported by a script in each step, or None; like `tokens`."""
+    """Samples of each step that a script reports, or None."""
     tokens: list[int | None] = field(default_factory=list)
+    """Tokens of each step that a script reports, or None."""
 
     def add(self, result: StepResult, learning_rate: float, *, copy: bool) -> None:
         """Adds a step's results; `copy` if the next step overwrites them in place."""
@@ -138,7 +139,7 @@ class BlockCost:
     seconds: list[float]
     memory: MemoryUse
     cpu_seconds: float = 0.0
-    """Of all threads of this process."""
+    """CPU time of all threads of this process."""
 
 
 class BlockRecorder:
@@ -153,9 +154,8 @@ class BlockRecorder:
         *,
         with_steps: bool = True,
     ) -> None:
-        """`values` is emptied when they are written; callbacks append theirs to it. `group`:
-        the ranks, each of which has a part of every loss. `with_steps`: whether single steps are
-        recorded, too."""
+        """Callbacks append numbers to `values`; writing empties it. Each rank of `group` has a
+        part of every loss. `with_steps`: whether to record single steps, too."""
         self._group = group
         self._with_steps = with_steps
         self._log = log
@@ -185,7 +185,7 @@ class BlockRecorder:
         self.write_values()
 
     def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
-        """Records the block according to each rank's own clock and allocator."""
+        """Records the block by each rank's own clock and allocator."""
         if self._group.size == 1:
             return
         mine = {
@@ -198,7 +198,7 @@ class BlockRecorder:
         self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)
 
     def write_values(self) -> None:
-        """Writes the numbers that callbacks recorded since the last time."""
+        """Writes the numbers that callbacks recorded since the last call."""
         for step, name, value in self._values:
             self._log.append("value", step=step, name=name, value=float(value))
         self._values.clear()
@@ -233,15 +233,15 @@ class BlockRecorder:
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None unless all are known."""
+    """The sum; None unless all counts are known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
-    """The values of all tensors, for which the device is waited for once."""
+    """The values of all tensors; waits for the device once."""
     known = [full_tensor(tensor) for tensor in tensors if tensor is not None]
-    if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
+    if len({(one.device, one.dtype) for one in known}) > 1:  # a script's losses may differ
         known = [one.to(known[0].device, torch.float32) for one in known]
     values = iter(torch.stack(known).tolist() if known else [])
     return [None if tensor is None else next(values) for tensor in tensors]

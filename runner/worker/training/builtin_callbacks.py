@@ -24,7 +24,7 @@ STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
 
 
 class StopOnNonfinite(Callback):
-    """Ends training in the step whose loss is NaN or infinite. Each step waits for the device."""
+    """Ends training if the loss of a step is NaN or infinite. Each step waits for the device."""
 
     def batch_end(self, state: TrainingState) -> None:
         assert state.loss is not None
@@ -33,7 +33,7 @@ class StopOnNonfinite(Callback):
 
 
 class StopEarly(Callback):
-    """Ends training when the metric is good enough, or has not got better for a while."""
+    """Ends training when the metric is good enough or has not improved for a while."""
 
     def __init__(self, stopping: StoppingSpec, evaluation: EvaluationSpec) -> None:
         self._stopping = stopping
@@ -44,7 +44,7 @@ class StopEarly(Callback):
 
     def evaluation_end(self, state: TrainingState) -> None:
         value = state.scores.get(self._metric)
-        # A value that is undefined is no better one.
+        # An undefined value is no improvement.
         goodness = -math.inf if value is None or math.isnan(value) else self._sign * value
         better = goodness > self._best + self._stopping.min_delta
         self._num_worse = 0 if better else self._num_worse + 1
@@ -64,10 +64,10 @@ class StopEarly(Callback):
 
 
 class GradientStatistics(Callback):
-    """Every so many steps: norm, mean, standard deviation, largest size, and share of zeros.
+    """Records norm, mean, standard deviation, largest size and share of zeros of gradients.
 
-    They are computed on the device, before clipping, and read when the block is over. With fp16
-    they are divided by the scale of the loss.
+    They are computed on the device every `every` steps, before clipping, and read when the block is
+    over. With fp16 they are divided by the scale of the loss.
     """
 
     def __init__(self, every: int, scaler: torch.amp.GradScaler, log: EventLog) -> None:
@@ -80,7 +80,7 @@ class GradientStatistics(Callback):
     def after_backward(self, state: TrainingState) -> None:
         if state.step % self._every:
             return
-        # A parameter without a gradient took no part in the loss; it is left out.
+        # A parameter without a gradient did not affect the loss; it is left out.
         named = [(n, p.grad) for n, p in state.model.named_parameters() if p.grad is not None]
         scale = self._scaler.get_scale() if self._scaler.is_enabled() else 1.0
         rows = torch.stack([_statistics(full_tensor(grad).float() / scale) for _, grad in named])
@@ -109,8 +109,8 @@ def make_callbacks(
     inference: Inference,
     splits: Mapping[SplitName, Split],
 ) -> tuple[list[Any], Checkpoints | None]:
-    """The callbacks of one run, in the order of their calls, and the one that writes
-    checkpoints. None where steps are only timed again: what they would write is written."""
+    """The callbacks of one run in the order of their calls, and the callback that writes
+    checkpoints. A run that adds rounds needs none: it has written all their records."""
     if context.adds_rounds:
         return [], None
     experiment = context.experiment

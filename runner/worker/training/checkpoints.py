@@ -1,8 +1,8 @@
-"""Checkpoints: everything that training needs to resume as if it had never been interrupted.
+"""Checkpoints, from which training resumes as if it had never been interrupted.
 
-A checkpoint follows a block, when all earlier rows are in the journal. It holds weights,
+A run writes a checkpoint after a block, when all earlier rows are in the journal. It holds weights,
 optimizers, learning-rate schedule, gradient scaler, random states, callbacks, and the number of
-steps done; the position in the data follows from that number, and the history is the journal.
+finished steps, which gives the position in the data. The journal holds the history.
 """
 
 import re
@@ -40,8 +40,8 @@ class Checkpointed:
     context: RunContext
 
     def save(self, step: int) -> tuple[Path, int]:
-        """Writes the checkpoint of a step, completely or not at all; returns its path and its size
-        in bytes. All ranks call it."""
+        """Writes the checkpoint of a step, completely or not at all; returns its path and size in
+        bytes. All ranks call this."""
         run = self.context.run
         random_states = self.context.group.gather(random_state(self.context.device))
         rest = {
@@ -68,14 +68,14 @@ class Checkpointed:
         }
         file = run.checkpoints / f"{_name(step)}{WHOLE}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Into a stream: a full disk is then an OSError.
+        # With a stream, a full disk raises an OSError.
         with replacement(file, UNFINISHED) as unfinished, unfinished.open("wb") as stream:
             torch.save(state, stream)
         return file, file.stat().st_size
 
     def load(self, file: Path) -> int:
-        """Restores everything, also from a checkpoint of another number of devices; returns that
-        number. Raises `WorkloadError` for a checkpoint that cannot be read."""
+        """Restores everything, even from another number of devices; returns the checkpoint's number
+        of devices. Raises `WorkloadError` for an unreadable checkpoint."""
         if file.suffix == SHARDED:
             from breakeven.runner.worker.training.sharded_checkpoints import load_sharded
 
@@ -92,7 +92,7 @@ class Checkpointed:
         self.rate.load_state_dict(state["rate"])
         self.scaler.load_state_dict(state["scaler"])
         self.hooks.load_state_dict(state["callbacks"])
-        # On more ranks than before, the additional ones start from their seed.
+        # Ranks that did not exist before start from their seed.
         if self.context.group.rank < len(states):
             set_random_state(states[self.context.group.rank], self.context.device)
         # Earlier versions did not write `devices`.
@@ -111,7 +111,7 @@ class Checkpointed:
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints where they are due and at the end, and removes superfluous ones."""
+    """Writes checkpoints when they are due and at the end; removes superfluous ones."""
 
     def __init__(self, context: RunContext) -> None:
         experiment = context.experiment
@@ -123,10 +123,10 @@ class Checkpoints(Callback):
         self._every_steps = spec.every * steps
         self._saved: Checkpointed | None = None
         self._values: dict[int, float | None] = {}
-        """Value of the metric by step, of the checkpoints that remain."""
+        """Value of the metric for each remaining checkpoint, by step."""
 
     def save_from(self, source: Checkpointed) -> None:
-        """Sets the state that is saved, once all of it exists."""
+        """Sets the state to save, once all of it exists."""
         self._saved = source
 
     def block_end(self, state: TrainingState) -> None:

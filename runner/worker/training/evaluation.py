@@ -1,4 +1,4 @@
-"""Loss and metrics on a split, and the answers to all its samples as a Parquet file."""
+"""Loss and metrics on a split, and the answers for all its samples as a Parquet file."""
 
 import time
 from collections.abc import Mapping
@@ -45,20 +45,20 @@ class _Tally:
         self._seconds = 0.0
 
     def ask(self, question: Question) -> Answer:
-        """The model's answer, which is added to loss and metrics."""
+        """Gets the model's answer and adds it to loss and metrics."""
         started = time.perf_counter()
         answer = question.answer(compiled=self.compiled)
         loss, _ = self._objective(answer.output, answer.labels)
-        if answer.num_targets:  # else a rank has no sample left, and the mean is no number
+        if answer.num_targets:  # a rank without samples would add NaN
             self._total += loss.float() * answer.num_targets
         self._num_targets += answer.num_targets
         self._scores.update(answer.logits, answer.labels[: len(answer.logits)])
-        self._total.item()  # waits for the device: the next form's time is its own
+        self._total.item()  # waits for the device, so that the next form's time excludes this
         self._seconds += time.perf_counter() - started
         return answer
 
     def fields(self) -> dict[str, Any]:
-        """The same on every rank."""
+        """The fields of an `evaluation` event, the same on every rank."""
         started = time.perf_counter()
         metrics = self._group.share(self._scores.compute())
         totals = self._group.gather((self._total.item(), self._num_targets))
@@ -83,12 +83,12 @@ def evaluate(
     compiled: bool,
     group: RankGroup = ALONE,
 ) -> list[dict[str, Any]]:
-    """Fields of `evaluation` events: mean loss per target, metrics, samples, and seconds.
+    """Evaluates a split; returns fields of `evaluation` events: mean loss per target, metrics,
+    samples, and seconds.
 
-    First without a compiler; with `compiled` also of the model under its backend, in turns with it
-    batch by batch, and how far its answers are from those (`PairedAnswers`). `split` is on the
-    model's device. Each rank of `group` answers its part; all are given the same, of every sample
-    once.
+    The first event is without a compiler. With `compiled` the second is under the backend, batch by
+    batch in turns, with the distance between the answers (`PairedAnswers`). `split` is on the
+    model's device. Each rank of `group` answers its part; all ranks get the same result.
     """
     forms = (False, True) if compiled else (False,)
     tallies = [_Tally(workload, objective, split, group, form) for form in forms]
@@ -135,7 +135,7 @@ class Predictions(Callback):
 
 
 def check_predictable(split: Split, task: str) -> None:
-    """Raises `WorkloadError` for labels of which a sample has more than one."""
+    """Raises `WorkloadError` if a sample has more than one label."""
     if split.labels.ndim != 1:
         raise WorkloadError(
             f"evaluation.predictions: task {task!r} has an answer for every token, and a file of "
@@ -150,12 +150,12 @@ def write_predictions(
     group: RankGroup = ALONE,
     pairs: PairedAnswers | None = None,
 ) -> None:
-    """One row per sample, in the order of the split: label, prediction, logits. Each rank of
-    `group` answers its part, and the first one writes.
+    """Writes a row per sample, in the order of the split: label, prediction, logits. Each rank of
+    `group` answers its part; rank 0 writes.
 
-    With `pairs` also `compiled_prediction` and `compiled_logits`, the answers of the same weights
-    under the run's backend, which are compared there. A prediction is the class with the largest
-    logit, or for labels that are no classes the one number that the model gives.
+    With `pairs`, adds `compiled_prediction` and `compiled_logits`, the answers of the same weights
+    under the run's backend, and compares them. A prediction is the class with the largest logit;
+    if labels are no classes, it is the model's one number.
     """
     found: dict[str, list[Tensor]] = {"": []} if pairs is None else {"": [], "compiled_": []}
     for question in inference.questions(split):

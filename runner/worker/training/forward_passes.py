@@ -1,5 +1,5 @@
-"""Part `inference` of the scenarios `speed` and `cache`: forward passes over a few batches, timed
-by blocks.
+"""Part `inference` of the scenarios `speed` and `cache`: times blocks of forward passes over a few
+batches.
 """
 
 from dataclasses import asdict
@@ -51,8 +51,7 @@ class ForwardPasses:
 
     @torch.no_grad()
     def measure(self, turns: TurnSource) -> bool:
-        """Measures block after block until the last turn (True), or until the run is stopped
-        (False)."""
+        """Measures all blocks until the last turn (True), or until the run is stopped (False)."""
         adds_rounds = self._context.adds_rounds
         blocks = added_blocks(self._context) if adds_rounds else plan_blocks(self._experiment)
         for block in blocks:
@@ -70,7 +69,7 @@ class ForwardPasses:
         return True
 
     def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        """Whether all its steps were done."""
+        """Times a block; False if the run was stopped meanwhile."""
 
         def step(place: int, steps: Steps) -> None:
             self._answer(block.first_step + place)
@@ -78,11 +77,11 @@ class ForwardPasses:
         return self._timer.run(block, turn, step, lambda: turns.stop_requested)
 
     def _answer(self, number: int) -> None:
-        """One step: the forward passes over the batches of its place."""
+        """Makes step `number`: a forward pass for each batch of its window."""
         for batch in self._batches.window(number):
             self._model.forward(batch.inputs)
 
     def _answer_uncompiled(self, number: int) -> None:
-        """The same without a compiler."""
+        """Makes the same step without a compiler."""
         for batch in self._batches.window(number):
             self._model.forward_uncompiled(batch.inputs)

@@ -1,5 +1,5 @@
-"""Where steps spent their time according to a trace: by kernel on a device that works by itself, by
-operator where the CPUs are the device; and how long ranks communicated meanwhile.
+"""Sums up the time of steps in a trace: by kernel on an asynchronous device, by operator on the
+CPU; also the time that ranks communicated.
 """
 
 from bisect import bisect
@@ -24,20 +24,20 @@ BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 GUARDS = "TorchDynamo Cache Lookup"
 COMPILED_CODE = "## Call CompiledFxGraph"
-"""Code that Inductor generated; beneath it are only the operators that it calls."""
+"""Prefix of code that Inductor generated, which calls only operators."""
 COMPILED_FRAME = "Torch-Compiled Region"
-"""The compiled form of a function: its graph, and after a graph break the frame of the rest."""
+"""Prefix of a compiled function: its graph, and after a graph break the frame of the rest."""
 GRAPHS = (COMPILED_CODE, "CompiledFunction")
-"""A running graph, with all that its backend and autograd put around it."""
+"""Prefixes of a running graph, including the calls that its backend and autograd add."""
 BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
                "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
-"""Calls, by the beginning of their names, that do not compute."""
+"""Prefixes of calls that do not compute."""
 COLLECTIVES = ("c10d::", "_c10d_functional::")
-"""Calls, by the beginning of their names, that communicate with other ranks."""
+"""Prefixes of calls that communicate with other ranks."""
 MAX_NAME = 1000
-"""Characters; names of templates can be longer than that."""
+"""Characters of a name; names of C++ templates can be longer."""
 MAX_KERNELS = 1000
-"""Rows of a profile; the kernels of the least time are one row."""
+"""Rows of a profile; the last row sums up all shorter kernels."""
 
 
 class Kernel(NamedTuple):
@@ -45,7 +45,7 @@ class Kernel(NamedTuple):
 
     name: str
     op: str | None
-    """The operator that started it; None where it is unknown: in replayed CUDA graphs."""
+    """The operator that started it; None if unknown, as in replayed CUDA graphs."""
     phase: Phase | None
     dtype: str | None
     """Element type of the operator's first floating-point input."""
@@ -65,8 +65,8 @@ Costs = dict[Kernel, Cost]
 
 
 def device_costs(trace: Trace) -> Costs:
-    """Seconds of the device by kernel. Where several ran at once, each has its share, so that the
-    sum is the time in which any ran."""
+    """Seconds of the device by kernel. Kernels that run at once share the time, so that the sum is
+    the time in which any kernel ran."""
     launches = {call.correlation: call for call in trace.calls if call.correlation is not None}
     costs: Costs = defaultdict(Cost)
     for work, seconds in _shared(trace.work):
@@ -77,8 +77,8 @@ def device_costs(trace: Trace) -> Costs:
 
 def cpu_costs(trace: Trace) -> Costs:
     """Seconds of the host by operator, without the operators that it calls, and without bookkeeping
-    of autograd and of the compiler. Where several threads compute at once, each has its share, so
-    that the sum is the time in which any did."""
+    of autograd and the compiler. Threads that compute at once share the time, so that the sum is
+    the time in which any thread computed."""
     costs: Costs = defaultdict(Cost)
     work: list[tuple[Span, Kernel]] = []
     for call in filter(_computes, trace.calls):
@@ -95,8 +95,8 @@ def cpu_costs(trace: Trace) -> Costs:
 
 
 def host_seconds(trace: Trace) -> dict[str, float]:
-    """Seconds of the host in backward passes, in optimizers that are not compiled, in checking
-    guards of compiled code, and between the graphs of functions that graph breaks cut up."""
+    """Seconds of the host in backward passes, in uncompiled optimizers, in guard checks of compiled
+    code, and between the graphs of functions with graph breaks."""
     return {
         "backward": _outermost(trace.calls, BACKWARD),
         "optimizer": _outermost(trace.calls, OPTIMIZER),
@@ -106,18 +106,18 @@ def host_seconds(trace: Trace) -> dict[str, float]:
 
 
 def underfilled_seconds(trace: Trace) -> float:
-    """Seconds of the device in kernels with fewer blocks than it has processors for them."""
+    """Seconds of the device in kernels with fewer blocks than the device has processors."""
     return sum(seconds for work, seconds in _shared(trace.work) if not work.fills_device)
 
 
 def num_launches(trace: Trace) -> int:
-    """Kernels and graphs that the host started."""
+    """Number of kernels and graphs that the host started."""
     kinds = ("cuda_runtime", "cuda_driver")
     return sum(call.category in kinds and "Launch" in call.name for call in trace.calls)
 
 
 def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
-    """At most `MAX_KERNELS` rows; the last may stand for all others."""
+    """Yields at most `MAX_KERNELS` rows; the last may sum up all others."""
     ordered = sorted(costs.items(), key=lambda item: -item[1].seconds)
     yield from ordered[: MAX_KERNELS - 1]
     rest = ordered[MAX_KERNELS - 1 :]
@@ -129,7 +129,7 @@ def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
 
 
 def shared_seconds(work: Sequence[Span]) -> list[float]:
-    """The seconds of each; where n ran at once, each has an n-th of the time."""
+    """The seconds of each span; n simultaneous spans get an n-th of the time each."""
     seconds = [0.0] * len(work)
     edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
                    + [(one.end, 0, i) for i, one in enumerate(work)])  # fmt: skip
@@ -177,14 +177,14 @@ def _phase(call: HostCall) -> Phase:
 
 
 def _outermost(calls: Iterable[HostCall], name: str) -> float:
-    """Seconds in which any call ran whose name begins with `name`."""
+    """Seconds in which a call with the prefix `name` ran."""
     return length(merged(call.span for call in calls if call.name.startswith(name)))
 
 
 def _between_graphs(calls: Sequence[HostCall]) -> float:
-    """Seconds between the graphs of one function, which Python needs to run the code between them
-    and to enter the next graph. Graphs of a whole iteration that a backward pass separates are left
-    out. 0 where graphs leave no trace, as under the backend eager."""
+    """Seconds between the graphs of one function, when Python runs the code between them and enters
+    the next graph. Excludes the time between graphs that a backward pass separates. 0 if the trace
+    has no graphs, as under the backend eager."""
     backward = sorted(call.start for call in calls if call.name.startswith(BACKWARD))
     graphs: dict[HostCall, list[Span]] = defaultdict(list)
     for call in calls:
@@ -200,7 +200,7 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
 
 
 def _frame_of(graph: HostCall) -> HostCall | None:
-    """The outermost function to which a graph belongs; None within another graph or a backward
+    """The outermost function of a graph; None for a graph within another graph or a backward
     pass."""
     above = list(graph.callers())[1:]
     if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):
@@ -209,14 +209,14 @@ def _frame_of(graph: HostCall) -> HostCall | None:
 
 
 def _short(name: str) -> str:
-    """`## Call CompiledFxGraph fso5z2… ##` with enough of the hash to tell graphs apart."""
+    """Shortens `## Call CompiledFxGraph fso5z2… ##`; keeps enough of the hash to distinguish."""
     words = name.split()
     return f"CompiledFxGraph {words[3][:8]}" if len(words) > 3 else "CompiledFxGraph"
 
 
 def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> dict[str, float]:
-    """Seconds a step of this rank: computing, communicating, and the part of that in which nothing
-    was computed."""
+    """Seconds per step of this rank: computation, communication, and communication during which it
+    computed nothing (exposed)."""
     if device_works_by_itself:
         computing = [one.span for one in trace.work if "nccl" not in one.name.lower()]
     else:
@@ -232,7 +232,7 @@ def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> 
 
 
 def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
-    """Calls, bytes and seconds a step of each kind of collective."""
+    """Calls, bytes and seconds per step of each kind of collective."""
     kinds: dict[str, list[Collective]] = defaultdict(list)
     for one in trace.collectives:
         kinds[one.name].append(one)

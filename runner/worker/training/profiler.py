@@ -1,4 +1,4 @@
-"""Profiles steps in turns of their own, after the timed ones, and outside of all timings."""
+"""Profiles steps in separate turns, after the timed turns and outside of all timings."""
 
 import gzip
 import time
@@ -25,36 +25,35 @@ from breakeven.runner.worker.training.trace import Trace, read_trace
 from breakeven.runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3
-"""Most turns in which a device that works by itself is profiled: their differences are the
-uncertainty of its own time. Where the CPUs are the device, that time is the clock's, and one turn
-suffices."""
+"""Largest number of profiled turns on an asynchronous device: their differences show the
+uncertainty of the device's time. On the CPU the clock gives this time, and one turn suffices."""
 AGREE = 0.005
-"""Difference of the device's time, as a share of it, up to which two turns need no third."""
+"""Relative difference of the device's time up to which two turns need no third."""
 BUDGET_SECONDS = 3.0
-"""That the profiles of a run may take in any case."""
+"""Seconds that a run's profiles may take in any case."""
 BUDGET_SHARE = 0.05
-"""Of the time that an experiment took so far; divided among its runs."""
+"""Share of the experiment's time so far that its runs' profiles may take together."""
 GZIP_LEVEL = 1
 """Level 9 makes a trace 0.6 times as long, in nine times the time."""
 WAITED_STEPS = 10
-"""Steps of each such turn that are timed one by one, with the device waited for after each, as
-PyTorch's Dynamo harness takes latencies."""
+"""Steps of such a turn that are timed one by one, waiting for the device after each, as PyTorch's
+Dynamo harness measures latency."""
 TRACE = "profile/trace.json.gz"
-"""Of the last turn, beneath the run's artifacts."""
+"""Trace of the last turn, in the run's artifacts."""
 
 StepOf = Callable[[int], None]
-"""Makes a step, given its number in its turn."""
+"""Makes a step; the argument is its number in its turn."""
 
 
 def budget_seconds(elapsed: float, num_runs: int) -> float:
-    """What the profiles of one run may take, `elapsed` seconds after it was loaded."""
+    """Seconds that one run's profiles may take, `elapsed` seconds after it was loaded."""
     return max(BUDGET_SECONDS, BUDGET_SHARE * elapsed / num_runs)
 
 
 def needs_turn(costs: Sequence[float], busy: Sequence[float], budget: float) -> bool:
-    """Whether a turn is needed after turns that took `costs`, of which those that count have `busy`
-    seconds of the device in a step: the first one always, others within the budget until two
-    agree."""
+    """Whether to profile another turn. `costs`: seconds of each turn so far; `busy`: device seconds
+    per step of the turns that count. The first turn is always needed; more turns follow within the
+    budget until two agree."""
     if not costs:
         return True
     agree = len(busy) > 1 and max(busy) - min(busy) <= AGREE * max(busy)
@@ -62,18 +61,18 @@ def needs_turn(costs: Sequence[float], busy: Sequence[float], budget: float) -> 
 
 
 class StepProfiler:
-    """Writes down where the time of steps goes."""
+    """Records how steps spend their time."""
 
     def __init__(self, context: RunContext, observer: CompileObserver) -> None:
-        """Each rank profiles itself; of all but the first, only what is compared is recorded."""
+        """Each rank profiles itself; ranks other than 0 only record their communication."""
         self._group, self._device, self._log = context.group, context.device, context.log
         self._communication: tuple[dict[str, float], list[dict[str, Any]]] | None = None
-        """From the trace of the turn, until it is recorded."""
+        """Communication in the turn's trace, until it is recorded."""
         self._since = time.monotonic()
         self._costs: list[float] = []
         """Seconds of each profiled turn."""
         self._busy: list[float] = []
-        """Seconds of the device in a step, of each turn that counts."""
+        """Device seconds per step of each turn that counts."""
         experiment = context.experiment
         self._num_runs = len(experiment.variants)
         self._steps = experiment.profile_steps if experiment.profiles else 0
@@ -85,34 +84,34 @@ class StepProfiler:
         self._uncompiled: Callable[[], StepOf] | None = None
 
     def alternate_with(self, uncompiled: Callable[[], StepOf]) -> None:
-        """Has a step without a compiler made before each one that is waited for, as PyTorch's
-        harness makes them in turns: what it leaves behind in the device's caches costs the next
-        step time. `uncompiled` prepares such steps. Where that fails, as for want of room on the
-        device, nothing is waited for."""
+        """Makes a step without a compiler before each waited step, as PyTorch's harness does: the
+        contents that it leaves in the device's caches cost the next step time. `uncompiled`
+        prepares such steps. If it fails, for example for lack of device memory, no step is waited
+        for."""
         self._uncompiled = uncompiled
 
     @property
     def num_turns(self) -> int:
-        """Turns for profiling, of which `needs_turn` may leave out the last; 0 if the specification
-        asks for none or the device has no profiler."""
+        """Number of turns for profiling; `needs_turn` may leave out the last ones. 0 if the
+        specification has none or the device has no profiler."""
         if not self._steps or not self._device.profiler_activities:
             return 0
         return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
 
     @property
     def steps_of_turn(self) -> int:
-        """Steps of each of these turns."""
+        """Number of steps in each of these turns."""
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
 
     def needs_turn(self) -> bool:
-        """Whether a further turn is worth its time. All ranks must ask, and get one answer."""
+        """Whether to profile another turn. All ranks must call this, and get the same answer."""
         budget = budget_seconds(time.monotonic() - self._since, self._num_runs)
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
-        """Gives the turn back and profiles in the next ones. `step` is given its number.
+        """Gives the turn back and profiles in the next turns. `step` gets its number.
 
-        Returns whether it holds a turn in the end, which it does not if the run was stopped.
+        Returns whether the run holds a turn in the end; it does not if it was stopped.
         """
         for _ in range(self.num_turns):
             if not self.needs_turn():
@@ -125,8 +124,8 @@ class StepProfiler:
         return True
 
     def _profile(self, round_number: int, step: StepOf) -> None:
-        """All measurements are recorded already: errors here are recorded, and the run has
-        finished nevertheless."""
+        """Profiles a turn. An error here is recorded, but does not fail the run, since all
+        measurements are recorded already."""
         since = time.perf_counter()
         try:
             for number in self.steps(round_number):
@@ -135,8 +134,8 @@ class StepProfiler:
             self._write(round_number, since, failure=_describe(error))
 
     def steps(self, round_number: int) -> Iterator[int]:
-        """Yields the number of each step of a turn, which the caller has to make before it takes
-        the next; writes the turn's events at the end. An error of the profiler is recorded, and
+        """Yields the number of each step of a turn; the caller makes the step before it takes the
+        next number. Writes the turn's events at the end. An error of the profiler is recorded and
         ends the profile."""
         self._log.enter("profiling")
         since = time.perf_counter()
@@ -171,13 +170,13 @@ class StepProfiler:
         self._log.flush()
 
     def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
-        """Puts the fields of the turn into `found`."""
-        yield 0  # Ends all effects of other runs since this run's last turn.
+        """Yields the steps; puts the fields of the turn into `found`."""
+        yield 0  # Ends the effects of other runs' turns, for example on caches.
         self._device.synchronize()
         compilations = self._observer.num_compilations
         waited: list[float] = []
         if self._device.works_by_itself:
-            # Errors of uncompiled steps; those of waited steps reach the caller that makes them.
+            # Only errors of uncompiled steps come here: the caller makes the waited steps.
             with suppress(Exception):
                 yield from self._wait_for_each(waited)
         with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
@@ -201,7 +200,7 @@ class StepProfiler:
         }
 
     def _wait_for_each(self, seconds: list[float]) -> Iterator[int]:
-        """Adds the seconds of single steps, before anything is profiled."""
+        """Yields steps and adds the seconds of each, before anything is profiled."""
         uncompiled = self._uncompiled() if self._uncompiled is not None else None
         for number in range(WAITED_STEPS):
             if uncompiled is not None:
@@ -213,7 +212,7 @@ class StepProfiler:
             seconds.append(time.perf_counter() - since)
 
     def _write_trace(self, profiler: profile) -> bytes:
-        """The trace, which is packed here: torch packs at the highest level."""
+        """Writes and returns the trace; packs it here, because torch packs at the highest level."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         plain = self._file.with_suffix("")
         profiler.export_chrome_trace(str(plain))

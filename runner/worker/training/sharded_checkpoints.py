@@ -1,8 +1,8 @@
-"""Checkpoints of which each rank writes its part (`torch.distributed.checkpoint`).
+"""Sharded checkpoints: each rank writes its part (`torch.distributed.checkpoint`).
 
-A folder with the tensors by the names of parameters, which do not depend on the number of ranks,
-and `rest.pt` with all other values. Loading runs no code: the one pickle of torch's format may name
-only a few classes of its own.
+A checkpoint is a folder. It has the tensors by parameter name, independent of the number of ranks,
+and `rest.pt` with all other values. Loading runs no code: the pickle in torch's format may name
+only a few classes.
 """
 
 import io
@@ -36,7 +36,7 @@ from breakeven.runner.worker.group import RankGroup, on_rank_0
 
 REST = "rest.pt"
 PART = re.compile(r"[\w.-]+\.distcp")
-"""The name of a file with tensors, which the index is not."""
+"""Name of a file with tensors, as opposed to the index."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 METADATA = "torch.distributed.checkpoint.metadata"
 KNOWN_NAMES = {
@@ -48,9 +48,9 @@ KNOWN_NAMES = {
     ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
     ("pathlib._local", "PosixPath"),
 }  # fmt: skip
-"""What torch's index of a checkpoint is made of, besides element types: each by its whole name, as
-a module of torch's leads to most others (`torch.ctypes.util.subprocess.Popen`), and some of its
-classes start processes."""
+"""Classes and functions that torch's index of a checkpoint may name, besides element types. Whole
+modules would be unsafe: most modules can be reached from torch's
+(`torch.ctypes.util.subprocess.Popen`), and some classes start processes."""
 
 
 def save_sharded(
@@ -60,8 +60,8 @@ def save_sharded(
     rest: dict[str, Any],
     group: RankGroup,
 ) -> int:
-    """Writes a folder completely or not at all; returns its size in bytes. All ranks call it;
-    `rest` is rank 0's."""
+    """Writes a checkpoint completely or not at all; returns its size in bytes. All ranks call this;
+    only rank 0's `rest` is saved."""
     unfinished = folder.with_suffix(UNFINISHED)
 
     def begin() -> None:
@@ -70,7 +70,7 @@ def save_sharded(
 
     on_rank_0(group, begin)
     tensors, values = _taken_apart(model, optimizers)
-    # One process that loads alone needs no group, so nothing but tensors goes through it.
+    # Only tensors: a single process can load these without a group.
     save(tensors, checkpoint_id=unfinished)
 
     def end() -> None:
@@ -89,13 +89,13 @@ def load_sharded(
 ) -> dict[str, Any]:
     """Restores weights and optimizers, on any number of ranks; returns the rest.
 
-    Raises `WorkloadError` for a folder that is no such checkpoint.
+    Raises `WorkloadError` if the folder is no such checkpoint.
     """
     try:
         rest: dict[str, Any] = torch.load(folder / REST, map_location="cpu", weights_only=True)
         tensors, _ = _taken_apart(model, optimizers)
         load(tensors, storage_reader=_SafeReader(folder))
-    except CheckpointException as error:  # which is no `Exception`
+    except CheckpointException as error:  # not a subclass of `Exception`
         causes = "; ".join(str(cause) for cause, _ in error.failures.values())
         raise WorkloadError(f"{folder} cannot be read as a checkpoint: {causes}") from error
     except (OSError, pickle.UnpicklingError, RuntimeError) as error:
@@ -112,8 +112,8 @@ def divide(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> None:
-    """Replaces, in place, the tensors of one device's checkpoint by this rank's parts, except those
-    that ranks do not share. All ranks call it, each with the whole checkpoint."""
+    """Replaces each tensor of a one-device checkpoint by this rank's part, in place, if ranks
+    divide it. All ranks call this with the whole checkpoint."""
     for name, tensor in model.state_dict().items():
         weights[name] = _part(weights[name], tensor)
     for optimizer, state in zip(optimizers, states, strict=True):
@@ -124,7 +124,7 @@ def divide(
 
 
 def _part(value: Any, like: Tensor) -> Any:
-    """Step counts and the like, of another shape than the parameter, stay whole on every rank."""
+    """This rank's part of a value; values of another shape, such as step counts, stay whole."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
@@ -133,7 +133,7 @@ def _part(value: Any, like: Tensor) -> Any:
 def _taken_apart(
     model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors by name, and the other values of the optimizers."""
+    """Returns all tensors by name, and the optimizers' other values."""
     weights = get_model_state_dict(model)
     state: Any = get_optimizer_state_dict(model, optimizers, options=FLAT)
     tensors: dict[str, Any] = {f"model.{name}": tensor for name, tensor in weights.items()}
@@ -146,7 +146,7 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
 
 
 class _SafeReader(FileSystemReader):
-    """Reads the index without running code that it may contain."""
+    """Reads the index without running any code in it."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         index = Path(self.path, ".metadata").read_bytes()
@@ -160,8 +160,8 @@ class _SafeReader(FileSystemReader):
 
 
 def _require_tensors(metadata: Metadata) -> None:
-    """Raises `UnpicklingError` for entries that are no tensors, which torch would unpickle and so
-    execute, and for tensors outside of the checkpoint's files."""
+    """Raises `UnpicklingError` for tensors outside of the checkpoint's files, and for entries other
+    than tensors, because torch would unpickle and so execute them."""
     for name, entry in metadata.state_dict_metadata.items():
         if not isinstance(entry, TensorStorageMetadata):
             raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")

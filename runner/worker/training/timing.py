@@ -1,8 +1,8 @@
-"""Times blocks of steps without interruption, and records them at their ends.
+"""Times blocks of steps without interruption, and records each block at its end.
 
 Python's garbage collector runs only between timed steps. Otherwise it would interrupt steps for up
-to milliseconds, and, where a training creates many lasting objects, one step for 0.4 s, which it
-takes to visit all objects of torch and transformers (docs/measurements.md).
+to milliseconds. If a training creates many lasting objects, it would even interrupt a step for
+0.4 s, to visit all objects of torch and transformers (docs/measurements.md).
 """
 
 import gc
@@ -19,18 +19,18 @@ from breakeven.runner.worker.device.monitor import DeviceMonitor
 from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
 
 EVERY_STEPS = 100
-"""Steps of a block between two collections, so that cyclic garbage cannot pile up: as many as
-Python itself lets pass where a step leaves a few such objects."""
+"""Steps between two collections within a block, which limit cyclic garbage. Python itself collects
+about as often if each step leaves a few such objects."""
 SETTLING_BLOCKS = 2
-"""Starts of blocks at which all objects are frozen: the first block still creates lasting ones."""
+"""Number of blocks that freeze all objects at their start: the first block creates lasting ones."""
 
 
 class Collector:
-    """Collects garbage before blocks and between steps alone.
+    """Collects garbage only before blocks and between steps.
 
-    The objects at the start of the first blocks are frozen, so that a collection visits only the
-    few later ones. During compilation Python collects as usual, since that is part of the cost of
-    compiling; the objects after it are frozen again.
+    It freezes all objects at the start of the first blocks, so that a collection visits only the
+    few later objects. During a compilation Python collects as usual, since this is part of its
+    cost; afterwards objects are frozen again.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Collector:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Collects, then keeps Python from collecting for the duration of a block."""
+        """Collects garbage, then stops Python's collector for the duration of a block."""
         gc.collect()
         if self._blocks_to_freeze:
             gc.freeze()
@@ -67,7 +67,7 @@ class Collector:
 
 
 class NoMoreSteps(Exception):
-    """Thrown into a block that waits for a step, to say that there will be none."""
+    """Ends a block that waits for a step, if there will be none."""
 
 
 class BlockTimer:
@@ -90,10 +90,9 @@ class BlockTimer:
         step: Callable[[int, Steps], None],
         stops: Callable[[], bool],
     ) -> bool:
-        """Makes the steps of a block until `stops` is true; whether all were made.
+        """Makes the steps of a block until `stops` is true; returns whether all were made.
 
-        `step` gets its place in the block, and the record of the block, to which it adds its
-        results.
+        `step` gets its place in the block and the block's record, and adds its results to it.
         """
         steps = Steps()
         for place in self.steps(block, turn, steps, stops):
@@ -103,9 +102,9 @@ class BlockTimer:
     def steps(
         self, block: Block, turn: Turn, steps: Steps, stops: Callable[[], bool]
     ) -> Generator[int, None, None]:
-        """The same for callers that make the steps themselves: yields the place of each step, which
-        the caller has to make, and add to `steps`, before it takes the next. `NoMoreSteps` thrown
-        into it ends the block before the step that it waits for."""
+        """As `run`, for callers that make the steps themselves: yields the place of each step. The
+        caller makes the step and adds it to `steps` before it takes the next place, or throws
+        `NoMoreSteps` to end the block without this step."""
         with self._collector.held_back():
             self._device.reset_memory()
             self._monitor.begin()
@@ -135,13 +134,13 @@ class BlockTimer:
         self._log.flush()
 
     def pause(self) -> None:
-        """Leaves the time until `resume` out of the step."""
+        """Excludes the time until `resume` from the step."""
         self._clock.pause()
 
     def resume(self) -> None:
-        """The step goes on."""
+        """Continues the step's time."""
         self._clock.resume()
 
     def leave_out(self) -> None:
-        """Leaves the time since the last step out of the next one."""
+        """Excludes the time since the last step from the next step."""
         self._clock.skip()

@@ -1,5 +1,5 @@
-"""Reads a trace of torch's profiler (Chrome's trace format): calls with their callers, and the work
-of the device."""
+"""Reads a trace of torch's profiler (Chrome's trace format): calls with their callers, and device
+work."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ FLOAT_TYPES = {
     "float": "float32", "double": "float64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
-"""Floating-point types: their names in a trace, and the usual ones."""
+"""Names of floating-point types in a trace, and their usual names."""
 
 ELEMENT_BYTES = {
     "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "c10::bfloat16": 2,
     "bfloat16": 2, "c10::half": 2, "half": 2, "unsigned char": 1, "byte": 1, "char": 1, "bool": 1,
 }  # fmt: skip
-"""By element type, as gloo and NCCL name it, in lower case."""
+"""Bytes by element type, as gloo and NCCL name it, in lower case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,21 +32,21 @@ class HostCall:
     category: str
     thread: Any
     start: float
-    """In seconds, of the trace's own time."""
+    """Seconds on the trace's own clock."""
     seconds: float
     dtype: str | None
     """Element type of the first floating-point input."""
     correlation: int | None
     parent: "HostCall | None" = None
     own: list["Span"] = field(default_factory=list)
-    """When it worked itself, and no call that it made."""
+    """Times when it worked itself, outside of calls that it made."""
 
     @property
     def span(self) -> "Span":
         return Span(self.start, self.start + self.seconds)
 
     def callers(self) -> Iterator["HostCall"]:
-        """The call itself, its caller, the caller's caller, and so on."""
+        """Yields the call itself, its caller, the caller's caller, and so on."""
         call: HostCall | None = self
         while call is not None:
             yield call
@@ -70,14 +70,14 @@ class DeviceWork:
 
 
 class Span(NamedTuple):
-    """A period, in seconds of the trace's own time."""
+    """A period, in seconds on the trace's own clock."""
 
     start: float
     end: float
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The union of spans, as spans that do not overlap, in their order."""
+    """The union of spans, as ordered spans without overlap."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.start <= found[-1].end:
@@ -98,7 +98,7 @@ class Collective:
     name: str
     span: Span
     bytes: int | None
-    """Sent by this rank; None where the trace does not have them."""
+    """Bytes sent by this rank; None if the trace lacks them."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Trace:
 
 
 def read_trace(content: bytes) -> Trace:
-    """Raises `ValueError` for what is no such trace."""
+    """Parses a trace; raises `ValueError` if it is not JSON."""
     events = orjson.loads(content)["traceEvents"]
     complete = [event for event in events if event.get("ph") == "X"]
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
@@ -122,7 +122,7 @@ def read_trace(content: bytes) -> Trace:
 
 
 def collective_of(event: Mapping[str, Any]) -> Collective | None:
-    """The collective of an event of gloo on the host or of a kernel of NCCL; None for others."""
+    """The collective of a gloo event on the host or of an NCCL kernel; None for other events."""
     name, args = event["name"], event.get("args", {})
     span = Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6)
     if event.get("cat") == "user_annotation" and name.startswith("gloo:"):
@@ -143,7 +143,7 @@ def _bytes(kind: str, elements: int) -> int | None:
 
 
 def _elements(size: Any) -> int:
-    """Of the size of a tensor, or of a list of sizes."""
+    """Number of elements for a tensor's size or a list of sizes."""
     if size and isinstance(size[0], list):
         return sum(map(_elements, size))
     return prod(size)
@@ -175,15 +175,15 @@ def _work(event: Mapping[str, Any]) -> DeviceWork:
 
 
 def _nest(calls: Iterable[HostCall]) -> None:
-    """Sets the caller of each call, the shortest call of its thread around it, and when it worked
-    itself: at each moment, of a thread's open calls the one works that began last."""
+    """Sets each call's caller (the shortest call of its thread around it) and the times when it
+    worked itself: of a thread's open calls, only the call that began last works."""
     by_thread: dict[Any, list[HostCall]] = defaultdict(list)
     for call in calls:
         by_thread[call.thread].append(call)
     for thread in by_thread.values():
         thread.sort(key=lambda call: (call.start, -call.seconds))
         open_calls: list[HostCall] = []
-        known = -inf  # up to then, it is known which call worked
+        known = -inf  # time up to which the working call is known
         for call in thread:
             known = _end_calls(open_calls, call.start, known)
             if open_calls:
@@ -194,7 +194,7 @@ def _nest(calls: Iterable[HostCall]) -> None:
 
 
 def _end_calls(open_calls: list[HostCall], before: float, known: float) -> float:
-    """Removes the calls that ended by then."""
+    """Removes the calls that ended by `before`; returns the new `known`."""
     while open_calls and open_calls[-1].span.end <= before:
         ended = open_calls.pop()
         known = _work_until(ended, known, ended.span.end)

@@ -53,8 +53,8 @@ from breakeven.runner.worker.turn_source import TurnSource
 class Trainer:
     """Trains one model on one data set under one backend.
 
-    Losses and gradient norms stay on the device until their block is over, so nothing waits for
-    the device inside a block.
+    Losses and gradient norms stay on the device until their block ends, so nothing waits for the
+    device inside a block.
     """
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
@@ -72,7 +72,7 @@ class Trainer:
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
         self._parallel = parallel = ParallelModel(model, experiment, device, group)
-        # The step count of weights of which each rank has a part is no part itself.
+        # Ranks that divide the weights do not divide the optimizer's step counts.
         capturable = device.captures_graphs and not parallel.is_sharded
         optimizers = make_optimizers(
             training, model, device.torch_device, capturable=capturable, form=variant.optimizer
@@ -129,9 +129,9 @@ class Trainer:
             self._profiler.alternate_with(self._uncompiled_steps)
 
     def train(self, turns: TurnSource) -> bool:
-        """Trains to the end of the plan, or until a stopping rule ends training (True), or until
-        the run is stopped (False). Resumes from the latest checkpoint if there is one."""
-        # Random numbers outside of the steps are the same in every run of an experiment, too.
+        """Trains to the end of the plan or until a stopping rule ends training (True), or until the
+        run is stopped (False). Resumes from the latest checkpoint if there is one."""
+        # All runs of an experiment also draw the same random numbers outside of steps.
         torch.manual_seed(self._parallel.seed)
         if self._context.adds_rounds:
             return self._add_rounds(turns)
@@ -147,12 +147,12 @@ class Trainer:
             if block.is_last or self._state.stop_reason:
                 return self._end(turns)
             turns.done(finished=False)
-        # Nothing was left to train: the run was interrupted behind its last step.
+        # Nothing is left to train: the run was interrupted after its last step.
         return turns.wait() is not None and self._end(turns)
 
     def _add_rounds(self, turns: TurnSource) -> bool:
-        """Times the steps of the training again, until a stopping rule ends that (True), or the run
-        is stopped (False)."""
+        """Times the steps of the training again until a stopping rule ends this (True), or until
+        the run is stopped (False)."""
         for block in added_blocks(self._context):
             turn = turns.wait()
             self._state.epoch = block.epoch
@@ -184,7 +184,7 @@ class Trainer:
         self._log.flush(durable=True)
 
     def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        """A block and what follows it; False if the run was stopped meanwhile."""
+        """Trains a block, evaluates and calls callbacks; False if the run was stopped meanwhile."""
         self._state.epoch = block.epoch
         if block.window == 0:
             self._hooks.call("epoch_begin")
@@ -202,7 +202,7 @@ class Trainer:
         return True
 
     def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        """False if the run was stopped meanwhile."""
+        """Trains a block; False if the run was stopped meanwhile."""
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
@@ -227,19 +227,19 @@ class Trainer:
 
     @property
     def _agrees_in_steps(self) -> bool:
-        """Whether a rank may find out in the middle of a block that training has to end."""
+        """Whether one rank may decide within a block that training has to end."""
         experiment = self._experiment
         return self._group.size > 1 and (
             experiment.stopping.nonfinite or bool(experiment.callbacks)
         )
 
     def _agree(self) -> None:
-        """Ends training on every rank if it has to end on one."""
+        """Ends training on every rank if one rank ends it."""
         self._state.stop_reason = first_given(self._group, self._state.stop_reason)
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
-            # Frees the samples of the last epoch before those of the next are made.
+            # Frees the last epoch's samples before the next epoch's are made.
             self._windows = None
             training = self._experiment.training
             is_compiled = self._variant.backend is not None
@@ -253,7 +253,7 @@ class Trainer:
         return self._windows
 
     def _evaluate(self) -> None:
-        """Every split of the specification, without a compiler and under the run's own."""
+        """Evaluates every split of the specification, without a compiler and with the run's."""
         evaluation, state = self._experiment.evaluation, self._state
         self._enter("evaluating")
         self._hooks.call("evaluation_begin")
@@ -267,7 +267,7 @@ class Trainer:
         self._enter("training")
 
     def _evaluate_split(self, name: SplitName) -> dict[str, Any]:
-        """What was found without a compiler."""
+        """Evaluates a split; returns the result without a compiler."""
         experiment = self._experiment
         found = evaluate(
             self._inference,
@@ -291,7 +291,7 @@ class Trainer:
         self._log.enter(phase)
 
     def _end(self, turns: TurnSource) -> bool:
-        """Does the work after the last step; True, because the training has come to its end."""
+        """Does the work after the last step; returns True, because training has ended."""
         state = self._state
         if state.stop_reason is not None:
             ending = {} if self._ending is None else {"ending": asdict(self._ending)}
@@ -314,7 +314,7 @@ class Trainer:
         return batches.window(number % max(1, self._experiment.num_full_steps))
 
     def _uncompiled_steps(self) -> StepOf:
-        """Steps without a compiler, which train a copy of the model."""
+        """Returns steps without a compiler that train a copy of the model."""
         step = uncompiled_copy(
             self._state.model, self._objective, self._experiment, self._device.torch_device
         )
@@ -331,7 +331,7 @@ class Trainer:
         return self._step(batches)
 
     def _check_random_numbers(self) -> None:
-        """Comes last, because it changes weights and compiled code."""
+        """Checks random numbers, last of all because this changes weights and compiled code."""
         if self._check is not None:
             self._enter("checking")
             self._rate.fill_full()
@@ -347,7 +347,7 @@ class Trainer:
 def _splits_in_use(
     experiment: ExperimentSpec, workload: Workload, device: torch.device
 ) -> dict[SplitName, Split]:
-    """The splits that the run trains on, evaluates or predicts, on the device."""
+    """The splits that the run uses to train, evaluate or predict, on the device."""
     evaluation, data = experiment.evaluation, workload.data
     used = {"train", *evaluation.predictions}
     if experiment.evaluates != "never":
