@@ -1,5 +1,5 @@
-"""Runs training experiments: what to run, where it is kept, who runs it, how it is watched.
+"""Runs training experiments: specifications, run folders, supervisor and command line.
 
-Everything outside `runner.worker` uses the standard library alone, so that the dashboard, the
-supervisor and the command line start in milliseconds and never import torch.
+Code outside `runner.worker` uses only the standard library, so that the dashboard, the supervisor
+and the command line start in milliseconds and never import torch.
 """

@@ -1,24 +1,24 @@
-"""Errors a user can do something about.
+"""Errors that a user can fix.
 
     RunnerError
     ├── InvalidSpec         a field of a specification breaks its rule (also a ValueError)
-    ├── InvalidRunFolder    a run folder holds something that cannot be read
+    ├── InvalidRunFolder    a run folder contains an unreadable file
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
     ├── NotWritable         the data folder cannot be written
     ├── ProbeFailed         torch did not report the devices of this machine
-    ├── UnusableData        a file of data is not there or cannot be read
-    ├── SettingsUnusable    `breakeven.toml` holds something that is no setting
-    ├── CodeNotAllowed      a Python file of one's own may not run here
-    ├── Refused             what was checked with torch while the runs loaded cannot run here
+    ├── UnusableData        a data file is missing or cannot be read
+    ├── SettingsUnusable    `breakeven.toml` contains an invalid setting
+    ├── CodeNotAllowed      a user's Python file may not run here
+    ├── Refused             the check with torch refused a queued experiment
     └── WorkloadError       the specified model, data or device cannot be used
-        └── NotLoaded       the model, the tokenizer or the data, which all runs share
+        └── NotLoaded       the model, tokenizer or data of all runs cannot be loaded
 
-Every message says what was wrong, with which value, and what to do.
+Every message names the error, the value, and a remedy.
 
-`cause_of` puts any exception's message into one line. Compilers wrap what failed: a backend's
-exception stands in Dynamo's, a C++ compiler's output in Inductor's, another process's traceback in
-both.
+`cause_of` reduces any exception's message to one line. Compilers wrap errors: Dynamo's exception
+contains the backend's, Inductor's the output of a C++ compiler, and both the traceback of another
+process.
 """
 
 import re
@@ -40,7 +40,7 @@ class InvalidSpec(RunnerError, ValueError):
     """A specification breaks a rule; names the field, the value and the rule."""
 
     def __init__(self, field: str, value: Any, rule: str) -> None:
-        field = printable(field)  # a stranger's name of a field
+        field = printable(field)  # untrusted
         super().__init__(f"{field} = {shown(value)}: {rule}")
         self.field = field
         self.value = value
@@ -48,7 +48,7 @@ class InvalidSpec(RunnerError, ValueError):
 
 
 def shown(value: Any) -> str:
-    """A value as messages quote it: a number of 400 digits or a long text by its beginning."""
+    """A value as quoted in messages: a huge number by its size, a long text by its beginning."""
     if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN_BITS:
         return f"a whole number of {value.bit_length():,} bits"
     written = repr(value)
@@ -64,11 +64,11 @@ class UnknownExperiment(RunnerError):
 
 
 class NotEnoughDisk(RunnerError):
-    """Less free disk space than an experiment needs to record itself."""
+    """The disk has less free space than an experiment needs for its records."""
 
 
 class NotWritable(RunnerError):
-    """Something in the data folder cannot be written; says what, why, and what to do."""
+    """A file in the data folder cannot be written; names the file, the reason and a remedy."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
         what = printable(error.filename or folder)
@@ -80,11 +80,11 @@ class NotWritable(RunnerError):
 
 
 class ProbeFailed(RunnerError):
-    """The subprocess that asks torch about this machine gave no answer."""
+    """The subprocess that queries torch for this machine's devices failed."""
 
 
 class UnusableData(RunnerError):
-    """A file of data cannot be used; says why, to go on after the field and its value."""
+    """A data file cannot be used; the message continues after the field and its value."""
 
 
 class SettingsUnusable(RunnerError):
@@ -96,7 +96,7 @@ class CodeNotAllowed(RunnerError):
 
 
 class Refused(RunnerError):
-    """An experiment of the queue that the check with torch refuses: the message of that error."""
+    """The check with torch refused a queued experiment; has the message of that error."""
 
 
 class WorkloadError(RunnerError):
@@ -104,7 +104,7 @@ class WorkloadError(RunnerError):
 
 
 class NotLoaded(WorkloadError):
-    """Loading what all runs of an experiment share failed: the model, the tokenizer or the data."""
+    """The model, tokenizer or data, which all runs of an experiment share, cannot be loaded."""
 
 
 OWN_ERRORS = frozenset(
@@ -112,21 +112,21 @@ OWN_ERRORS = frozenset(
     for kind in [*globals().values()]
     if isinstance(kind, type) and issubclass(kind, RunnerError)
 )
-"""Names of the classes above, as journals have them: their messages need no traceback."""
+"""Names of the classes above, as in journals: their messages need no traceback."""
 
 
 OF_COMPILERS = ("BackendCompilerFailed", "InductorError", "SubprocException")
-"""Classes that say no more than that compiling failed."""
+"""Exceptions that only tell that a compilation failed."""
 WRAPPING = re.compile(r"backend=.* raised:|An exception occurred in a subprocess:")
-"""First lines of such messages."""
+"""First lines of messages of these exceptions."""
 RAISED = re.compile(r"(?:\w+\.)*([A-Z]\w*):(?: (.*))?")
-"""`torch._inductor.exc.InductorError: why`, as the last line of a traceback begins."""
+"""`torch._inductor.exc.InductorError: why`: the last line of a traceback."""
 ADVICE = ("Set TORCHDYNAMO_VERBOSE", "Set TORCH_LOGS", "You can suppress this exception")
 MOST_WRAPPED = 5
-"""Exceptions within each other; a journal from elsewhere may hold any text."""
+"""Nested exceptions to unwrap; a journal may contain any text."""
 TRACEBACK = "Traceback (most recent call last):"
 TOOL_OUTPUT = "Output:"
-"""Stands before what a C++ compiler wrote."""
+"""Precedes the output of a C++ compiler."""
 TOOL_ERROR = re.compile(r"\berror:|undefined reference|cannot find", re.IGNORECASE)
 TRITON_PLACE = re.compile(r"at \d+:\d+:")
 """Begins Triton's `CompilationError`; lines of the kernel and the reason follow."""
@@ -135,7 +135,7 @@ TRITON_PLACE = re.compile(r"at \d+:\d+:")
 def cause_of(error: str, message: str) -> str:
     """`ValueError: no label 11`; `compiling failed: CppCompileError: x.cpp:7: error: no such file`.
 
-    `error` is the name of the exception's class; the runner's own messages need none.
+    `error`: name of the exception's class, which the result omits for the runner's own errors.
     """
     if error in OWN_ERRORS:
         return printable(" ".join(message.split()))
@@ -148,7 +148,7 @@ def cause_of(error: str, message: str) -> str:
 
 
 def _wrapped(error: str, lines: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The exception that a message repeats, if that is what it does: class and message."""
+    """Class and message lines of the exception that a message wraps; None without one."""
     places = range(0)
     if TRACEBACK in lines:
         places = range(len(lines) - 1, lines.index(TRACEBACK), -1)
@@ -162,7 +162,7 @@ def _wrapped(error: str, lines: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def _telling(lines: Sequence[str]) -> str:
-    """The line of a message that says why."""
+    """The line of a message with the reason."""
     if not lines:
         return ""
     if TRITON_PLACE.match(lines[0]):

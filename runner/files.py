@@ -1,4 +1,4 @@
-"""Files that several processes share: replaced atomically, locked, and within the disk's room."""
+"""Files that several processes share: atomic replacement, locks, and free disk space."""
 
 import fcntl
 import os
@@ -32,8 +32,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def replacement(path: Path, suffix: str) -> Iterator[Path]:
-    """The path of a new file, `path` and a suffix, which replaces `path` once it is on the disk. An
-    error removes it."""
+    """Yields the path of a new file, `path` plus `suffix`, which replaces `path` once it is on the
+    disk. An error removes the new file."""
     new = path.with_name(path.name + suffix)
     try:
         yield new
@@ -53,8 +53,8 @@ class FileLock:
         self._file: int | None = None
 
     def try_acquire(self) -> bool:
-        """Takes the lock if it is free; returns whether it is now held here."""
-        # A data folder that there was not yet: `DataDir.make`.
+        """Takes the lock if it is free; returns whether this object holds it now."""
+        # Creates a missing data folder, as `DataDir.make` does.
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -66,7 +66,7 @@ class FileLock:
         return True
 
     def acquire(self, patience_seconds: float) -> bool:
-        """Waits for the lock, at most so long; returns whether it is now held here."""
+        """Waits at most `patience_seconds` for the lock; returns whether this object holds it."""
         deadline = time.monotonic() + patience_seconds
         while not self.try_acquire():
             if time.monotonic() > deadline:
@@ -97,7 +97,7 @@ def is_locked(path: Path) -> bool:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    except OSError:  # Read-only. Where it is not, some network drives want it open for writing.
+    except OSError:  # Read-only disk. (Some network drives lock only files open for writing.)
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,11 +112,11 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?B)", re.IGNORECASE)
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 MIN_FREE_BYTES = 1_000_000
-"""Below that a disk counts as full: a run cannot even say what happened."""
+"""Below this a disk counts as full: a run could not even record its error."""
 
 
 def parse_size(text: str) -> int:
-    """Bytes; raises `ValueError`."""
+    """Converts a size such as 20GB to bytes; raises `ValueError`."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} must be a size as 500MB, 20GB or 1TB")
@@ -124,8 +124,8 @@ def parse_size(text: str) -> int:
 
 
 def lacks_room(folder: Path) -> str | None:
-    """What is free where a folder lies, and what is needed; None while there is enough, or where
-    the folder cannot be looked at."""
+    """The free and the needed space on a folder's disk, in words; None if there is enough, or if
+    the disk cannot be read."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:

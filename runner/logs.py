@@ -1,8 +1,8 @@
-"""Logs of the supervisor and the dashboard: a line of JSON each, masked, in files that rotate.
+"""Logs of the supervisor and the dashboard: masked JSON lines in files that rotate.
 
-They lie in `logs/` of the data folder. A log that cannot be written does not stop the program.
-Libraries also write to the terminal; such texts may quote a stranger's request, and have no effect
-there.
+They are in `logs/` of the data folder. A log that cannot be written does not stop the program.
+Libraries also print to the terminal; their texts may quote untrusted requests, so control
+characters are escaped.
 """
 
 import json
@@ -19,12 +19,12 @@ from breakeven.runner.masking import mask
 from breakeven.runner.texts import printable, read_json
 
 MAX_BYTES = 5_000_000
-"""Of one file; then another is begun."""
+"""Size of a file after which a new one begins."""
 KEPT_FILES = 5
 DASHBOARD = "dashboard"
-"""The part to which others speak."""
+"""The part that handles requests from other machines."""
 AT_ONCE, A_MINUTE = 300, 6.0
-"""Records of one place in its code that are kept as they come, and afterwards."""
+"""Records kept from one place in the code: in a burst, and then per minute."""
 MAX_TEXT = 20_000
 """Characters of one message or traceback."""
 TAIL_BYTES = 400_000
@@ -34,15 +34,15 @@ log = logging.getLogger("breakeven")
 
 
 class AtMost(logging.Filter):
-    """Limits the records of one place in the code: so many at once, and later so many a minute. The
-    next record counts the omitted ones. Otherwise a user who can make a page fail repeatedly could
-    make all earlier records rotate away within minutes."""
+    """Limits the records from one place in the code: `at_once` in a burst, then `a_minute` per
+    minute. The next record counts the omitted ones. Without the limit, a user who makes a page fail
+    repeatedly could rotate all earlier records away within minutes."""
 
     def __init__(self, at_once: int = AT_ONCE, a_minute: float = A_MINUTE) -> None:
         super().__init__()
         self._at_once, self._a_minute = at_once, a_minute
         self._left: dict[tuple[str, int], tuple[float, float, int]] = {}
-        """By place: records that may still come, as of when, and how many were left out."""
+        """By place: records still allowed, the time of this count, and omitted records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         place, now = (record.pathname, record.lineno), time.monotonic()
@@ -57,14 +57,14 @@ class AtMost(logging.Filter):
 
 
 _tracebacks = AtMost()
-"""That are printed on the terminal, which somebody may keep in a file."""
+"""Limits tracebacks on the terminal, whose output may go to a file."""
 LEFT_OUT = "    (its traceback was printed often enough)"
 
 
 class InertRecord(logging.LogRecord):
-    """A record whose message is one line wherever it is printed: foreign text cannot add a line,
-    and no character controls the terminal. A traceback keeps its lines, indented further than any
-    message, and is left out when it repeats over and over."""
+    """A record whose message is one line without control characters: untrusted text cannot add a
+    line or control the terminal. A traceback keeps its lines, indented further than any message,
+    and is omitted when it repeats too often."""
 
     def getMessage(self) -> str:
         return printable(super().getMessage(), MAX_TEXT)
@@ -77,7 +77,7 @@ class InertRecord(logging.LogRecord):
 
 
 class JsonLines(logging.Formatter):
-    """One line for each record; line ends and quotes in foreign text are JSON's to escape."""
+    """Formats a record as one line of JSON, which escapes line ends and quotes."""
 
     def format(self, record: logging.LogRecord) -> str:
         content: dict[str, Any] = {
@@ -87,7 +87,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "where": f"{record.module}.{record.funcName}",
             "pid": os.getpid(),
-            # JSON's own escapes are enough.
+            # JSON escapes the raw message.
             "message": logging.LogRecord.getMessage(record)[:MAX_TEXT],
             **getattr(record, "fields", {}),
         }
@@ -97,15 +97,15 @@ class JsonLines(logging.Formatter):
 
 
 class _QuietHandler(logging.handlers.RotatingFileHandler):
-    """A disk without room, or a folder that went away, must not end what is logged about."""
+    """A file handler that ignores errors: a full disk or a removed folder must not stop work."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         return
 
 
 def open_log(folder: Path, part: str) -> None:
-    """From now on this process logs to `folder`/`part`.jsonl: what Breakeven says, and warnings of
-    the libraries that it uses. Called again it changes nothing."""
+    """Makes this process log to `folder`/`part`.jsonl: Breakeven's messages and warnings of
+    libraries. A second call changes nothing."""
     logging.setLogRecordFactory(InertRecord)
     file = folder / f"{part}.jsonl"
     root = logging.getLogger()
@@ -129,11 +129,11 @@ def open_log(folder: Path, part: str) -> None:
 
 
 def read_log(folder: Path, most: int = 500) -> list[dict[str, Any]]:
-    """The last lines of all logs, the latest first. A line that is none is passed over."""
+    """The last records of all logs, the latest first; invalid lines are skipped."""
     entries: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.jsonl")):
         entries += [{"part": file.stem, **entry} for entry in _tail(file)]
-    entries.reverse()  # The later of two lines of one millisecond comes first, too.
+    entries.reverse()  # Of two lines in one millisecond, too, the later comes first.
     return sorted(entries, key=lambda entry: str(entry.get("time")), reverse=True)[:most]
 
 

@@ -1,8 +1,8 @@
-"""The band in which a correct backend's losses lie.
+"""Computes the band in which a correct backend's losses lie.
 
-Controls, baselines from minutely perturbed weights, show how far rounding alone drives losses
-apart. Where the band leaves a backend open, the supervisor measures more controls; parity judges by
-the band (`storage.statistics.parity`; measurements: docs/parity.md).
+Controls, which are baselines with minutely perturbed weights, show how far rounding alone drives
+losses apart. If the band does not decide, the supervisor measures more controls. The verdict on
+parity uses the band (`storage.statistics.parity`; measurements: docs/parity.md).
 """
 
 import math
@@ -12,16 +12,16 @@ from itertools import accumulate, repeat
 from breakeven.runner.specs.training import Precision
 
 SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
-"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
-operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
+"""Half width of the band divided by the control's difference: a correct backend rounds differently
+at every operation, the control only at the start. In bf16 the rounding of weights is larger."""
 LEAD_STEPS = 10
 """How many steps a correct backend may be ahead of the control. Differences grow exponentially once
-a training magnifies rounding, and who begins with more of them gets there earlier."""
+a training magnifies rounding, and larger initial differences grow earlier."""
 MAX_LEAD = 2.0
-"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
+"""Largest factor by which this widens the band: a later leap must not hide an earlier fault."""
 LOSS_FLOORS: dict[Precision, float] = {
-    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
-    # lie above every difference of a correct backend, and below those of the broken ones.
+    # Smallest difference assumed for the control, relative to the first loss. Times SAFETY_FACTORS,
+    # they lie above all measured differences of correct backends and below those of broken ones.
     "float32": 2e-6,
     "tf32": 6e-5,
     "bf16": 2.5e-4,
@@ -33,30 +33,30 @@ TELLING_SHARES: dict[Precision, float] = {
     "bf16": 0.005,
     "fp16": 0.01,
 }
-"""The band ends where the control strays by more than this share of the first loss: from there on
-rounding alone decides what the next losses are, and no single one tells right from wrong."""
+"""The band ends where the control differs by more than this share of the first loss: from there on
+rounding alone decides the losses, and no single loss shows a fault."""
 BROKEN_FROM = 2.0
-"""Half widths of the band from which a difference is a fault. How far controls stray is chance:
-the farthest correct runs lay between one half width and this, and faults that show hardly do
+"""Half widths of the band from which a difference is a fault. Differences of controls are random:
+the farthest correct runs lay between one half width and this value, and visible faults seldom do
 (docs/parity.md)."""
 TIMES_ONE_CONTROL = 20.0
-"""How many times what a single control strays a fault differs by at least. One control of several
-may stray by a tenth of what the others do, which the narrow band of bf16 does not cover; two such
-controls were not seen (docs/parity.md)."""
+"""With a single control, a fault differs by at least this multiple of the control's difference. One
+control of several may differ by a tenth of the others' differences, which the narrow band of bf16
+does not cover; two such controls were never observed (docs/parity.md)."""
 
 Losses = Mapping[int, float]
-"""By step."""
+"""Losses by step."""
 
 
 def half_widths(
     baseline: Losses, controls: Sequence[Losses], precision: Precision
 ) -> dict[int, float]:
-    """Half width of the band by step, in the loss's own unit.
+    """Half width of the band by step, in the unit of the loss.
 
     A half width is the safety factor times the larger of the floor and the largest difference that
-    a control reaches until `LEAD_STEPS` later, but at most `MAX_LEAD` times what it has reached by
-    then. So the band covers the steps, finite in all, that have as many behind them; it ends for
-    good once a control is about to stray further than `TELLING_SHARES` allows.
+    a control reaches until `LEAD_STEPS` later, but at most `MAX_LEAD` times the difference reached
+    at the step. So the band has the steps with finite losses in all runs, without the last
+    `LEAD_STEPS`. It ends for good once a difference exceeds `TELLING_SHARES` within this lead.
     """
     finite = [{step for step, loss in one.items() if math.isfinite(loss)}
               for one in (baseline, *controls)]  # fmt: skip
@@ -76,14 +76,14 @@ def half_widths(
 
 
 def broken_from(precision: Precision, num_controls: int) -> float:
-    """From how many half widths on a difference is a fault."""
+    """The number of half widths from which a difference is a fault."""
     by_one = TIMES_ONE_CONTROL / SAFETY_FACTORS[precision] if num_controls == 1 else 0.0
     return max(BROKEN_FROM, by_one)
 
 
 def leaves_open(equals: Sequence[Losses], backend: Losses, precision: Precision) -> bool:
-    """Whether a backend leaves the band by too little to call that a fault, so that a further
-    control may tell. `equals`: losses of the baseline, then of the controls."""
+    """Whether a backend leaves the band, but by too little for a fault, so that another control may
+    decide. `equals`: losses of the baseline, then of the controls."""
     baseline, *controls = equals
     if not all(map(math.isfinite, backend.values())):
         return False

@@ -41,7 +41,7 @@ HOMES = re.compile(r"/(?:home|Users)/[^/\s\"'\\:]+")
 
 
 def mask(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """Masks the secrets of a text; `environment` is by default the one of this process."""
+    """Masks the secrets of a text; `environment` defaults to that of this process."""
     return masker(environment)(text)
 
 
@@ -62,7 +62,7 @@ def masker(environment: Mapping[str, str] | None = None) -> Callable[[str], str]
 
 
 def has_secret(text: str, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether there is anything to mask in a text."""
+    """Whether a text contains a secret."""
     return mask(text, environment) != text
 
 

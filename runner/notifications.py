@@ -41,7 +41,7 @@ FINISH_SECONDS = 20.0
 """How long an ending process waits for unsent notifications."""
 MAX_BODY = 2_000
 LOW_PRIORITY = 5
-"""Nice value of the process that reads trends; with 19 it would starve beside busy processes."""
+"""Nice value of the process that reads trends; with 19 it would starve next to busy processes."""
 TREND_LIMIT_SECONDS = 600.0
 TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
                  "--fail-if", "worse>2%")  # fmt: skip
@@ -69,7 +69,7 @@ class Notification:
 class Notifier:
     """Sends notifications; without addresses it does nothing.
 
-    Apprise is loaded at once, so that loading it later does not disturb a measurement.
+    Apprise is imported at once: a later import could disturb a measurement.
     """
 
     def __init__(self, addresses: str | None = None) -> None:
@@ -85,7 +85,7 @@ class Notifier:
 
     @property
     def is_any(self) -> bool:
-        """Whether there is an address."""
+        """Whether any address can be used."""
         return bool(self._services)
 
     @property
@@ -140,7 +140,7 @@ class Notifier:
 
     def trends_broke(self, data_dir: DataDir, ended: Collection[str]) -> None:
         """Notifies of each series that became worse with one of these experiments. Reads trends in
-        a process of low priority; call it while nothing is measured."""
+        a process of low priority; call it only while no measurement runs."""
         if not self.is_any or not ended:
             return
         try:
@@ -202,7 +202,7 @@ class Notifier:
 
 
 def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
-    """Raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
+    """The series of all trends; raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
     command = [*TREND_COMMAND, f"--data-folder={data_dir.path}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip

@@ -1,17 +1,17 @@
-"""Texts that all parts share: durations, and foreign text made fit for one line."""
+"""Text functions for all parts: durations, JSON, and untrusted text on one line."""
 
 import json
 from typing import Any
 
 MAX_CHARACTERS = 500
 MAX_NESTING = 100
-"""Of what is read as JSON; what is written here is nested a few levels deep."""
+"""Levels of JSON that are read; Breakeven itself writes only a few."""
 TOO_DEEP = f"it is nested too deeply, in more than {MAX_NESTING} levels"
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises `ValueError` with a reason for any other text, also for one
-    that is nested so deeply that walking it would overflow the stack."""
+    """The value of a JSON text. Raises `ValueError` with a reason for any other text, and for
+    nesting so deep that a recursive reader would overflow the stack."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -26,8 +26,8 @@ def read_json(text: str | bytes) -> Any:
 
 
 def printable(text: object, limit: int = MAX_CHARACTERS) -> str:
-    """The text on one line, cut at `limit`, with everything that is no visible character written as
-    an escape: line ends, what drives a terminal, and bytes of a file name that are not UTF-8."""
+    """The text on one line, cut at `limit`, with all invisible characters escaped: line ends,
+    terminal controls, and bytes of a file name that are not UTF-8."""
     shown = str(text)
     if len(shown) > limit:
         shown = shown[: limit - 4] + " ..."
@@ -37,7 +37,7 @@ def printable(text: object, limit: int = MAX_CHARACTERS) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; what is less than nothing counts as nothing."""
+    """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; a negative duration counts as 0."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
     if seconds < 59.5:

@@ -1,1 +1,1 @@
-"""What is refused before anything starts, and why."""
+"""Checks that refuse an experiment before it starts."""

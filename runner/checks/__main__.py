@@ -1,7 +1,7 @@
-"""Checks an experiment of the queue with torch, while its runs load: `python -m
-breakeven.runner.checks RUN_FOLDER` prints why it is refused, or nothing.
+"""Checks a queued experiment with torch while its runs load: `python -m breakeven.runner.checks
+RUN_FOLDER` prints the reason for a refusal, or nothing.
 
-The process of the baseline starts this, before it changes its own environment.
+The process of the baseline starts this check before it changes its own environment.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""A data file before anything is trained on it: where it is, what its first rows hold, and whether
-an experiment can use it.
+"""Checks a data file before training: finds it, reads its first rows, and decides whether an
+experiment can use it.
 
-All code that opens a file or folder of data calls `locate`, which decides whether it may be opened
-and takes every name literally. Another process reads the content, and this one waits no longer than
-`LIMIT_SECONDS`: a file may be huge, broken or made to do harm.
+All code that opens a data file or folder calls `locate`, which decides whether it may be opened and
+takes every name literally. A separate process reads the content within `LIMIT_SECONDS`: a file may
+be huge, damaged or malicious.
 """
 
 import json
@@ -27,23 +27,23 @@ HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.head")
 LIMIT_SECONDS = 30.0
 KEPT_HEADS = 64
 Kind = Literal["text", "number", "truth", "image", "other"]
-"""What the cells of a column are; `other` are lists, dates and the like."""
+"""Type of the cells of a column; `other` means lists, dates and so on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataColumn:
-    """A column of a table, as far as its rows were read."""
+    """A column of a table; counts refer to the rows that were read."""
 
     name: str
     kind: Kind
     mean_length: float
-    """Characters of a cell."""
+    """Mean number of characters of a cell."""
     num_missing: int
     """Cells without a value."""
     num_blank: int
-    """Cells without a value, or with nothing but blanks in it."""
+    """Cells without a value, or with blanks only."""
     multiplicities: tuple[tuple[int, int], ...]
-    """How many values occur once, twice, and so on: (times, values)."""
+    """The number of values that occur once, twice, and so on: (times, values)."""
 
     @property
     def num_distinct(self) -> int:
@@ -56,11 +56,11 @@ class Head:
 
     columns: tuple[DataColumn, ...]
     rows: tuple[tuple[str, ...], ...]
-    """The first few, each cell as text that is cut where it is long."""
+    """The first few rows; each cell is a text, cut if it is long."""
     num_read: int
-    """Rows that the columns tell of."""
+    """Rows that were read for `columns`."""
     num_rows: int | None
-    """Rows of the whole table; None where the file is too long to count them."""
+    """Rows of the whole table; None if the file is too long to count them."""
 
     @property
     def is_whole(self) -> bool:
@@ -84,10 +84,10 @@ class Head:
 
 
 def locate(source: str, *, may_be_folder: bool = False) -> Path:
-    """The full path of the file, or of the folder of images, that a source names.
+    """The full path of the data file, or the folder of images, that a source names.
 
-    Raises `UnusableData` for what is not there, is no regular file, cannot be read, or has a name
-    that the library which reads data would not take literally.
+    Raises `UnusableData` if it is missing, is no regular file, cannot be read, or has a name that
+    the library for reading data would not take literally.
     """
     path = _full_path(source)
     try:
@@ -116,7 +116,7 @@ def is_folder(source: str) -> bool:
 
 
 def _full_path(source: str) -> Path:
-    """Relative ones begin where runs do, in the project."""
+    """The absolute path; a relative path begins in the project folder, as for runs."""
     try:
         return Path(os.path.abspath(PROJECT_ROOT / Path(source).expanduser()))
     except RuntimeError as error:  # `~nobody`
@@ -124,7 +124,7 @@ def _full_path(source: str) -> Path:
 
 
 def read_head(source: str) -> Head:
-    """The beginning of a file, kept until the file changes; raises `UnusableData`."""
+    """The beginning of a file, cached until the file changes; raises `UnusableData`."""
     path = locate(source)
     found = path.stat()
     return _read_head(path, found.st_size, found.st_mtime_ns, found.st_ino)
@@ -160,15 +160,15 @@ def _read_head(path: Path, *version: int) -> Head:
 
 
 CERTAIN = 7.0
-"""So many mishaps expected, and the chance of none is e^-7: one in a thousand."""
+"""Expected failures that count as certain: the probability of none is e^-7, one in a thousand."""
 LABELS_OF_THEIR_OWN = 0.9
-"""Share of the rows read that have a label which no other has: no training can learn these."""
+"""Largest accepted share of rows with a label that no other row has: these cannot be learned."""
 MOST_FILES_LOOKED_AT = 10_000
 IMAGE_LISTS = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
 def check_data(spec: ExperimentSpec, task: Task) -> None:
-    """Raises `InvalidSpec` for data that the experiment's task could not train on."""
+    """Raises `InvalidSpec` for data on which the experiment's task cannot train."""
     data = spec.data
     if not data.is_file or task.samples not in ("texts", "images"):
         return
@@ -187,7 +187,7 @@ def check_data(spec: ExperimentSpec, task: Task) -> None:
 
 
 def check_columns(data: DataSpec, task: Task, head: Head) -> None:
-    """That the columns are there and hold what the task takes."""
+    """Requires that the columns exist and contain the types that the task takes."""
     named = {"text_column": data.text_column}
     if task.labels == "sample":
         named["label_column"] = data.label_column
@@ -229,7 +229,7 @@ def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
 
 
 def check_labels(data: DataSpec, head: Head) -> None:
-    """That labels are there, differ, and come back; refused is only what is certain to fail."""
+    """Requires that labels exist, differ and recur; refuses only data that is certain to fail."""
     labels, name = _column(head, data.label_column), data.label_column
     num_samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
     share = labels.num_missing / head.num_read
@@ -248,8 +248,8 @@ def check_labels(data: DataSpec, head: Head) -> None:
 def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
     """Whether held-out samples are certain to have labels that no training sample has.
 
-    Of a label with c of N rows none is among T drawn ones with about (1 - T/N)^c; then one is among
-    H others with 1 - (1 - H/(N - T))^c.
+    A label with c of N rows is in none of T training rows with about (1 - T/N)^c probability. Then
+    it is in one of H held-out rows with probability 1 - (1 - H/(N - T))^c.
     """
     alone = dict(labels.multiplicities).get(1, 0)
     if not head.is_whole:
@@ -274,7 +274,7 @@ def _column(head: Head, name: str) -> DataColumn:
 
 
 def _check_image_folder(folder: Path) -> None:
-    """Raises `UnusableData` unless images lie in folders that are named after their labels."""
+    """Raises `UnusableData` unless the images are in folders with the names of their labels."""
     labels, looked_at = set(), 0
     for parent, _folders, files in os.walk(folder):
         if any(name in IMAGE_LISTS for name in files):

@@ -1,4 +1,4 @@
-"""What is known, before anything starts, not to work here."""
+"""Refuses experiments that are known to fail on this machine, before they start."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +23,12 @@ from breakeven.runner.specs.workload import Task
 from breakeven.runner.suites import SUITES
 
 BYTES_PER_TOKEN = 16
-"""Its number and its place in the attention mask, 8 bytes each."""
+"""Token id and entry of the attention mask, 8 bytes each."""
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `InvalidSpec` for an experiment without a result, for devices and packages that this
-    machine lacks, and for unusable data and settings.  The launch form calls this.
+    machine lacks, and for unusable data and settings. The launch form calls this.
     """
     check_at_once(spec, machine)
     if not spec.is_script:
@@ -36,11 +36,11 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 
 def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
-    """Raises `InvalidSpec` for what can be told without torch, and returns whether that was all:
-    else `check_with_torch` follows while the runs load.  Every command that queues experiments
-    calls this.
+    """Raises `InvalidSpec` for errors that are visible without torch. Returns whether no check is
+    left; otherwise `check_with_torch` follows while the runs load. Every command that queues
+    experiments calls this.
 
-    `machine`: what torch said earlier; None if it has said nothing.
+    `machine`: cached answer of torch; None without one.
     """
     _check_says_something(spec)
     if machine is None:
@@ -58,7 +58,7 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
 
 
 def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
-    """The rest of it, which takes seconds; raises `InvalidSpec` or `ProbeFailed`."""
+    """Makes the remaining checks (seconds); raises `InvalidSpec` or `ProbeFailed`."""
     machine = read_capabilities(data_dir) or probe(data_dir)
     machine.check(spec)
     if not spec.is_script:
@@ -74,8 +74,8 @@ def _check_workload(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 
 def _check_says_something(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for an experiment that cannot have a result.  Only new experiments obey
-    this rule: recorded ones are read and shown all the same.
+    """Raises `InvalidSpec` for an experiment that cannot have a result. The rule is only for new
+    experiments: recorded ones are still read and shown.
     """
     if not spec.kind.compares_caches:
         return
@@ -89,7 +89,7 @@ def _check_says_something(spec: ExperimentSpec) -> None:
 
 
 def _first_turn_steps(spec: ExperimentSpec) -> int:
-    """Steps of a run's first turn, unless it ends before: a turn ends where an epoch does."""
+    """Steps of a run's first turn; a turn also ends with an epoch or at a checkpoint."""
     often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
     return min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)
 
@@ -109,7 +109,7 @@ def _check_threads(spec: ExperimentSpec) -> None:
 
 
 def _check_memory(spec: ExperimentSpec, task: Task) -> None:
-    """Every run holds all of its texts, encoded."""
+    """Raises `InvalidSpec` if the encoded texts, which each run keeps, exceed the memory."""
     data, there = spec.data, memory_bytes()
     if task.samples != "texts" or there is None:
         return
@@ -124,7 +124,7 @@ def _check_memory(spec: ExperimentSpec, task: Task) -> None:
 
 
 def _check_suite_package(spec: ExperimentSpec) -> None:
-    """Runs start with the interpreter and the path of this process, so it knows."""
+    """Raises `InvalidSpec` without the suite's package. Runs have this process's interpreter."""
     model = spec.model.from_suite
     suite = None if model is None else SUITES[model.suite]
     if suite is not None and suite.package is not None and find_spec(suite.package) is None:
@@ -133,8 +133,8 @@ def _check_suite_package(spec: ExperimentSpec) -> None:
 
 
 def check_user_code(spec: ExperimentSpec) -> None:
-    """Raises `CodeNotAllowed` or `InvalidSpec` for a Python file that a supervisor which this
-    process starts could not run.
+    """Raises `CodeNotAllowed` or `InvalidSpec` for a Python file that a supervisor, started by this
+    process, could not run.
     """
     model = spec.model.script or (spec.model.source if spec.model.is_user_code else None)
     named = {"model.source": () if model is None else (model,),

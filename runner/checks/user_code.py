@@ -1,5 +1,5 @@
-"""Python files of users: the administrator decides which may run, and a training script must show
-where its steps end.
+"""Checks of users' Python files: the administrator decides which may run, and a training script
+must mark the end of its steps.
 
 A specification is data and may come from anybody; `path.py:name` in it is code. A run executes it
 only from the folders that the environment of its supervisor lists in `BREAKEVEN_CODE`.
@@ -101,7 +101,7 @@ def _texts(file: Path) -> Iterator[str]:
     yield file.read_text(errors="replace")
     for number, other in enumerate(file.parent.rglob("*.py")):
         if number == MAX_FILES:
-            yield "breakeven"  # unknown: only the run will show it
+            yield "breakeven"  # Unknown: too many files to search. Only the run will show it.
         try:
             yield other.read_text(errors="replace")
         except OSError:

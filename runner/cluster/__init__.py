@@ -1,1 +1,1 @@
-"""Experiments on other machines: placed there, worked at by the same scheduler, brought home."""
+"""Runs experiments on other machines with the same scheduler, and copies their files back."""

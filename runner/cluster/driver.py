@@ -1,10 +1,10 @@
-"""The supervisor of a cluster: places what waits on its machines, and brings all of it home.
+"""The supervisor of a cluster (driver): runs queued experiments there and copies their files home.
 
-At home everything is as if it ran here: folders grow, states are derived from them, stopping is a
-marker in the folder. The driver answers for every run that it placed, so a claim names the driver
-and also the machine. If a machine is lost, its experiment begins elsewhere: from the latest
-checkpoints at home if every run has one, else anew; `attempts/` holds the earlier files. The next
-driver takes up the work of a driver that died.
+"Home" is the data folder of the driver. It looks as if the runs were local: folders grow, states
+are derived from them, a marker in the folder stops a run. The driver is responsible for every run
+that it placed, so a claim names the driver and also the machine. If a machine is lost, its
+experiment starts elsewhere: from the latest checkpoints at home if every run has one, else anew;
+`attempts/` has the earlier files. If a driver dies, the next driver continues its work.
 """
 
 import os
@@ -50,7 +50,7 @@ from breakeven.runner.texts import printable
 
 POLL_SECONDS = 0.3
 QUEUE_SECONDS = 2.0
-"""How often the queue is gone through."""
+"""Interval between two reads of the queue."""
 OVER_SEVERAL = (
     "no machine of a cluster is called to a run over several machines yet; queue it without --ray "
     "or --slurm, and have `breakeven supervise --join` run on the others (docs/several-devices.md)"
@@ -58,7 +58,7 @@ OVER_SEVERAL = (
 
 
 class JobLost(Exception):
-    """The process of an experiment is gone, with its machine or alone; why, in a sentence."""
+    """The process of an experiment, or its machine, is gone; the message is a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,42 +74,42 @@ class Node:
 
 
 class Job(Protocol):
-    """The work on one experiment, somewhere."""
+    """The execution of one experiment on a machine."""
 
     @property
     def node(self) -> str | None:
-        """Where it was placed; None while that is not known."""
+        """The machine of the job; None while unknown."""
 
     def delivery(self, known: Mapping[str, Mapping[str, HomeFile]]) -> Delivery | None:
-        """What is new since the last one, if there is an answer yet; raises `JobLost`."""
+        """The new data since the last delivery; None without an answer yet. Raises `JobLost`."""
 
     def cancel(self, run_ids: list[str]) -> None:
-        """Asks runs to stop."""
+        """Requests a stop of runs."""
 
     def end(self) -> None:
-        """Ends it, whatever it does, and gives back what it holds."""
+        """Ends the job at any moment and frees its resources."""
 
 
 class Engine(Protocol):
-    """What places work on machines."""
+    """Starts jobs on machines."""
 
     def nodes(self) -> list[Node]:
-        """The machines that are there now."""
+        """The current machines of the cluster."""
 
     def start(self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]) -> Job:
-        """Has a machine begin an experiment; `key` is its id and attempt, by which it is found.
+        """Starts an experiment on a machine; `key` identifies the job: experiment id and attempt.
 
-        Raises `JobLost` if the machine is not there any more, and `RunnerError` if this experiment
-        cannot be started.
+        Raises `JobLost` if the machine is gone, and `RunnerError` if this experiment cannot be
+        started.
         """
 
     def left_behind(self) -> Mapping[str, Job]:
-        """Work that an earlier driver placed, by its key."""
+        """Jobs that an earlier driver started, by key."""
 
 
 @dataclass(kw_only=True)
 class _Placed:
-    """An experiment that is worked at somewhere."""
+    """An experiment with its job."""
 
     experiment: Experiment
     job: Job
@@ -123,10 +123,10 @@ class _Placed:
 def drive(
     data_dir: DataDir, engine: Engine, *, same_versions: bool = False, linger: float | None = None
 ) -> bool:
-    """Works off the queue on a cluster, until nothing was there for `linger` seconds or for good.
+    """Runs the queue on a cluster until it stays empty for `linger` seconds; None: for ever.
 
-    `same_versions`: whether machines with other versions than this one are left out. Returns False,
-    at once, if another supervisor holds the data folder.
+    `same_versions`: whether to exclude machines whose versions differ from this machine's. Returns
+    False at once if another supervisor holds the data folder.
     """
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(1.0):
@@ -146,7 +146,7 @@ class _Driver:
         self._me = ProcessIdentity.of(os.getpid())
         self._usual = facts().versions if same_versions else None
         self._logged: set[str] = set()
-        """Messages that were already written."""
+        """Messages that were already logged."""
         self._heartbeat = Heartbeat(data_dir)
         self._worked_at: set[str] = set()
         self._looking: list[threading.Thread] = []
@@ -174,14 +174,14 @@ class _Driver:
         self._notifier.finish()
 
     def _look_at_trends(self) -> None:
-        """In a thread: that takes a while, and work may come meanwhile."""
+        """Reads trends in a thread: this takes a while, and work may come meanwhile."""
         ended, self._worked_at = self._worked_at, set()
         thread = threading.Thread(target=self._notifier.trends_broke, args=(self._data_dir, ended))
         self._looking = [*(one for one in self._looking if one.is_alive()), thread]
         thread.start()
 
     def _take_up(self) -> None:
-        """Goes on with what an earlier driver placed; begins elsewhere what is nowhere any more."""
+        """Continues the jobs of an earlier driver; restarts experiments whose job is gone."""
         left = dict(self._engine.left_behind())
         for experiment in experiments(self._data_dir):
             job = left.pop(_key(experiment), None)
@@ -196,7 +196,7 @@ class _Driver:
                 job.end()
             if mine:
                 self._begin_elsewhere(experiment, "its machine was gone when the driver came back")
-        for job in left.values():  # of experiments that are over here, or went on otherwise
+        for job in left.values():  # of experiments that have ended, or have a later attempt
             job.end()
 
     def _answer_for(self, run: RunDir) -> None:
@@ -230,7 +230,7 @@ class _Driver:
                     raise RunnerError(OVER_SEVERAL)
                 files = files_of(experiment)
                 job = self._engine.start(_key(experiment), allocation.node, allocation.place, files)
-            except JobLost as error:  # It is placed again at the next look.
+            except JobLost as error:  # The next look starts it again.
                 say(f"{key}: {error}")
                 continue
             except (RunnerError, OSError) as error:
@@ -264,12 +264,12 @@ class _Driver:
                 placed.job.cancel(stopped)
                 placed.notified.update(stopped)
             delivery = placed.job.delivery(placed.known)
-        except OSError as error:  # of a file system that home and machines share
+        except OSError as error:  # from a file system that home and machines share
             self._say_once(f"{key}: cannot be looked at: {error}")
             return
         except JobLost as error:
             if lacks_room(self._data_dir.runs):
-                return  # Putting aside what is here takes room, too.
+                return  # Moving files to `attempts/` needs disk space, too.
             say(f"{key}: {error}")
             placed.job.end()
             del self._placed[key]
@@ -277,7 +277,7 @@ class _Driver:
             return
         if delivery is None:
             return
-        with suppress(OSError):  # A full disk: the next request repeats the missing parts.
+        with suppress(OSError):  # The disk is full: the next request repeats the missing parts.
             try:
                 self._take_in(placed, delivery)
             except RunnerError as error:
@@ -290,7 +290,7 @@ class _Driver:
                 self._tell_of_end(experiment)
 
     def _refuse(self, placed: _Placed, error: RunnerError) -> None:
-        """What a machine sends that no run writes ends its experiment, and no other."""
+        """Ends an experiment whose machine sent invalid data; others continue."""
         placed.job.end()
         del self._placed[placed.experiment.experiment_id]
         for run in placed.experiment.runs:
@@ -300,7 +300,7 @@ class _Driver:
         self._tell_of_end(placed.experiment)
 
     def _tell_of_end(self, experiment: Experiment) -> None:
-        """Records of runs come from their machine, so no process here sees a single run end."""
+        """Notifies of each run and the experiment: no process here sees the end of a remote run."""
         self._worked_at.add(experiment.experiment_id)
         for run in experiment.runs:
             stands = run.standing
@@ -329,21 +329,21 @@ class _Driver:
                 run.write_spec(spec)
 
     def _claim(self, run: RunDir, there: Claim, host: str) -> None:
-        """Written once: with the machine and when it began there, and who answers for it here."""
+        """Writes the claim once: with the machine, its start time there, and this driver."""
         if not run.claim_file.exists():
             mine = Claim.by(self._me, there.devices, there.cpus)
             run.write_claim(replace(mine, time=there.time, node=host))
 
     def _close(self, experiment: Experiment) -> None:
-        """Whatever ended without a record there, for instance for want of disk, is over here."""
+        """Records runs as failed that ended there without a record, for instance on a full disk."""
         for run in experiment.runs:
             if not run.is_recorded:
                 why = "it ended there without a record of how"
                 self._exits.write(run, RunState.FAILED, why, None)
 
     def _begin_elsewhere(self, experiment: Experiment, why: str) -> None:
-        """Puts what was lost back into the queue, marked; all runs together, because what is
-        compared is measured on one machine."""
+        """Marks lost runs and queues them again; all runs together, because compared runs must be
+        measured on one machine."""
         lost = [run for run in experiment.runs if not run.is_recorded]
         for run in [run for run in lost if run.cancel_requested]:
             self._exits.write(run, RunState.CANCELLED, f"stopped on request; {why}", None)
@@ -364,18 +364,18 @@ class _Driver:
 
 
 def _to_begin_anew(experiment: Experiment) -> list[RunDir]:
-    """All runs that were begun, those that have finished, too; not what somebody stopped."""
+    """All runs that have begun, including finished runs, but not cancelled ones."""
     return [run for run in experiment.runs if run.state is not RunState.CANCELLED
             and (run.claim_file.exists() or run.is_recorded)]  # fmt: skip
 
 
 def _key(experiment: Experiment) -> str:
-    """Tells an experiment's attempts apart: what an earlier one left somewhere is not taken up."""
+    """The key of a job. It has the attempt, so that jobs of earlier attempts are not continued."""
     return f"{experiment.experiment_id}.{max(run.attempt for run in experiment.runs)}"
 
 
 def _is_mine(run: RunDir) -> bool:
-    """Whether a driver of this data folder answered for it."""
+    """Whether a driver on this host placed the run."""
     with suppress(RunnerError):
         claim = run.read_claim()
         return claim is not None and claim.node is not None and claim.is_from_this_host
@@ -383,11 +383,11 @@ def _is_mine(run: RunDir) -> bool:
 
 
 def _anywhere(request: ResourceRequest) -> ResourceRequest:
-    """On a cluster the number of a GPU says nothing: any will do."""
+    """The request without GPU numbers: on a cluster any GPU will do."""
     names = ("cuda" if name.startswith("cuda") else name for name in request.devices)
     return replace(request, devices=tuple(names))
 
 
 def _everything() -> Place:
-    """Until it tells where it is."""
+    """Stands for a whole machine until the job reports its place."""
     return Place(devices=(), cpus=frozenset(), exclusive=True)

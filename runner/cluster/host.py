@@ -109,7 +109,7 @@ def _appended(run: RunDir, name: str, sent: HomeFile, most_bytes: int) -> Iterat
 
 
 def _read(run: RunDir, name: str, offset: int, most_bytes: int) -> bytes:
-    """Reads a plain file of the folder; returns nothing for a pipe or a link out of it."""
+    """Reads a plain file of the folder; returns no bytes for a pipe or a link out of it."""
     try:
         with open_inside(run.path, name) as opened:
             opened.seek(offset)
@@ -190,7 +190,7 @@ class NodeFacts:
     cpus: frozenset[int]
     shares: Mapping[str, frozenset[int]]
     versions: Mapping[str, str]
-    """Of Python and of the packages that influence measurements."""
+    """Versions of Python and of packages that influence measurements."""
 
 
 PACKAGES = ("torch", "transformers", "triton", "numpy")
@@ -219,7 +219,7 @@ class Delivery:
     """The current claim of every started run, by run id."""
     specs: dict[str, str]
     """Specifications of further runs to queue, by run id: if the device could not hold all runs at
-    once, the experiment restarts with one run after the other."""
+    once, another experiment repeats them one after another."""
     host: str
     place: Place
     is_over: bool
@@ -258,7 +258,7 @@ class Host:
             experiment = find_experiment(self._data_dir, self.experiment_id)
             machine = Machine(cpus=cpu_allowance().cpus)
             command = (sys.executable, *self.worker)
-            # Home accepts no controls that it did not send.
+            # Home accepts no runs that it did not send.
             work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine,
                     takes_controls=False)  # fmt: skip
         finally:
@@ -274,7 +274,7 @@ class Host:
     def deliver(self, known: Mapping[str, Known]) -> Delivery:
         """Returns about `PART_BYTES` of data that home lacks; `known` has run ids as keys."""
         self._last_request = time.monotonic()
-        is_over = self._is_over  # before reading: later writes go into the next delivery
+        is_over = self._is_over  # before the read: later writes go into the next delivery
         mine, further = self._own_and_further()
         parts: list[Part] = []
         claims: dict[str, Claim] = {}
@@ -296,7 +296,7 @@ class Host:
         return mine, [one for one in every if one is not mine]
 
     def cancel(self, run_ids: Sequence[str]) -> None:
-        """Asks runs to stop."""
+        """Requests a stop of runs."""
         for run_id in run_ids:
             self._data_dir.run_dir(run_id).request_cancel()
 

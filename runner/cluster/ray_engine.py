@@ -1,4 +1,4 @@
-"""Ray places experiments: each has a placement group, and in it an actor that executes it.
+"""Runs experiments on Ray: each has a placement group with an actor that executes it.
 
 Groups and actors are detached: they outlive the driver, and the next driver finds them by name.
 """

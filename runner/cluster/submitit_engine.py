@@ -1,8 +1,8 @@
-"""Slurm places the experiments, through submitit: one job for each, in the order that Slurm likes.
+"""Runs experiments as Slurm jobs through submitit: one job for each, in the order of Slurm.
 
-A job works in a folder that home sees, too. Requests and answers are files in the data folder: the
-driver touches `asked`, the job touches `alive`; `stop` ends the job, and at its end it writes
-`over`.
+A job works in a folder that the driver can read, too. They communicate through files in it: the
+driver touches `asked` and the job `alive`; the driver writes `stop` to end the job, and the job
+writes `over` at its end.
 """
 
 import os
@@ -59,8 +59,8 @@ class JobFolder:
 def work(
     folder: str, experiment_id: str, worker: Sequence[str] = WORKER, patience_seconds: float = 600.0
 ) -> None:
-    """Runs the experiment to its end on what this job was given: its CPUs by affinity, its GPUs by
-    what is visible."""
+    """Runs the experiment to its end on the resources of this job: the CPUs of its affinity and its
+    visible GPUs."""
     job = JobFolder(Path(folder))
     if job.stop.exists():
         return
@@ -78,8 +78,8 @@ def work(
 
 
 def _watch(job: JobFolder, patience_seconds: float) -> None:
-    """Ends this process at the file `stop`, or after a long while without requests; the pipes of
-    its runs close with it, and they end themselves."""
+    """Ends this process at the file `stop`, or after `patience_seconds` without requests. Then the
+    pipes of its runs close, and the runs end themselves."""
     seen, since = 0.0, time.monotonic()
     while not job.over.exists():
         with suppress(OSError):
@@ -93,14 +93,14 @@ def _watch(job: JobFolder, patience_seconds: float) -> None:
 
 
 MOST_GPUS = 16
-"""That one job asks for; Slurm says whether any machine has them."""
+"""Most GPUs of one job; Slurm decides whether a machine has so many."""
 LOST_SECONDS = 60.0
-"""How long a job that has begun may not show that it is alive."""
+"""Longest time without a sign of life of a job that has begun."""
 
 
 class SubmititEngine:
-    """Jobs of a Slurm cluster that sees the data folder under the same path; or, with `local`,
-    processes of this machine, all on the same CPUs unless experiments name some."""
+    """Jobs of a Slurm cluster that has the data folder under the same path. With the cluster
+    `local`: processes of this machine, all on the same CPUs unless experiments name some."""
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class SubmititEngine:
         worker: Sequence[str] = WORKER,
         patience_seconds: float = 600.0,
     ) -> None:
-        """`parameters`: names and values as submitit takes them (`slurm_partition`, `timeout_min`).
-        Raises `RunnerError` where there is no Slurm."""
+        """`parameters`: names and values for submitit (`slurm_partition`, `timeout_min`). Raises
+        `RunnerError` without Slurm."""
         self._folder = data_dir.path / "cluster"
         self._worker = tuple(worker)
         self._patience_seconds = patience_seconds
@@ -128,14 +128,14 @@ class SubmititEngine:
             raise RunnerError(f"--slurm: {error}") from error
 
     def _executor(self, **resources: str | int) -> submitit.AutoExecutor:
-        """A new one for each job, because an executor remembers the resources of earlier jobs."""
+        """A new executor for each job: an executor remembers the resources of earlier jobs."""
         executor = submitit.AutoExecutor(self._folder / "logs", cluster=self._cluster)
         executor.update_parameters(**(self._parameters | resources))
         return executor
 
     def nodes(self) -> list[Node]:
-        """As many free machines as further jobs may wait: Slurm finds the real ones and lets all
-        jobs wait as long as necessary."""
+        """One dummy machine for each further job that may wait: Slurm chooses the real machines and
+        queues the jobs."""
         self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
         one = frozenset({0})
         shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
@@ -161,7 +161,7 @@ class SubmititEngine:
             submitted = executor.submit(
                 work, str(job.path), key.rpartition(".")[0], self._worker, self._patience_seconds
             )
-        except RuntimeError as error:  # of sbatch, which may refuse one job and take the next
+        except RuntimeError as error:  # from sbatch, which may refuse this job but accept the next
             shutil.rmtree(job.path, ignore_errors=True)
             raise RunnerError(f"the job was not taken: {printable(error, 500)}") from error
         job.job_file.write_text(submitted.job_id)
@@ -177,7 +177,7 @@ class SubmititEngine:
 
 
 class SubmititJob:
-    """A job, known by its folder; of one that an earlier driver submitted nothing else is."""
+    """A job, identified by its folder; `submitted` is None for a job of an earlier driver."""
 
     node: str | None
 
@@ -196,11 +196,11 @@ class SubmititJob:
             self._job.request_file.touch()
         except FileNotFoundError:
             raise JobLost(f"its folder {self._job.path} is gone") from None
-        is_over = self._job.over.exists()  # before reading: what is written after that comes later
+        is_over = self._job.over.exists()  # before the read: the next delivery has later writes
         if not is_over:
             self._check_alive()
             if not self._job.alive.exists():
-                return None  # It still waits in Slurm's queue.
+                return None  # The job still waits in Slurm's queue.
         parts: list[Part] = []
         claims: dict[str, Claim] = {}
         specs: dict[str, str] = {}
@@ -217,13 +217,14 @@ class SubmititJob:
                     parts += missing(run, known[run.run_id], left)
                     left = PART_BYTES - sum(len(part.data) for part in parts)
         host = self._job.alive.read_text()
-        # What Slurm gave is kept to by the job itself: for home it stands for nothing else.
+        # The job itself keeps to Slurm's allocation; home needs no place.
         place = Place(devices=(), cpus=frozenset())
         return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
                         is_over=is_over and not parts)  # fmt: skip
 
     def _check_alive(self) -> None:
-        """By changes of the file alone: clocks of other machines say nothing."""
+        """Raises `JobLost` if the file `alive` stops changing; its time is not compared, since
+        clocks of machines differ."""
         seen = self._job.alive.stat().st_mtime if self._job.alive.exists() else 0.0
         if seen != self._alive:
             self._alive, self._alive_since = seen, time.monotonic()

@@ -1,1 +1,1 @@
-"""What is wrong with this machine, this installation or this data folder, and what mends it."""
+"""Finds faults of this machine, this installation or this data folder, with their remedies."""

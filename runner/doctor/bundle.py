@@ -1,6 +1,6 @@
-"""A file for an issue: the doctor's findings and the last output of runs.
+"""Writes a file for an issue: the doctor's findings and the last output of runs.
 
-All texts are masked. Models, data, checkpoints and all other files of runs are left out.
+All texts are masked. Models, data, checkpoints and all other files of runs are omitted.
 """
 
 import json

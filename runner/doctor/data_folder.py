@@ -15,9 +15,9 @@ from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.runner.texts import printable
 
 COMFORTABLE_BYTES = 2_000_000_000
-"""Some cold compile caches and checkpoints."""
+"""Room for a few cold compile caches and checkpoints."""
 MIN_FREE_FILES = 1_000
-"""Files that may still be made; an experiment makes some tens, Inductor some hundreds."""
+"""Files that must still fit; an experiment creates some tens, Inductor some hundreds."""
 SHOWN = 3
 
 
@@ -35,7 +35,7 @@ def _room(subject: str, folder: Path, remedy: str) -> Finding:
     found = os.statvfs(folder)
     free, size = (blocks * found.f_frsize for blocks in (found.f_bavail, found.f_blocks))
     evidence = f"{folder} has {free / 1e9:,.1f} GB free of {size / 1e9:,.1f}"
-    # Some file systems count no files, and say 0 of 0.
+    # Some file systems do not count files and report 0 of 0.
     if found.f_files and found.f_favail < MIN_FREE_FILES:
         evidence += f", and room for {found.f_favail:,} more files"
         return wrong(subject, evidence, remedy)
@@ -60,7 +60,7 @@ def check_writable(data_dir: DataDir) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the first above it that is there."""
+    """The folder, or its nearest existing parent."""
     return next(one for one in (folder, *folder.parents) if one.is_dir())
 
 
@@ -74,7 +74,7 @@ def check_settings(data_dir: DataDir) -> Finding:
 
 
 def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
-    """Opens every specification, and then every journal: as long as there are many."""
+    """Opens every specification, then every journal; the time grows with their number."""
     damaged = [f"{printable(name, 80)}: {printable(why, 160)}" for name, why in damages(data_dir)]
     missing = [f"{one.experiment_id}.{label}" for one in listed(data_dir)
                for label, run, _ in one.runs if run is None]  # fmt: skip
@@ -95,11 +95,10 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
 
 
 def check_journals(data_dir: DataDir) -> Finding:
-    """Lines that do not count, because they do not come after those before them, and lines that
-    are missing between others."""
+    """Reports journal lines that are skipped because they are out of order, and missing lines."""
     counts, missing = dict[str, int](), dict[str, int]()
     for run in data_dir.run_dirs():
-        with suppress(RunnerError, OSError):  # The finding on run folders tells of it.
+        with suppress(RunnerError, OSError):  # The check of run folders reports it.
             order = Order()
             for _event in each_event(run.events_file, order):
                 pass

@@ -1,4 +1,4 @@
-"""The whole examination: every check, none of which can keep another from being made."""
+"""Runs all checks of the doctor; an error in one check does not stop the others."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,8 +17,8 @@ from breakeven.runner.texts import printable
 
 
 def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
-    """Everything; takes as long as torch needs to start and to compile. `notify`: whether a test
-    goes to the addresses for notifications."""
+    """Runs all checks; takes as long as torch needs to start and compile. `notify`: whether to send
+    a test notification."""
     return [*_made("Python", lambda: [check_python()]),
             *_made("Packages", lambda: [check_packages()]),
             *_made("Notifications", lambda: [check_notifications(notify=notify)]),
@@ -34,11 +34,11 @@ def look(data_dir: DataDir) -> list[Finding]:
 
 
 def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The findings of a check, as far as it comes."""
+    """The findings of a check up to its first error, and that error."""
     found: list[Finding] = []
     try:
         found.extend(check())
-    except Exception as error:  # One check that fails must not hide what others find.
+    except Exception as error:  # A check that fails must not hide the findings of others.
         evidence = f"this check failed itself: {type(error).__name__}: {printable(error)}"
         found.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
     return found

@@ -1,4 +1,4 @@
-"""What a check of the doctor finds: the state, the evidence for it, and the remedy."""
+"""A finding of the doctor: the health of a subject, the evidence, and the remedy."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Health(StrEnum):
-    """How a thing stands."""
+    """The health of a subject."""
 
     OK = "ok"
     DOUBTFUL = "doubtful"
-    """Runs can be measured, and something may come of it."""
+    """Runs can be measured, but problems may follow."""
     WRONG = "wrong"
-    """Something does not work, or what is shown is not true."""
+    """A part does not work, or shows wrong results."""
     UNKNOWN = "unknown"
-    """It could not be found out."""
+    """The check itself failed."""
 
 
 Repair = Callable[[], str]
@@ -28,11 +28,11 @@ class Finding:
     subject: str
     health: Health
     evidence: str
-    """What was seen, with its numbers."""
+    """The observation, with its numbers."""
     remedy: str = ""
-    """What to do; a command is set in backticks."""
+    """Instructions; a command is in backticks."""
     repair: Repair | None = field(default=None, compare=False)
-    """Mends it without any loss and says what it did; None where only a person should."""
+    """Repairs the fault without loss and returns a report; None if only a user should do so."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,7 +59,7 @@ def wrong(subject: str, evidence: str, remedy: str, repair: Repair | None = None
 
 
 def worst(findings: Iterable[Finding]) -> Health:
-    """The health of all together: what could not be found out weighs less than what is doubtful."""
+    """The worst health of all findings; `UNKNOWN` is less bad than `DOUBTFUL`."""
     order = (Health.WRONG, Health.DOUBTFUL, Health.UNKNOWN, Health.OK)
     found = {finding.health for finding in findings}
     return next((health for health in order if health in found), Health.OK)

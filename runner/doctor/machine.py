@@ -17,10 +17,10 @@ from breakeven.runner.texts import printable
 
 REQUIREMENTS = PACKAGE / "requirements.txt"
 PYTHONS = ((3, 11), (3, 13))
-"""The first and the last that are supported."""
+"""The first and the last supported version."""
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
 RUNNER_NEEDS = {"torch", "transformers", "datasets"}
-"""Without the others a machine still measures; it shows nothing."""
+"""Packages that measurements need; the others only show results."""
 CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.probe", "try")
 CHECKUP_SECONDS = 180.0
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
@@ -41,7 +41,7 @@ def check_python() -> Finding:
 
 
 def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
-    """Installed packages against the versions that this version of Breakeven was tested with."""
+    """Compares installed packages with the versions that Breakeven was tested with."""
     missing, other = [], []
     lines = map(str.strip, requirements.read_text().splitlines())
     pinned = [(match[1], match[2]) for line in lines if (match := PINNED.match(line))]
@@ -51,7 +51,7 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
         except metadata.PackageNotFoundError:
             missing.append(name)
             continue
-        # A build of torch for a device says so behind a plus sign.
+        # Builds of torch name their device after a plus sign.
         if found.split("+")[0] != wanted.split("+")[0]:
             other.append(f"{name} {found} instead of {wanted}")
     if not missing and not other:
@@ -63,7 +63,7 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
 
 
 def check_notifications(*, notify: bool = False) -> Finding:
-    """Whether Apprise can use the addresses, and, where `notify`, whether a test arrives."""
+    """Checks whether Apprise can use the addresses and, with `notify`, whether a test arrives."""
     notifier = Notifier()
     evidence = f"addresses: {', '.join(notifier.service_names) or 'none'} ({NOTIFY_VARIABLE})"
     problems = list(notifier.problems)
@@ -78,7 +78,7 @@ def check_notifications(*, notify: bool = False) -> Finding:
 
 
 def check_devices() -> Iterator[Finding]:
-    """Torch, each device that torch sees, and the driver of those that torch does not see."""
+    """Checks torch, each device that torch sees, and the GPU driver."""
     answer = _ask_torch(CHECKUP)
     if isinstance(answer, str):
         remedy = f"`{sys.executable} -c 'import torch'` says more; install it anew if it fails"
@@ -93,7 +93,7 @@ def check_devices() -> Iterator[Finding]:
 
 
 def _ask_torch(command: Sequence[str]) -> dict[str, Any] | str:
-    """The JSON object in the last line that the command prints, or why there is none."""
+    """The JSON object in the last output line of the command, or an error message."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                               timeout=CHECKUP_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
@@ -123,7 +123,7 @@ def _device(device: dict[str, Any]) -> Finding:
 
 
 def check_driver(*, sees_gpu: bool, torch_version: str) -> Finding:
-    """Whether the GPUs that the driver names are those that torch can use."""
+    """Checks whether torch can use the GPUs that the driver lists."""
     subject = "GPU driver"
     if shutil.which(ASK_DRIVER[0]) is None:
         return ok(subject, "no nvidia-smi here" + ("" if sees_gpu else ", and torch sees no GPU"))

@@ -1,4 +1,4 @@
-"""Checks of processes: whether what should be at work is, and nothing else."""
+"""Checks of processes: supervisor and dashboard work, and no process is left over."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def check_processes(data_dir: DataDir) -> Iterator[Finding]:
 
 
 def check_supervisor(data_dir: DataDir) -> Finding:
-    """Whether somebody works off what waits, and moves on."""
+    """Checks whether a supervisor runs the queue and does not hang."""
     subject, heartbeat = "Supervisor", read_heartbeat(data_dir)
     pids = " ".join(map(str, heartbeat.pids)) or "PID"
     kill = f"`kill -9 {pids}`, then `breakeven supervise`: checkpoints go on"
@@ -56,7 +56,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
 
 
 def check_dashboard(data_dir: DataDir) -> Finding:
-    """Whether who owns the index comes to an end with what it takes in."""
+    """Checks whether the owner of the index finishes its updates."""
     subject, lock = "Dashboard", data_dir.database_lock
     seconds = seconds_busy(lock)
     if seconds <= STUCK_SECONDS:
@@ -69,7 +69,7 @@ def check_dashboard(data_dir: DataDir) -> Finding:
 
 
 def check_orphaned_runs(data_dir: DataDir) -> Finding:
-    """Runs whose processes vanished without a recorded end."""
+    """Finds runs whose processes vanished without an exit record."""
     subject = "Orphaned runs"
     if is_locked(data_dir.supervisor_lock):
         return ok(subject, "the supervisor at work closed those it found")
@@ -97,7 +97,7 @@ def _close(data_dir: DataDir, lost: Collection[RunDir]) -> str:
 
 
 def check_orphaned_processes(data_dir: DataDir) -> Finding:
-    """Processes of runs that are over, or whose supervisor is gone: they take the device's time."""
+    """Finds processes of ended or unsupervised runs: they use the device."""
     subject = "Orphaned processes"
     found = [one for one in members(data_dir.runs)
              if one.pid != os.getpid() and _is_abandoned(RunDir(one.run_folder))]  # fmt: skip
@@ -119,8 +119,8 @@ def _is_abandoned(run: RunDir) -> bool:
         claim = run.read_claim()
     except InvalidRunFolder:
         return True
-    # Between the start of a process and its claim there is a moment without one. A run by hand is
-    # its own supervisor.
+    # A process that has just started has no claim yet. A run that a user started is its own
+    # supervisor.
     return claim is not None and not claim.supervisor.is_alive
 
 

@@ -1,1 +1,1 @@
-"""Run folders: their files, their journals, the queue that they form."""
+"""Run folders: their files, their journals, and the queue of runs without a claim."""

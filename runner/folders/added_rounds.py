@@ -1,9 +1,9 @@
-"""Rounds that are added to an experiment which has finished: its runs are timed again.
+"""Adds rounds to a finished experiment: its runs are timed again.
 
-Further processes of each run, one after the other, make steps from the beginning of the training
-again. Their blocks continue the journal behind the last step; losses, evaluations and profiles stay
-those of the finished training. However a process ends, the run remains finished. The request is
-`rounds.json` of the run folder.
+Further processes of each run, one after another, repeat steps from the beginning of the training.
+Their blocks follow the last step in the journal; losses, evaluations and profiles remain those of
+the finished training. However a process ends, the run remains finished. The request is
+`rounds.json` in the run folder.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,13 +25,13 @@ from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.texts import printable
 
 NOT_ADDED = "training is over; adding rounds ended early"
-"""How the reason begins for which a finished run has fewer rounds than were requested."""
+"""Start of the reason why a finished run has fewer rounds than requested."""
 
 
 def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRounds) -> list[str]:
-    """Queues the baseline, the controls and the backends `labels`, as the comparison names them, of
-    a finished experiment for further rounds; the labels of their runs. Raises `RunnerError` where
-    rounds cannot be added, and `NotWritable`."""
+    """Queues baseline, controls and the backends `labels` (as in the comparison) of a finished
+    experiment for further rounds; returns the labels of their runs. Raises `RunnerError` if rounds
+    cannot be added, and `NotWritable`."""
     refuse_rounds(experiment)
     by_label = experiment.spec.repeats_by_label
     wanted = {member for label in labels for member in by_label[label]}
@@ -40,7 +40,7 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
         if variant.role != "backend" or variant.label in wanted
     ]  # fmt: skip
     chosen = [run for run in chosen if run.state is RunState.FINISHED]
-    # The baseline last: a supervisor that is at work waits for it with what it finds before.
+    # The baseline comes last: a working supervisor waits for it before it starts the others.
     for run in reversed(chosen):
         with writing(run.path):
             write_atomically(run.rounds_file, rounds.to_json())
@@ -59,7 +59,7 @@ def backends_of(spec: ExperimentSpec) -> list[str]:
 
 
 def refuse_rounds(experiment: Experiment) -> None:
-    """Raises `RunnerError` for an experiment that further rounds could not be compared with."""
+    """Raises `RunnerError` for an experiment whose rounds further rounds cannot extend."""
     baseline = experiment.runs[0]
     why = why_no_rounds(experiment.spec) or _why_not_here(baseline)
     if not experiment.is_over:
@@ -74,7 +74,7 @@ def refuse_rounds(experiment: Experiment) -> None:
 
 
 def why_no_rounds(spec: ExperimentSpec) -> str | None:
-    """Why such an experiment can have no rounds added; None where it can."""
+    """Why no rounds can be added to such an experiment; None if they can."""
     if spec.kind.searches:
         return "a search ends its candidates by itself"
     if not spec.kind.compares_runs or not spec.takes_turns:
@@ -89,7 +89,7 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
 
 
 def _why_not_here(baseline: RunDir) -> str | None:
-    """Rounds of another machine or another torch would be compared as if they were the same."""
+    """Why this machine or its torch differs from the measured one; None if both are the same."""
     claim = baseline.read_claim()
     if claim is None or not claim.is_from_this_host or claim.node is not None:
         return "it ran on another machine"
@@ -105,14 +105,14 @@ def _why_not_here(baseline: RunDir) -> str | None:
 
 
 def rounds_to_add(run: RunDir) -> AddedRounds | None:
-    """What a run that has finished is queued for; None for a run that trains. Raises `RunnerError`
+    """The request for rounds of a finished run; None for a run that trains. Raises `RunnerError`
     for a damaged request."""
     return run.read(run.rounds_file, AddedRounds) if run.adds_rounds else None
 
 
 def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
-    """Queues the runs that have just added rounds for those of their next process; the runs. None
-    where no process is left, one was stopped, or the baseline has failed."""
+    """Queues the runs that have just added rounds for their next process; returns them. Returns
+    none if no process is left, or if the baseline, or all other runs, did not end normally."""
     rounds = rounds_to_add(runs[0])
     ends = {run: run.read_exit() for run in runs}
     again = [run for run, ended in ends.items() if ended is not None and ended.returncode == 0]
@@ -127,9 +127,9 @@ def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
 
 
 def what_changed(run: RunDir) -> list[str]:
-    """What the newest process of a run works with that is another than in its first: versions of
-    packages, the device, initial weights, data, and files of a person's own. A fact that one of the
-    two did not record counts as the same."""
+    """Names of the facts that differ between a run's first and newest process: versions of
+    packages, device, initial weights, data, and a user's own files. A fact that one process did not
+    record counts as the same."""
     processes: list[dict[str, Any]] = []
     for event in each_event(run.events_file):
         if event["kind"] == "environment":
@@ -149,7 +149,7 @@ def what_changed(run: RunDir) -> list[str]:
 
 
 def steps_measured(run: RunDir) -> int:
-    """The step behind the last block of the run's journal."""
+    """The step after the last block in the run's journal."""
     blocks: list[dict[str, Any]] = [
         event for event in each_event(run.events_file) if event["kind"] == "block"
     ]

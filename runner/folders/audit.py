@@ -1,8 +1,8 @@
-"""Who did what, and when: one line of JSON for every action of a person, in the data folder.
+"""The audit log in the data folder: one line of JSON for every action of a user.
 
-Every function that acts on somebody's word calls `record`, so pages and command line are written
-down alike. Lines are only ever added; after `MAX_BYTES` another file is begun, and of those the
-last `KEPT_FILES` are kept. Nothing reads them but people: no index, so no rebuild loses them.
+Every function that acts for a user calls `record`, so actions on pages and on the command line are
+recorded alike. Lines are only added. After `MAX_BYTES` a new file begins, and the last `KEPT_FILES`
+are kept. The files are not indexed, so a rebuild does not lose them.
 """
 
 import json
@@ -34,11 +34,11 @@ FIELDS = ("time", "who", "subject", "from", "via", "action", "about", "details")
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Somebody who acts."""
+    """The user who acts."""
 
     name: str
     subject: str = ""
-    """What the provider knows them by, where people sign in."""
+    """The user's id at the sign-in provider, if users sign in."""
     source_address: str = ""
     via: str
     """`page` or `command line`."""
@@ -48,7 +48,7 @@ _actor: ContextVar[Actor | None] = ContextVar("actor", default=None)
 
 
 def acts(actor: Actor) -> None:
-    """What this thread does from now on, it does for somebody."""
+    """Sets the user for whom this thread acts from now on."""
     _actor.set(actor)
 
 
@@ -60,7 +60,7 @@ def of_this_process() -> Actor:
 
 
 def record(data_dir: DataDir, action: str, about: str = "", **details: object) -> None:
-    """Records a completed action: its actor and its object (an id or a name).  A full disk must not
+    """Records a completed action: its actor and its object (an id or a name). A full disk must not
     prevent the stop of a run, so a failed record only goes to the log.
     """
     actor = _actor.get() or of_this_process()
@@ -77,7 +77,7 @@ def record(data_dir: DataDir, action: str, about: str = "", **details: object) -
 
 
 def entries(data_dir: DataDir, most: int | None = None) -> list[dict[str, Any]]:
-    """What was written down, the latest first; a line that is none is passed over."""
+    """The recorded actions, the latest first; invalid lines are skipped."""
     found: list[dict[str, Any]] = []
     for file in _files(data_dir.audit_file):
         found += reversed(list(_read(file)))
@@ -95,7 +95,7 @@ def flat(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _append(file: Path, line: bytes) -> None:
-    """In one write, which either is there or is not; a line that a full disk cut off ends first."""
+    """Appends a line in one write; first ends an earlier line that a full disk cut off."""
     file.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with FileLock(file.with_name(f".{file.name}.lock")) as lock:
@@ -112,7 +112,7 @@ def _append(file: Path, line: bytes) -> None:
 
 
 def _files(file: Path) -> list[Path]:
-    """The one that is written and those before it, the latest first."""
+    """The current file and the earlier ones, the latest first."""
     return [file, *(file.with_name(f"{file.name}.{number}") for number in range(1, KEPT_FILES + 1))]
 
 

@@ -1,4 +1,4 @@
-"""The data folder: its paths, its run folders, and its default place."""
+"""The data folder: its paths, its run folders, and its default path."""
 
 import os
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ DEFAULT_TEXT = (
 
 
 def default_data_folder() -> Path:
-    """The folder that `BREAKEVEN_DATA` names, else `data/` of a checkout, else a folder of the
-    person's (XDG Base Directory Specification)."""
+    """The folder that `BREAKEVEN_DATA` names, else `data/` of a checkout, else the user's folder
+    (XDG Base Directory Specification)."""
     if named := os.environ.get(DATA_VARIABLE):
         return Path(named)
     if IS_CHECKOUT:
@@ -24,7 +24,7 @@ def default_data_folder() -> Path:
 
 
 class DataDir:
-    """The data folder: all run folders, the database, and what coordinates their owners."""
+    """The data folder: all run folders, the database, locks, and shared files."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser().resolve()
@@ -43,29 +43,29 @@ class DataDir:
         self.audit_file = self.path / "audit.jsonl"
 
     def make(self) -> None:
-        """Makes the folder where there is none: for its account alone. Other accounts of a machine
-        would read logs and data there, and could take its locks. Raises `OSError`."""
+        """Creates a missing folder for this account only: other accounts of the machine could read
+        logs and data there, and take its locks. Raises `OSError`."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)
 
     def run_dirs(self) -> Iterator[RunDir]:
-        """All folders that may be run folders, oldest experiment first, whatever they hold."""
+        """All folders that may be run folders, oldest experiment first; content is not checked."""
         return run_dirs(self.runs)
 
     def unrecorded_runs(self) -> list[RunDir]:
-        """Runs without a recorded end, whatever their folders hold; no file is opened."""
+        """Runs without an exit record; no file is opened or checked."""
         runs = map(self.run_dir, run_names(self.runs))
         return [run for run in runs if not run.is_recorded]
 
     def open_experiments(self) -> set[str]:
-        """The ids of the experiments of such runs."""
+        """Ids of the experiments with unrecorded runs."""
         return {run.run_id.partition(".")[0] for run in self.unrecorded_runs()}
 
 
 def run_dirs(parent: Path) -> Iterator[RunDir]:
-    """All folders in `parent` that may be run folders, by name, whatever they hold."""
+    """All folders in `parent` that may be run folders, by name; content is not checked."""
     for name in run_names(parent):
         yield RunDir(parent / name)
 
@@ -75,15 +75,15 @@ def run_names(parent: Path) -> list[str]:
     try:
         with os.scandir(parent) as entries:
             return sorted(entry.name for entry in entries if _may_be_run_folder(entry))
-    except OSError:  # There is none yet, or none that can be read.
+    except OSError:  # The folder is missing or unreadable.
         return []
 
 
 def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
-    """A dead link may have been a run folder: it is reported, not skipped. Where the package is
-    installed, Python compiles the scripts among the examples into a folder of its own."""
+    """Whether an entry may be a run folder. A broken link may have been one: it is reported, not
+    skipped. In an installed package, `__pycache__` lies beside the example scripts."""
     try:
         is_folder = entry.is_dir()
-    except OSError:  # a link to itself
+    except OSError:  # a link that points to itself
         is_folder = True
     return (is_folder or entry.is_symlink()) and not entry.name.startswith((".", "__pycache__"))

@@ -36,7 +36,7 @@ CHUNK = 2**20
 MAX_RATIO = 100
 """Real journals compress to 1/6 of their size; a file above this ratio may be an attack."""
 TRAILER = struct.Struct("<II")
-"""How a gzip file ends: checksum and size of its content."""
+"""End of a gzip file: checksum and size of its content."""
 
 
 def unpack(plain: Path) -> bool:
@@ -100,7 +100,7 @@ def _content_size(file: BinaryIO, shown: str) -> int:
 FORMAT_VERSION = 1
 """The format that this version writes, and the newest that it reads."""
 MAX_LINE_BYTES = 16_000_000
-"""The index has the same limit."""
+"""Longest line that is read, here and in the index."""
 PIECE_BYTES = 2**20
 MAX_COUNT = 2**53
 """Largest accepted integer: sums and differences of accepted integers fit into 64 bits."""
@@ -109,7 +109,7 @@ BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
 
 @dataclass
 class Order:
-    """How far a journal was read, by the `seq` of its events."""
+    """Position of a reader in a journal, by the `seq` of its events."""
 
     last: int = -1
     """The `seq` of the last accepted event; -1 before the first one."""
@@ -255,7 +255,7 @@ class JournalStat:
 
 
 def stat_journal(path: Path) -> JournalStat | None:
-    """Returns None without a journal; raises `InvalidRunFolder` if it is no plain file."""
+    """The journal's size and inode; None without it. Raises `InvalidRunFolder` if not plain."""
     found = stat_inside(path.parent, path.name)
     if found is None and unpack(path):
         found = stat_inside(path.parent, path.name)

@@ -1,12 +1,12 @@
-"""Opens plain files inside a run folder, and nothing else, on whatever word.
+"""Opens plain files inside a run folder, and nothing else.
 
-A run folder may have come from anywhere and may contain anything: a link out of the folder, a pipe
+A run folder may come from anywhere and may contain anything: a link out of the folder, a pipe
 without a writer, a device. Every path is walked part by part without following links, and only
 regular files are opened.
 
 Folders may be nested to any depth. Python walks by recursion before 3.12, and removes by recursion
-before 3.13, so a folder in a thousand others would crash any reader. No run writes deeper than a
-dozen.
+before 3.13, so a thousand nested folders would crash any reader. Runs write at most a dozen levels
+deep.
 """
 
 import errno
@@ -23,11 +23,11 @@ from breakeven.runner.errors import InvalidRunFolder
 from breakeven.runner.texts import printable
 
 MAX_DEPTH = 60
-"""Folders below which nothing is looked at."""
+"""Levels of folders that are read; deeper ones are ignored."""
 
 
 def walk(top: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk` of so many levels below `top`; what it yields last has folders, and stops there."""
+    """`os.walk` down to `depth` levels below `top`; folders of the last level are not entered."""
     for parent, folders, files in os.walk(top):
         yield parent, folders, files
         if levels_below(top, parent) >= depth:
@@ -35,12 +35,12 @@ def walk(top: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, list[str], li
 
 
 def levels_below(top: Path, parent: str) -> int:
-    """How deep a folder that `walk` gave lies."""
+    """How many levels below `top` a folder from `walk` lies."""
     return parent.count(os.sep) - os.fspath(top).count(os.sep)
 
 
 def remove_tree(folder: Path) -> None:
-    """`shutil.rmtree`, of folders of any depth; raises `OSError`."""
+    """`shutil.rmtree` for folders of any depth; raises `OSError`."""
     try:
         shutil.rmtree(folder)
     except RecursionError:
@@ -50,7 +50,7 @@ def remove_tree(folder: Path) -> None:
 
 
 MAX_DOCUMENT_BYTES = 4_000_000
-"""Longest specification, claim or exit record that is read; real ones have a few thousand."""
+"""Longest specification, claim or exit record that is read; real ones have a few kB."""
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -73,7 +73,7 @@ def open_inside(folder: Path, name: str) -> BinaryIO:
 
 
 def read_document(folder: Path, name: str) -> str:
-    """The whole text of a small file; raises what `open_inside` raises."""
+    """The whole text of a small file; raises the errors of `open_inside`."""
     shown = printable(folder / name)
     with open_inside(folder, name) as file:
         content = file.read(MAX_DOCUMENT_BYTES + 1)
@@ -87,9 +87,9 @@ def read_document(folder: Path, name: str) -> str:
 
 
 def stat_inside(folder: Path, name: str) -> os.stat_result | None:
-    """How a plain file directly in `folder` stands, None if there is none.
+    """`os.lstat` of a plain file directly in `folder`; None if there is none.
 
-    Raises `InvalidRunFolder` if it is something else.
+    Raises `InvalidRunFolder` if it is no plain file.
     """
     shown = printable(folder / name)
     try:
@@ -103,8 +103,8 @@ def stat_inside(folder: Path, name: str) -> os.stat_result | None:
 
 
 def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
-    """Raises `InvalidRunFolder` if the folder holds anything but plain files and folders, so that
-    no write leads elsewhere. Files below the folders `ignore` are not checked.
+    """Raises `InvalidRunFolder` if the folder contains anything but plain files and folders, so
+    that no write leads elsewhere. Files below the folders `ignore` are not checked.
     """
     for parent, folders, files in walk(folder):
         if Path(parent) == folder:
@@ -132,8 +132,8 @@ def _walk(folder: Path, parts: tuple[str, ...], shown: str) -> BinaryIO:
 
 
 def open_below(folder: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor of whatever lies there, by a way without links: also one that is swapped for a
-    link meanwhile leads nowhere else. Raises `OSError`."""
+    """Opens a path of any kind without following links, even if a part is replaced by a link
+    meanwhile; returns the descriptor. Raises `OSError`."""
     with ExitStack() as opened:
         directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         opened.callback(os.close, directory)

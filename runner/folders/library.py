@@ -1,5 +1,5 @@
-"""Labels, archives, deletes and restores experiments, and frees disk space: of one experiment, or
-until the data folder is within a budget.
+"""Labels, archives, deletes and restores experiments. Frees disk space: of one experiment, or until
+the data folder is within a budget.
 
 A budget removes deleted experiments first, then checkpoints, then all other artifacts (predictions,
 graphs, traces), each from the oldest experiment on. Journals, specifications and labels stay, and
@@ -29,7 +29,7 @@ from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30
-"""The next deletion permanently removes experiments that were deleted so many days before."""
+"""A deletion permanently removes experiments that were deleted at least so many days before."""
 DAY_SECONDS = 86_400.0
 BLOCK_BYTES = 512
 """Unit of `st_blocks`."""

@@ -1,13 +1,13 @@
-"""Where the machines of one run find each other: files in `meetings/` of the data folder, which all
-of them see.
+"""Lets the machines of one run find each other through files in `meetings/` of the shared data
+folder.
 
-    RUN.json            where the run's first machine listens       its process there
+    RUN.json            address of the run's first machine          its process there
     EXPERIMENT.N.seat   which machine is number N                   `supervise --join` there
     RUN.N.here          number N is about to begin                  the run's process there
-    RUN.N.failed        why number N failed                         the same
+    RUN.N.failed        why number N failed                         the run's process there
 
-A seat belongs to an experiment, because compared runs are measured on the same machines. Its holder
-touches it; without a touch for a while the seat is free for another one.
+A seat is kept for an experiment, because compared runs use the same machines. Its holder touches
+it; a seat without a touch for a while is free for another machine.
 """
 
 import json
@@ -27,21 +27,21 @@ from breakeven.runner.specs.fields import Spec
 from breakeven.runner.texts import read_json
 
 KEPT_SECONDS = 60.0
-"""How long a seat is kept for a machine that is not heard of."""
+"""How long a seat is kept for a silent machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting(Spec):
-    """Where the first machine of a run waits for the others."""
+    """The address at which the first machine of a run waits for the others."""
 
     run_id: str
     attempt: int
     nodes: int
-    """Machines in all."""
+    """Number of machines, with the first."""
     address: str
     port: int
     devices: tuple[str, ...]
-    """Of every machine."""
+    """The devices of every machine."""
 
     @property
     def experiment_id(self) -> str:
@@ -49,25 +49,25 @@ class Meeting(Spec):
 
 
 class Meetings:
-    """The folder of a data folder."""
+    """The folder `meetings/` of a data folder."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self._folder = data_dir.path / "meetings"
 
     def call(self, meeting: Meeting) -> None:
-        """Tells the others where to come; what an earlier attempt left is gone."""
+        """Publishes the meeting; removes the files of an earlier attempt."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self.close(meeting.run_id)
         write_atomically(self._of(meeting.run_id), meeting.to_json())
 
     def close(self, run_id: str) -> None:
-        """The run is over."""
+        """Removes the files of a run that has ended, but keeps the seats."""
         for file in self._folder.glob(f"{run_id}.*"):
             if file.suffix != ".seat":
                 file.unlink(missing_ok=True)
 
     def read(self, run_id: str) -> Meeting | None:
-        """None where there is none, or none that can be read."""
+        """The meeting of a run; None if it is missing or unreadable."""
         try:
             return Meeting.from_json(self._of(run_id).read_text())
         except (OSError, ValueError):
@@ -83,18 +83,18 @@ class Meetings:
         (self._folder / f"{run_id}.{number}.here").touch()
 
     def is_here(self, run_id: str, number: int) -> bool:
-        """Whether somebody has begun as that number."""
+        """Whether a machine has begun as this number."""
         return (self._folder / f"{run_id}.{number}.here").exists()
 
     def num_here(self, run_id: str) -> int:
-        """Further machines that are about to begin."""
+        """The number of further machines that are about to begin."""
         return sum(1 for _ in self._folder.glob(f"{run_id}.*.here"))
 
     def fail(self, run_id: str, number: int, failure: dict[str, Any]) -> None:
         write_atomically(self._folder / f"{run_id}.{number}.failed", json.dumps(failure))
 
     def failures(self, run_id: str) -> list[dict[str, Any]]:
-        """The messages of further machines, unchanged."""
+        """The failures of further machines, unchanged."""
         found = []
         for file in sorted(self._folder.glob(f"{run_id}.*.failed")):
             with suppress(OSError, ValueError):
@@ -102,8 +102,8 @@ class Meetings:
         return found
 
     def take_seat(self, meeting: Meeting, holder: str) -> int | None:
-        """The number of a machine, which it keeps for the experiment; None if all are taken.
-        `holder` names it among all that ask."""
+        """Gives a machine a number that it keeps for the experiment; None if all are taken.
+        `holder` is a unique name of the machine."""
         seats = [self._folder / f"{meeting.experiment_id}.{number}.seat"
                  for number in range(1, meeting.nodes)]  # fmt: skip
         now = self._now(holder)
@@ -139,7 +139,7 @@ class Meetings:
         return [seat for seat in self._folder.glob("*.seat") if _holder(seat) == holder]
 
     def _now(self, holder: str) -> float:
-        """By the clock that gives files their times, which may be another machine's."""
+        """The time by the clock of the file system, which may be another machine's."""
         clock = self._folder / f"{holder}.clock"
         clock.touch()
         return clock.stat().st_mtime
@@ -156,7 +156,7 @@ def _holder(seat: Path) -> str | None:
 
 
 def own_address(data_dir: DataDir) -> str:
-    """Under which other machines find this one: as the settings say, or its host name. Raises
+    """The address of this machine for others: from the settings, or its host name. Raises
     `SettingsUnusable`."""
     name = socket.gethostname()
     return read_settings(data_dir.path).addresses.get(name, name)

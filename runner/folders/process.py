@@ -1,6 +1,6 @@
-"""Processes: which live, how to start one detached, how to end a group. On Linux also: which
-processes of this machine belong to a run, and which hold a file.  On other systems (macOS) the last
-two find none. Only root sees the processes of other users.
+"""Processes: tells if one lives, starts one detached, ends a group. On Linux it also finds the
+processes of a run and the processes that hold a file open; on other systems (macOS) it finds none.
+Only root sees the processes of other users.
 """
 
 import os
@@ -16,21 +16,21 @@ from typing import Annotated
 from breakeven.runner.specs.fields import Bounds, Spec
 
 RUN_VARIABLE = "BREAKEVEN_RUN_FOLDER"
-"""Environment variable that all processes of a run inherit, however far they removed themselves
-from the one that the supervisor started."""
+"""Environment variable that all processes of a run inherit, also those that left its group or
+session."""
 TABLE = Path("/proc")
 MAX_LOOKS = 50
 LOOK_SECONDS = 0.01
-"""What a killed process takes to be gone."""
+"""Time that a killed process takes to disappear."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessIdentity(Spec):
-    """A process, with its start, so that a later process with the same pid is another one."""
+    """A process by pid and start time, so that a later process with the same pid differs."""
 
     pid: Annotated[int, Bounds(1, 2**31 - 1, "no system counts further")]
     started: str
-    """Opaque; equal for two looks at the same process, different after a pid was reused."""
+    """Opaque text; always equal for the same process, different after the pid was reused."""
 
     @classmethod
     def of(cls, pid: int) -> "ProcessIdentity":
@@ -43,10 +43,10 @@ class ProcessIdentity(Spec):
 
 
 def _start_mark(pid: int) -> str | None:
-    """When a process started, or None if no such process runs (a zombie does not run)."""
+    """Start time of a process; None if it does not run (a zombie does not run)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        # The command name, in parentheses, may itself hold spaces: count fields after it.
+        # The command name, in parentheses, may contain spaces: count the fields after it.
         after_name = stat.rpartition(")")[2].split()
         if after_name[0] in "ZX":
             return None
@@ -92,7 +92,7 @@ def has_exited(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> int:
-    """Kills what is left of the process's group, reaps its leader and returns its exit status."""
+    """Kills the rest of the process's group, reaps its leader and returns its exit status."""
     if process.returncode is None:
         signal_group(process.pid, signal.SIGKILL)
         process.wait()
@@ -100,7 +100,7 @@ def end_group(process: subprocess.Popen[bytes]) -> int:
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Sends a signal to every process of a group; a group that is gone is no error."""
+    """Sends a signal to every process of a group; ignores a missing group."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
@@ -108,7 +108,7 @@ def signal_group(group: int, number: signal.Signals) -> None:
 def kill_abandoned(identity: ProcessIdentity, argument: str, patience_seconds: float = 5.0) -> None:
     """Kills the group of a session leader that is not our child, and waits until it is gone.
 
-    Only if `argument` is among those that it was started with: who it is was read from a file.
+    Only if its command line contains `argument`: the identity comes from a file.
     """
     if not identity.is_alive or argument not in command_line(identity.pid):
         return
@@ -119,7 +119,7 @@ def kill_abandoned(identity: ProcessIdentity, argument: str, patience_seconds: f
 
 
 def command_line(pid: int) -> str:
-    """The words that a process was started with; empty if it is gone or somebody else's secret."""
+    """The command line of a process; empty if it is gone or not readable for this user."""
     if (TABLE / "self/cmdline").exists():
         with suppress(OSError):
             return os.fsdecode((TABLE / str(pid) / "cmdline").read_bytes()).replace("\0", " ")
@@ -137,7 +137,7 @@ class Member:
 
 
 def members(below: Path) -> Iterator[Member]:
-    """Every process of a run whose folder is `below` that folder, or is it."""
+    """Every process of a run whose folder is `below` or lies in it."""
     mark = f"{RUN_VARIABLE}=".encode()
     for pid in _pids():
         with suppress(OSError):
@@ -149,9 +149,9 @@ def members(below: Path) -> Iterator[Member]:
 
 
 def kill_members(run_folder: Path) -> int:
-    """Kills what is left of a run's processes, those too that left its group; how many there were.
+    """Kills all processes of a run, also those that left its group; returns their number.
 
-    Looks again until none is left: a process may start another while it is looked for.
+    Searches again until none is left: a process may start another meanwhile.
     """
     killed: set[int] = set()
     for _ in range(MAX_LOOKS):
@@ -176,7 +176,7 @@ def holders(file: Path) -> list[int]:
 
 
 def state_of(pid: int) -> str:
-    """One letter, as proc(5) has it: R, S, D, T (stopped), Z (dead, not fetched); empty if gone."""
+    """State letter from proc(5): R, S, D, T (stopped), Z (zombie); empty if the process is gone."""
     try:
         return (TABLE / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -184,7 +184,7 @@ def state_of(pid: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it is there and no zombie."""
+    """Whether the process exists and is no zombie."""
     return state_of(pid) not in ("", "Z", "X")
 
 

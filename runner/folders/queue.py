@@ -1,7 +1,7 @@
-"""The queue of experiments: the set of run folders without a claim.
+"""The queue of experiments: all run folders without a claim.
 
-Submitting writes one `spec.json` per run; the supervisor finds them. Experiment ids begin with
-the time of submission, so the order of names is the order of the queue.
+A submission writes one `spec.json` per run; the supervisor finds these files. Experiment ids begin
+with the time of submission, so the order of names is the order of the queue.
 """
 
 import json
@@ -38,9 +38,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 
 MIN_FREE_BYTES = 200_000_000
-"""Journals of an experiment take a few MB; a cold compile cache takes up to about 100."""
+"""Journals of an experiment take a few MB; a cold compile cache takes up to about 100 MB."""
 BEGIN_BYTES = 200
-"""Of a journal, which say in what format it is."""
+"""Bytes at the start of a journal that contain its format version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Experiment:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """Of each run."""
+        """The variant of each run."""
         known = {variant.label: variant for variant in self.spec.possible_variants}
         return tuple(known[run.run_id.partition(".")[2]] for run in self.runs)
 
@@ -71,7 +71,7 @@ def new_experiment_id() -> str:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Tells of a folder that cannot be written in a sentence."""
+    """Turns an `OSError` into `NotWritable`, which names the folder."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ def writing(folder: Path) -> Iterator[None]:
 def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) -> str:
     """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`.
 
-    `is_checked`: whether torch need not check it while its runs load (`runner.checks`).
+    `is_checked`: False if torch must check it while its runs load (`runner.checks`).
     """
     with writing(data_dir.path):
         data_dir.make()
@@ -107,7 +107,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec, *, is_checked: bool = True) 
 
 
 def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Experiment:
-    """The experiment with another of its possible runs, which is queued; raises `NotWritable`."""
+    """Queues another possible run; returns the extended experiment. Raises `NotWritable`."""
     one = RunSpec(experiment_id=experiment.experiment_id, experiment=experiment.spec,
                   variant=variant)  # fmt: skip
     run = data_dir.run_dir(one.run_id)
@@ -117,8 +117,8 @@ def add_run(data_dir: DataDir, experiment: Experiment, variant: Variant) -> Expe
 
 
 def refuse_secrets(specification: str) -> None:
-    """Raises `InvalidSpec` for a specification, as JSON, with a secret in it: every viewer of a run
-    reads it."""
+    """Raises `InvalidSpec` for a specification, as JSON, with a secret: every viewer of a run sees
+    it."""
     for field, value in _texts("", json.loads(specification)):
         if has_secret(value):
             rule = (
@@ -130,7 +130,7 @@ def refuse_secrets(specification: str) -> None:
 
 
 def _texts(path: str, content: object) -> Iterator[tuple[str, str]]:
-    """All texts in a JSON value, with where they stand."""
+    """All texts in a JSON value, with their paths."""
     if isinstance(content, str):
         yield path, content
     elif isinstance(content, dict):
@@ -142,10 +142,10 @@ def _texts(path: str, content: object) -> Iterator[tuple[str, str]]:
 
 
 def experiments(data_dir: DataDir, among: Container[str] | None = None) -> Iterator[Experiment]:
-    """All experiments of which there is a folder for every run, oldest first; with `among` only
-    those with one of these ids, and no other folder is opened.
+    """All experiments that have a folder for every run, oldest first; with `among`, only those with
+    one of these ids, and no other folder is opened.
 
-    What single folders hold may be anything: `damages` names what is wrong with them.
+    Some folders may be damaged: `damages` reports them.
     """
     for experiment_id, runs in _by_experiment(data_dir.run_dirs()).items():
         if among is not None and experiment_id not in among:
@@ -156,7 +156,7 @@ def experiments(data_dir: DataDir, among: Container[str] | None = None) -> Itera
 
 
 def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | None:
-    """None unless there is a folder for every run."""
+    """The experiment, or None unless every run has a folder."""
     spec = agreed_spec(folders)
     by_name = {run.run_id: run for run in folders}
     names = [] if spec is None else [f"{experiment_id}.{one.label}" for one in spec.variants]
@@ -170,11 +170,11 @@ def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | N
 
 
 def damages(data_dir: DataDir) -> Iterator[tuple[str, str]]:
-    """Names of run folders that cannot be read, and what is wrong; the index says the same."""
+    """Names of unreadable run folders with the error; the index reports the same."""
     for runs in _by_experiment(data_dir.run_dirs()).values():
         spec = agreed_spec(runs)
         for run in runs:
-            # Unreadable labels are reported, and their run is listed all the same.
+            # A run with unreadable labels is reported, but still listed.
             why = _damage(run, spec) or _problem(run.read_labels)
             if why is not None:
                 yield run.run_id, why
@@ -193,9 +193,9 @@ def _problem(read: Callable[[], object]) -> str | None:
 
 
 def require_readable(run: RunDir, experiment: ExperimentSpec | None) -> RunSpec:
-    """The specification of a run that is listed and shown. Raises `RunnerError` or `OSError` if its
-    folder is none of the experiment's, or its journal cannot be read: the one rule for all who list
-    runs."""
+    """The specification of a run, if it can be listed. Raises `RunnerError` or `OSError` if the run
+    does not belong to the experiment, or its journal cannot be read. All lists of runs use this
+    rule."""
     spec = run.read_spec()
     check_membership(spec, experiment)
     with suppress(FileNotFoundError), open_journal(run.events_file) as journal:
@@ -205,12 +205,12 @@ def require_readable(run: RunDir, experiment: ExperimentSpec | None) -> RunSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """An experiment of which one run at least can be read."""
+    """An experiment with at least one readable run."""
 
     experiment_id: str
     spec: ExperimentSpec
     runs: Sequence[tuple[str, RunDir | None, str | None]]
-    """Of each run its label, its folder, if there is one, and why that cannot be read, if so."""
+    """Label, folder (or None) and error of the folder (or None) of each run."""
 
 
 def listed(data_dir: DataDir) -> Iterator[Listed]:
@@ -229,10 +229,10 @@ def listed(data_dir: DataDir) -> Iterator[Listed]:
 
 
 def agreed_spec(runs: Iterable[RunDir]) -> ExperimentSpec | None:
-    """What most folders of an experiment say that it is; None if none can be read.
+    """The specification in most folders of an experiment; None if no folder can be read.
 
-    Each of them says it completely, so that one which was damaged or changed cannot lead the
-    others astray.
+    Each folder has the whole specification, so a damaged or changed folder cannot affect the
+    others.
     """
     specs: list[ExperimentSpec] = []
     for run in runs:
@@ -247,8 +247,8 @@ def agreed_spec(runs: Iterable[RunDir]) -> ExperimentSpec | None:
 
 
 def check_membership(run: RunSpec, experiment: ExperimentSpec | None) -> None:
-    """Raises `InvalidRunFolder` for a run whose folder describes another experiment than the other
-    folders of the same experiment do."""
+    """Raises `InvalidRunFolder` if a run's folder describes another experiment than the other
+    folders with the same experiment id."""
     if run.experiment != experiment:
         raise InvalidRunFolder(
             f"its spec.json describes another experiment than the other folders of "
@@ -257,7 +257,7 @@ def check_membership(run: RunSpec, experiment: ExperimentSpec | None) -> None:
 
 
 def _by_experiment(run_dirs: Iterable[RunDir]) -> dict[str, list[RunDir]]:
-    """Run folders by the experiment that their names begin with."""
+    """Run folders, grouped by the experiment id in their names."""
     folders: dict[str, list[RunDir]] = {}
     for run_dir in run_dirs:
         folders.setdefault(run_dir.run_id.partition(".")[0], []).append(run_dir)
@@ -265,7 +265,7 @@ def _by_experiment(run_dirs: Iterable[RunDir]) -> dict[str, list[RunDir]]:
 
 
 def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
-    """Raises `UnknownExperiment` if the data folder does not hold it."""
+    """The experiment with this id; raises `UnknownExperiment` if there is none."""
     experiment = _experiment(experiment_id, folders_of(data_dir, experiment_id))
     if experiment is None:
         raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
@@ -274,16 +274,15 @@ def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
 
 
 def folders_of(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
-    """The folders of an experiment, whatever they hold; its neighbours are not opened."""
+    """The folders of an experiment, also damaged ones; no other folder is opened."""
     return [run for run in data_dir.run_dirs()
             if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
 
 
 def cancel(experiment: Experiment) -> None:
-    """Asks every run of an experiment that is not over to stop; raises `NotWritable`.
+    """Requests a stop of all runs of an experiment that have not ended; raises `NotWritable`.
 
-    A run whose process vanished is over only once a supervisor has recorded so: it might have it
-    begin anew.
+    These include lost runs without an exit record: a supervisor could restart them.
     """
     for run in experiment.runs:
         if not run.is_recorded and not run.is_link:
@@ -293,10 +292,10 @@ def cancel(experiment: Experiment) -> None:
 
 
 def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str]:
-    """Puts every run that ended early and has a checkpoint back into the queue; their labels. They
-    go on where they were, or on the devices of `on` (`runner.folders.moved`).
+    """Queues every run that ended early and has a checkpoint; returns their labels. They resume on
+    their former devices, or on those of `on` (`runner.folders.moved`).
 
-    Raises `RunnerError` if there is none, and `NotWritable`.
+    Raises `RunnerError` if there is no such run, and `NotWritable`.
     """
     runs = [run for run in experiment.runs if can_resume(run)]
     if not runs:
@@ -348,7 +347,7 @@ def can_resume(run: RunDir) -> bool:
 
 
 def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
-    """Starts a detached supervisor unless one is at work; it ends when the queue is empty.
+    """Starts a detached supervisor unless one works; it ends when the queue is empty.
 
     Raises `NotWritable`.
     """

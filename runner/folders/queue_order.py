@@ -1,7 +1,7 @@
-"""The order of the queue and its held requests: `queue.json` of the data folder.
+"""The order of the queue and its held experiments: `queue.json` of the data folder.
 
-Without the file it is the order of submission. Writers hold the library lock. The supervisor reads
-the file whenever it looks for the next experiment, so that its own restart changes nothing.
+Without the file the order is that of submission. Writers hold the library lock. The supervisor
+reads the file at every search for the next experiment, so its restart changes nothing.
 """
 
 from collections.abc import Callable, Container, Iterator
@@ -23,15 +23,15 @@ class QueueOrder(Spec):
     """The users' changes to the queue."""
 
     order: tuple[str, ...] = ()
-    """Ids of experiments that come first, in this order; others follow by their priority, and as
-    they were submitted."""
+    """Ids of experiments that come first, in this order; others follow by priority, then by time of
+    submission."""
     held: tuple[str, ...] = ()
-    """Ids of experiments that are passed over until they are let go."""
+    """Ids of experiments that do not start until they are released."""
     paused: bool = False
-    """Whether nothing new begins; what has begun goes on."""
+    """Whether no experiment starts; running experiments continue."""
 
     def sorted(self, waiting: list[Experiment]) -> list[Experiment]:
-        """Experiments, given oldest first, in the order of the queue."""
+        """Sorts experiments, given oldest first, into the order of the queue."""
         places = {experiment_id: place for place, experiment_id in enumerate(self.order)}
         return sorted(
             waiting,
@@ -40,7 +40,7 @@ class QueueOrder(Spec):
 
 
 def read_order(data_dir: DataDir) -> QueueOrder:
-    """A file that cannot be read says nothing: then the order is that of submission."""
+    """The order from the file; the order of submission if the file cannot be read."""
     try:
         return QueueOrder.from_json(read_document(data_dir.path, data_dir.queue_file.name))
     except (OSError, InvalidRunFolder, InvalidSpec):
@@ -48,15 +48,15 @@ def read_order(data_dir: DataDir) -> QueueOrder:
 
 
 def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
-    """Every experiment with a run that waits for its start, in the order of the queue. `among`:
-    candidate ids, if the caller knows them from the index."""
+    """Every experiment with a queued run, in the order of the queue. `among`: candidate ids, if the
+    caller knows them from the index."""
     found = [one for one in _open(data_dir, among)
              if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
     return read_order(data_dir).sorted(found)
 
 
 def at_work(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
-    """Every experiment of which a run is alive here, oldest first; `among` as in `waiting`."""
+    """Every experiment with a running run, oldest first; `among` as in `waiting`."""
     return [one for one in _open(data_dir, among)
             if any(run.state is RunState.RUNNING for run in one.runs)]  # fmt: skip
 
@@ -66,7 +66,7 @@ def _open(data_dir: DataDir, among: Container[str] | None) -> Iterator[Experimen
 
 
 def startable(data_dir: DataDir) -> list[Experiment]:
-    """The same without what is held; nothing while the queue is paused."""
+    """The waiting experiments that are not held; none while the queue is paused."""
     order = read_order(data_dir)
     if order.paused:
         return []
@@ -74,9 +74,9 @@ def startable(data_dir: DataDir) -> list[Experiment]:
 
 
 def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> None:
-    """Moves an experiment by so many places, -1 for one forward; to the front without `by`.
+    """Moves an experiment by `by` places, -1 for one forward; to the front without `by`.
 
-    Raises `RunnerError` if it does not wait, and `NotWritable`.
+    Raises `RunnerError` if the experiment does not wait, and `NotWritable`.
     """
 
     def moved(order: QueueOrder, ids: list[str]) -> QueueOrder:
@@ -89,7 +89,7 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
 
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
-    """Has the queue pass over an experiment; raises what `move` does."""
+    """Holds an experiment: it does not start. Raises the errors of `move`."""
 
     def held(order: QueueOrder, ids: list[str]) -> QueueOrder:
         return replace(order, held=tuple(dict.fromkeys((*order.held, experiment_id))))
@@ -99,7 +99,7 @@ def hold(data_dir: DataDir, experiment_id: str) -> None:
 
 
 def release(data_dir: DataDir, experiment_id: str) -> None:
-    """Lets an experiment go that was held; raises what `move` does."""
+    """Releases a held experiment; raises the errors of `move`."""
 
     def released(order: QueueOrder, ids: list[str]) -> QueueOrder:
         return replace(order, held=tuple(one for one in order.held if one != experiment_id))
@@ -109,14 +109,14 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
 
 
 def pause(data_dir: DataDir, *, paused: bool = True) -> None:
-    """Has nothing new begin, or the queue go on; raises `NotWritable`."""
+    """Pauses the queue, or resumes it; raises `NotWritable`."""
     _change(data_dir, lambda order, ids: replace(order, paused=paused))
     audit.record(data_dir, "pause the queue" if paused else "let the queue go on")
 
 
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
-    """Queues the same experiment once more, as something of its own; its id. Raises what `submit`
-    does."""
+    """Queues the same experiment again, as an independent one; returns its id. Raises the errors of
+    `submit`."""
     is_checked = not experiment.runs[0].is_unchecked
     return submit(data_dir, experiment.spec.on_its_own, is_checked=is_checked)
 
@@ -126,7 +126,7 @@ def _change(
     change: Callable[[QueueOrder, list[str]], QueueOrder],
     experiment_id: str | None = None,
 ) -> None:
-    """`change` gets the order and the ids of all that wait; of others nothing is kept."""
+    """Writes the result of `change`, which gets the order and the waiting ids; drops other ids."""
     with locked(data_dir), writing(data_dir.path):
         ids = [one.experiment_id for one in waiting(data_dir)]
         if experiment_id is not None and experiment_id not in ids:

@@ -1,32 +1,31 @@
-"""The run folder, which is the truth about a run.
+"""The run folder, the source of truth about a run.
 
     file           what                      written by
     spec.json      what to run               the submitter, once
     claim.json     who runs it, since when   the supervisor, once
-    events.jsonl   all that happened         the run, append only
+    events.jsonl   all events                the run, append only
     output.log     stdout and stderr         the run
-    cancel         marker: stop, please      the dashboard or the command line
-    devices.json   where it goes on, if on   the resuming process
-                   others than at first
-    rounds.json    for how long rounds are   who adds rounds to a run that has
-                   added                     finished
+    cancel         marker: request to stop   the dashboard or the command line
+    devices.json   its devices, if it        the resuming process
+                   resumes on others
+    rounds.json    request for further       the process that adds rounds to a
+                   rounds                    finished run
     unchecked      marker: check this with   the submitter, in the folder of the
                    torch first               baseline
     exit.json      how it ended              the supervisor, once
-    labels.json    name, tags, notes that    the holder of the library lock; in the
-                   people added              folder of an experiment's first run
+    labels.json    name, tags and notes      the holder of the library lock; in the
+                   by users                  folder of an experiment's first run
     artifacts/     optional files, such as   the run
                    checkpoints
     attempts/N/    claim, exit and cancel    the resuming process
                    of an earlier attempt,
-                   or all that it left
+                   or all its files
     compile-cache/ the run's own compile     the run; removed by the supervisor
                    cache, empty at first
-    work/          where a script of a       the run
-                   person's own works
+    work/          working folder of a       the run
+                   user's script
 
-`RunDir` is the only place that knows these names. A run's state is derived from the files and never
-stored separately.
+Only `RunDir` has these names. A run's state is derived from the files and never stored separately.
 """
 
 import errno
@@ -54,9 +53,9 @@ from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec
 from breakeven.runner.texts import printable
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
-"""Of a file that one device wrote, and of a folder that several wrote together."""
+"""Suffixes of a file from one device, and of a folder from several devices."""
 UNFINISHED = ".tmp"
-"""How the name of a file ends that is renamed once it is whole."""
+"""Suffix of a file that is renamed once it is complete."""
 
 
 Document = TypeVar("Document", bound=Spec)
@@ -65,8 +64,8 @@ NEWER = ". If a newer version of Breakeven wrote the folder, update this one to 
 
 
 class Inside:
-    """A file or folder of a run folder. The path is made on first use: code that walks thousands of
-    run folders uses few of them."""
+    """A file or folder of a run folder. The path object is built on first use: code that walks
+    thousands of run folders uses few paths."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,10 +79,10 @@ class Inside:
 
 
 class RunDir:
-    """One run folder; every path and every state question goes through it.
+    """One run folder; all code gets its paths and its state from here.
 
-    The folder may have been copied here from anywhere and hold anything: nothing but plain files
-    inside it is opened, and all that is read is checked.
+    The folder may be a copy from anywhere and contain anything: only plain files inside it are
+    opened, and all content is checked.
     """
 
     spec_file = Inside("spec.json")
@@ -111,12 +110,12 @@ class RunDir:
 
     @property
     def is_link(self) -> bool:
-        """Whether the folder is a link to one elsewhere, perhaps another run's or none of ours: it
-        is read, and nothing is run, written or removed there."""
+        """Whether the folder is a link, perhaps to another run's or a foreign folder: it is read,
+        but nothing is run, written or removed there."""
         return self.path.is_symlink()
 
     def _require_own(self) -> None:
-        """Raises `OSError` before something would be written through a link."""
+        """Raises `OSError` if the folder is a link: nothing is written through it."""
         if self.is_link:
             raise OSError(
                 errno.EROFS, "the run folder is a link, and nothing is written through it"
@@ -149,12 +148,12 @@ class RunDir:
         return self.read(self.exit_file, Exit)
 
     def read_labels(self) -> Labels:
-        """What people added, if anything."""
+        """The labels by users; empty without the file."""
         return self.read(self.labels_file, Labels) or Labels()
 
     def read(self, file: Path, kind: type[Document]) -> Document | None:
-        """What a file of the folder says; None without the file. Raises `InvalidRunFolder`, naming
-        the file."""
+        """The content of a file of the folder; None without the file. Raises `InvalidRunFolder`,
+        naming the file."""
         try:
             return kind.from_json(read_document(self.path, file.name))
         except FileNotFoundError:
@@ -171,15 +170,15 @@ class RunDir:
     def open(self, name: str) -> BinaryIO:
         """Opens a plain file of the folder, by its path relative to it, for reading.
 
-        Raises `FileNotFoundError`, or `InvalidRunFolder` for a path that leads out of the folder,
-        a link, a pipe, or what else is no file of its own.
+        Raises `FileNotFoundError`, or `InvalidRunFolder` for a path out of the folder, a link, a
+        pipe, or anything else but a plain file.
         """
         if name == self.events_file.name:
             return open_journal(self.events_file)
         return open_inside(self.path, name)
 
     def check_plain(self) -> None:
-        """Raises `InvalidRunFolder` if writing into the folder could change, or wait for, anything
+        """Raises `InvalidRunFolder` if a write into the folder could change, or wait for, anything
         outside it."""
         if self.is_link:
             raise InvalidRunFolder(
@@ -188,8 +187,8 @@ class RunDir:
         require_plain_tree(self.path, ignore=(self.compile_cache.name, self.workplace.name))
 
     def write_spec(self, spec: RunSpec, *, is_checked: bool = True) -> None:
-        """Makes the folder, unless it is there, so that others never see it without its spec, and
-        the marker of one that is to be checked with torch."""
+        """Writes spec.json. A new folder becomes visible only with its specification, and with the
+        marker `unchecked` if torch must check the experiment."""
         if self.path.exists():
             write_atomically(self.spec_file, spec.to_json())
             return
@@ -225,7 +224,7 @@ class RunDir:
             os.utime(self.path.parent)
 
     def drop_leftovers(self) -> None:
-        """Removes files that are useless after the end of the process: its compile caches, and
+        """Removes files that are useless after the process ended: its compile caches, and
         incomplete files and folders."""
         if self.is_link:
             return
@@ -241,27 +240,27 @@ class RunDir:
                             os.unlink(Path(parent, name))
 
     def drop_cache(self) -> None:
-        """Removes the compile caches, which are code: only what was compiled since is believed.
+        """Removes the compile caches: they are code, and only code compiled later is trusted.
         Raises `OSError`."""
         self._require_own()
         if os.path.lexists(self.compile_cache):
             remove_tree(self.compile_cache)
 
     def take_cache(self, other: "RunDir") -> None:
-        """Takes over the compile caches that another run left, if it left any."""
+        """Takes over the compile caches of another run, if there are any."""
         self.drop_cache()
         if other.compile_cache.exists():
             os.rename(other.compile_cache, self.compile_cache)
 
     @property
     def attempt(self) -> int:
-        """Which attempt at the run this is: 1, and one more each time it was reopened."""
+        """Number of the current attempt: 1, plus 1 for each time the run was reopened."""
         return 1 + sum(1 for _ in self.attempts.glob("*"))
 
     @property
     def adds_rounds(self) -> bool:
-        """Whether an earlier attempt came to its end, so that this one only adds rounds. A finished
-        run that begins anew has no request for rounds any more."""
+        """Whether an earlier attempt finished, so that this one only adds rounds. A finished run
+        that restarts no longer has a request for rounds."""
         if not os.path.lexists(self.rounds_file):
             return False
         for aside in self.attempts.glob("*"):
@@ -273,21 +272,21 @@ class RunDir:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether a run that ended early could go on from somewhere."""
+        """Whether the run has a checkpoint to resume from."""
         try:
             return any(file.endswith(CHECKPOINT_ENDINGS) for file in os.listdir(self.checkpoints))
         except OSError:
             return False
 
     def reopen(self) -> None:
-        """Puts aside how the run was claimed and ended, so that it waits in the queue again.
+        """Moves claim and exit record to `attempts/`, so that the run is queued again.
 
-        All that it recorded stays; it will go on from its latest checkpoint.
+        All its data stays; it will resume from its latest checkpoint.
         """
         self._put_aside(self.cancel_file, self.exit_file)
 
     def begin_anew(self) -> None:
-        """Puts aside all that an attempt left, so that the run waits in the queue as if it had
+        """Moves all files of an attempt to `attempts/`, so that the run is queued as if it had
         never begun."""
         self._put_aside(
             self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
@@ -299,7 +298,7 @@ class RunDir:
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         aside = self.attempts / str(self.attempt)
         aside.mkdir(parents=True)
-        # The claim last: without it the run is queued.
+        # The claim is moved last: without it the run is queued.
         for file in (*files, self.claim_file):
             if os.path.lexists(file):
                 os.replace(file, aside / file.name)
@@ -307,8 +306,7 @@ class RunDir:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether somebody has recorded how it ended. One that vanished and has no record may yet
-        begin anew."""
+        """Whether the run has an exit record. A lost run without a record may restart."""
         return os.path.lexists(self.exit_file)
 
     def request_cancel(self) -> None:
@@ -318,7 +316,7 @@ class RunDir:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether torch is to check the experiment while its runs load (`runner.checks`)."""
+        """Whether torch must check the experiment while its runs load (`runner.checks`)."""
         return os.path.lexists(self.unchecked_file)
 
     @property
@@ -331,9 +329,9 @@ class RunDir:
 
     @property
     def standing(self) -> Standing:
-        """Derived from exit.json, claim.json, the cancel marker and the living processes.
+        """The state, derived from exit.json, claim.json, the cancel marker and living processes.
 
-        Raises nothing for what the folder holds: a run whose records cannot be read is lost.
+        Raises nothing for damaged content: a run whose records cannot be read is lost.
         """
         try:
             return self._standing()
@@ -354,13 +352,13 @@ class RunDir:
             return Standing(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:
             return Standing(state=RunState.ELSEWHERE, claimed=claim.time)
-        # Between the end of a run and its exit.json the supervisor is alive and about to write it.
+        # After the end of a run, its living supervisor is about to write exit.json.
         is_alive = claim.process.is_alive
         if is_alive or claim.supervisor.is_alive:
             to_do = "go on" if is_alive else "record how it ended"
             reason = self._lacks_room(to_do, RunState.RUNNING)
             return Standing(state=RunState.RUNNING, reason=reason, claimed=claim.time)
-        # exit.json may have been written between the first look and this one.
+        # exit.json may have been written since the first look.
         ended = self.read_exit()
         lost = Standing(state=RunState.LOST, claimed=claim.time)
         return lost if ended is None else self._after(ended)
@@ -373,14 +371,14 @@ class RunDir:
         try:
             claim = self.read_claim()
         except InvalidRunFolder:
-            claim = None  # How it ended is known, and only since when it ran is not.
+            claim = None  # Only the time of the claim is unknown.
         claimed = None if claim is None else claim.time
         return Standing(
             state=ended.state, reason=ended.reason, claimed=claimed, ended=float(ended.time)
         )
 
     def log_tail(self, num_lines: int = 40) -> str:
-        """The last lines of output.log without secrets, or an empty text."""
+        """The last lines of output.log without secrets; empty without the file."""
         try:
             with self.open(self.output_file.name) as log:
                 log.seek(0, os.SEEK_END)
@@ -393,5 +391,5 @@ class RunDir:
 
 @lru_cache(maxsize=2_000)
 def _spec_at(folder: Path, *version: int) -> RunSpec:
-    """spec.json is written once, but read whenever a process looks at the queue."""
+    """Caches spec.json, which is written once but read at every look at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))

@@ -1,6 +1,6 @@
-"""Where runs and experiments stand, and what their folders say of it: claims, exits and labels.
+"""States of runs and experiments, and records in their folders: claims, exits and labels.
 
-All of it may have been copied here from anywhere, so that what is read is checked.
+The folders may be copies from anywhere, so all content is checked.
 """
 
 import os
@@ -16,27 +16,27 @@ from breakeven.runner.specs.fields import Bounds, Spec, require
 from breakeven.runner.specs.place import check_cpus
 
 EarlyEnd = Literal["failed", "cancelled"]
-"""What stands for a verdict on a run that ended before enough of it was measured."""
+"""Replaces the verdict on a run that ended before enough was measured."""
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
     ELSEWHERE = "elsewhere"
-    """Claimed on another machine; how it goes on there cannot be seen from here."""
+    """Claimed on another machine; its progress there is not visible here."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
     LOST = "lost"
-    """Its process vanished without a word, for instance through SIGKILL or a power cut."""
+    """Its process vanished without a record, for instance by SIGKILL or a power cut."""
 
     @property
     def is_active(self) -> bool:
-        """Whether this machine still has to do with it."""
+        """Whether the run waits or works on this machine."""
         return self in (RunState.QUEUED, RunState.RUNNING)
 
     @property
@@ -45,12 +45,12 @@ class RunState(StrEnum):
 
     @property
     def ended_early(self) -> bool:
-        """Whether it ended before its last step and by no rule of its own."""
+        """Whether it ended before its last step, and not by its own stopping rule."""
         return self.is_final and self is not RunState.FINISHED
 
     @property
     def is_failed(self) -> bool:
-        """Whether it ended neither as planned nor by a request to stop."""
+        """Whether it ended early and not by a request to stop."""
         return self.ended_early and not self.is_cancelled
 
     @property
@@ -59,25 +59,25 @@ class RunState(StrEnum):
 
     @property
     def early_end(self) -> EarlyEnd | None:
-        """None unless it ended early."""
+        """How it ended early; None if it did not."""
         if not self.ended_early:
             return None
         return "failed" if self.is_failed else "cancelled"
 
 
 class ExperimentState(StrEnum):
-    """What the states of an experiment's runs come to."""
+    """The state of an experiment, from the states of its runs."""
 
     QUEUED = "queued"
     RUNNING = "running"
-    """Also between two runs."""
+    """Includes the time between two runs."""
     ELSEWHERE = "elsewhere"
     FINISHED = "finished"
     CANCELLED = "cancelled"
-    """Whatever did not finish was cancelled."""
+    """All runs that did not finish were cancelled."""
     PARTLY_FAILED = "partly_failed"
     FAILED = "failed"
-    """None finished."""
+    """No run finished, and not all were cancelled."""
 
     @classmethod
     def of(cls, runs: Collection[RunState]) -> "ExperimentState":
@@ -98,7 +98,7 @@ class ExperimentState(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """Whether this machine still has to do with it."""
+        """Whether a run waits or works on this machine."""
         return self in (ExperimentState.QUEUED, ExperimentState.RUNNING)
 
     @property
@@ -109,7 +109,7 @@ class ExperimentState(StrEnum):
 ACTIVE_RUNS = [state.value for state in RunState if state.is_active]
 FAILED_RUNS = [state.value for state in RunState if state.is_failed]
 ACTIVE_EXPERIMENTS = [state.value for state in ExperimentState if state.is_active]
-"""As columns of data frames hold them, like the following."""
+"""Values as in columns of data frames, like the other lists here."""
 FINAL_EXPERIMENTS = [state.value for state in ExperimentState if state.is_final]
 
 
@@ -120,18 +120,18 @@ TIME = Bounds(0, MAX_TIME, "data frames hold no later date", unit="s")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Spec):
-    """Who runs a run. Times are seconds since the epoch."""
+    """The process that executes a run. Times are seconds since the epoch."""
 
     host: str
     process: ProcessIdentity
     supervisor: ProcessIdentity
     time: Annotated[float, TIME]
     devices: tuple[str, ...] = ()
-    """Which it was given, where the supervisor placed it."""
+    """Its devices, if the supervisor chose them."""
     cpus: str | None = None
-    """Which its experiment has to itself, such as `0-3`."""
+    """CPUs that only its experiment uses, such as `0-3`."""
     node: str | None = None
-    """The machine that it runs on, where the host that claimed it only answers for it."""
+    """The machine that it runs on, if it is not the claiming host."""
 
     @classmethod
     def by(
@@ -178,12 +178,12 @@ class Exit(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a run stands, as far as its folder tells. Times are seconds since the epoch."""
+    """The state of a run, according to its folder. Times are seconds since the epoch."""
 
     state: RunState
     reason: str | None = None
-    """How it ended in a sentence, what is wrong with the files that should say so, or what a run
-    that has not ended waits for, if it is disk space."""
+    """A sentence: how the run ended, why its records cannot be read, or that it waits for disk
+    space."""
     claimed: float | None = None
     ended: float | None = None
 
@@ -195,15 +195,15 @@ MAX_TAG = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Spec):
-    """The labels of one experiment. A file from elsewhere is refused like any specification."""
+    """The labels of one experiment. An invalid file is refused like an invalid specification."""
 
     name: str | None = None
-    """What it is called instead of what its specification says."""
+    """Replaces the name in the specification."""
     tags: tuple[str, ...] = ()
     notes: str = ""
     """Markdown, shown without links, images and HTML."""
     archived: bool = False
-    """Whether lists leave it out by default."""
+    """Whether lists omit the experiment by default."""
 
     def check_rules(self) -> None:
         rule = f"must be 1 to {MAX_NAME} printable characters"
@@ -215,7 +215,7 @@ class Labels(Spec):
         require(valid, "tags", self.tags, rule)
 
     def tagged(self, add: Collection[str] = (), remove: Collection[str] = ()) -> "Labels":
-        """With these tags more and those less; each once, in the order in which they came."""
+        """The labels with some tags added and removed; each tag once, in order of addition."""
         kept = [tag for tag in (*self.tags, *add) if tag not in remove]
         return replace(self, tags=tuple(dict.fromkeys(kept)))
 

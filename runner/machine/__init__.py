@@ -1,1 +1,1 @@
-"""What this machine offers."""
+"""This machine: its devices and CPUs, and their allocation to experiments."""

@@ -1,11 +1,10 @@
-"""What this machine offers: devices, torch, Dynamo backends, optimizers, tasks, a C++ compiler.
+"""Capabilities of this machine: devices, torch, Dynamo backends, optimizers, tasks, C++ compiler.
 
-Only a subprocess that imports torch can know; it takes seconds, so its answer is kept in the data
-folder and serves until another torch is installed, there is another task, other devices are to be
-seen, or the answer is a day old.
+A subprocess imports torch and lists them in seconds (the probe). The answer is cached in the data
+folder until the installed torch, the tasks or the visible devices change, or until it is a day old.
 
-`seen` reports the visible devices in a millisecond, without torch. It does not use torch's names of
-devices; when it changes, torch must be called again.
+`seen` reports the visible devices in a millisecond, without torch and without torch's names of
+devices. If its result changes, the probe must run again.
 """
 
 import json
@@ -39,23 +38,23 @@ from breakeven.runner.texts import read_json
 
 VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
              "ROCR_VISIBLE_DEVICES")  # fmt: skip
-"""Which of its GPUs a process is let see, and in which order."""
+"""Variables that set the visible GPUs and their order."""
 PLACES = {
     "gpu": "proc/driver/nvidia/gpus/*",
     "part of a gpu": "proc/driver/nvidia/capabilities/gpu*/mig/gi*/ci*",
     "device file": "dev/nvidia[0-9]*",
     "amd": "sys/class/kfd/kfd/topology/nodes/*",
 }
-"""Where the system lists what is there: of containers the second and third alone may differ."""
+"""Where the system lists devices; between containers only the second and third may differ."""
 DRIVER = "proc/driver/nvidia/version"
 
 Sight = tuple[str, ...]
-"""One word for each thing seen, in order."""
+"""One text for each visible device, driver or variable, in order."""
 
 
 def seen(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Sight:
-    """Devices, their driver, and the variables that hide some of them; empty where none of it is
-    to be seen, as on a machine without a GPU and on macOS."""
+    """Visible devices, their driver, and variables that hide devices; empty on a machine without a
+    GPU and on macOS."""
     found = [
         f"{kind} {path.relative_to(root)}"
         for kind, places in PLACES.items()
@@ -71,7 +70,7 @@ def seen(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) ->
 
 
 def shows_gpu(sight: Sight) -> bool:
-    """Whether there is a GPU, whether or not torch can use it."""
+    """Whether there is a GPU, even if torch cannot use it."""
     return any(word.startswith(("gpu ", "device file ")) for word in sight)
 
 
@@ -79,10 +78,10 @@ PROBE_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.probe")
 MAX_AGE_SECONDS = 86_400.0
 PROBE_LIMIT_SECONDS = 120.0
 PLUGINS = "torch_dynamo_backends"
-"""Entry points by which packages bring backends of their own."""
+"""Entry points by which packages add backends."""
 PACKAGES = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
             "onnxrt": "onnxruntime"}  # fmt: skip
-"""What backends need that torch lists whether or not it is installed."""
+"""Packages of backends that torch lists even if the package is missing."""
 TORCHS_BACKENDS = ("cudagraphs", "inductor", "onnxrt", "openxla", "openxla_eval", "tvm")
 TORCHS_DEBUG_BACKENDS = (
     "aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner", "aot_ts", "eager",
@@ -90,25 +89,25 @@ TORCHS_DEBUG_BACKENDS = (
 )  # fmt: skip
 TORCHS_OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
                      "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")  # fmt: skip
-"""What torch 2 has in any case. Where torch gave no answer yet, a name like one of them, and not
-among them, is mistyped."""
+"""Backends and optimizers of every torch 2. Before the first probe, an unknown name that resembles
+one of them counts as mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A place to compute: `id` as specifications name it, None where something is unknown."""
+    """A compute device; `id` is its name in specifications. None means unknown."""
 
     id: str
     name: str
     memory_bytes: int | None
     numa_node: int | None = None
-    """Whose CPUs and memory are near it."""
+    """The node whose CPUs and memory are near it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What the probe found. Backends tagged for testing or debugging are in `debug_backends`; those
-    whose package is not installed are in neither."""
+    """The result of the probe. Backends tagged for testing or debugging are in `debug_backends`;
+    backends whose package is not installed are omitted."""
 
     torch_version: str
     python: str
@@ -120,7 +119,7 @@ class Capabilities:
     cpp_compiler: str | None
     """Path of the C++ compiler that Inductor needs on the CPU; None if there is none."""
     seen: Sight
-    """What was to be seen of the devices when the probe began."""
+    """Result of `seen` when the probe began."""
     time: float
     """When the probe ran, in seconds since the epoch."""
 
@@ -139,15 +138,14 @@ class Capabilities:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """All devices that a specification may name: also `cuda` for any one of `cuda:0` and so
-        on."""
+        """All device names for specifications, including `cuda` for any of `cuda:0`, `cuda:1`
+        and so on."""
         ids = tuple(device.id for device in self.devices)
         return (*ids, "cuda") if any(one.startswith("cuda:") for one in ids) else ids
 
     @property
     def usual_device(self) -> str:
-        """Where an experiment computes that names no device: on the first GPU, or else on the
-        CPU."""
+        """The default device of an experiment: the first GPU, or else the CPU."""
         return next((device.id for device in self.devices if device.id != "cpu"), "cpu")
 
     def check(self, spec: ExperimentSpec) -> None:
@@ -165,8 +163,8 @@ class Capabilities:
             raise InvalidSpec("backends", "inductor", rule)
 
     def check_backend(self, backend: str) -> None:
-        """Raises `InvalidSpec` with the nearest name; of those for debugging it tells the two that
-        people train with."""
+        """Raises `InvalidSpec` with the nearest name for an unknown backend. Of the debug backends,
+        the message lists only those that are used for training."""
         usual = [name for name in QUICK_COMPILERS if name in self.debug_backends]
         if not _is_installed(backend):
             rule = f"needs the package {PACKAGES[backend]}, which is not installed here"
@@ -175,7 +173,7 @@ class Capabilities:
         _check_known("backends", backend, every, shown=(*self.backends, *usual))
 
     def _check_alike(self, spec: ExperimentSpec) -> None:
-        """What is spread over devices is compared as if they were one."""
+        """Raises `InvalidSpec` if runs are spread over different kinds of device."""
         kinds = {one.id: (one.name, (one.memory_bytes or 0) >> 30) for one in self.devices}
         named = [
             one for id in spec.devices for one in kinds if one == id or one.startswith(f"{id}:")
@@ -187,8 +185,8 @@ class Capabilities:
 
 
 def likely_capabilities() -> Capabilities:
-    """What can be seen of this machine without torch, until torch gave an answer: at most one GPU,
-    of those that the installed torch was built for, and what every torch 2 has."""
+    """The capabilities known without torch, before the first probe: at most one GPU, of a kind that
+    the installed torch supports, and the features of every torch 2."""
     device = _likely_device()
     devices = [Device(id=one, name=one, memory_bytes=None) for one in dict.fromkeys((CPU, device))]
     compilers = (os.environ.get("CXX", "g++"), "clang++")
@@ -216,8 +214,8 @@ def _likely_device() -> str:
 
 
 def check_mistyped(spec: ExperimentSpec) -> None:
-    """Raises `InvalidSpec` for a backend or optimizer that looks like a mistyped one of torch's, or
-    whose package is not installed: as much as can be told before torch gave an answer."""
+    """Raises `InvalidSpec` for a backend or optimizer that looks like a typing error, or whose
+    package is not installed: the possible checks before the first probe."""
     likely = likely_capabilities()
     known = (*likely.backends, *likely.debug_backends)
     for backend in _backends_of(spec):
@@ -229,13 +227,13 @@ def check_mistyped(spec: ExperimentSpec) -> None:
 
 
 def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
-    """Those of the kept answer, whether or not it still holds; none if there is no answer."""
+    """Devices of the cached answer, even if it is outdated; none without an answer."""
     found = _kept(data_dir)
     return () if found is None else found.devices
 
 
 def knows_devices(data_dir: DataDir) -> bool:
-    """Whether the kept answer, however old, is of the machine as it is now."""
+    """Whether the cached answer, of any age, fits the current state of this machine."""
     found = _kept(data_dir)
     return found is not None and is_of_this_machine(found)
 
@@ -248,7 +246,7 @@ def _kept(data_dir: DataDir) -> Capabilities | None:
 
 
 def read_capabilities(data_dir: DataDir) -> Capabilities | None:
-    """The kept answer, at once; None if there is none or it no longer holds."""
+    """The cached answer; None if it is missing or outdated."""
     found = _kept(data_dir)
     if found is None or not is_of_this_machine(found):
         return None
@@ -256,7 +254,7 @@ def read_capabilities(data_dir: DataDir) -> Capabilities | None:
 
 
 def is_of_this_machine(found: Capabilities) -> bool:
-    """Whether nothing that an answer depends on was seen to change since."""
+    """Whether the software, tasks and visible devices are still those of the answer."""
     try:
         torch_version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -270,7 +268,7 @@ def is_of_this_machine(found: Capabilities) -> bool:
 
 
 def probe(data_dir: DataDir) -> Capabilities:
-    """Asks torch in a subprocess (seconds) and keeps the answer; raises `ProbeFailed`."""
+    """Runs torch in a subprocess (seconds) and caches its answer; raises `ProbeFailed`."""
     before = seen()
     try:
         answer = subprocess.run(
@@ -291,7 +289,7 @@ def probe(data_dir: DataDir) -> Capabilities:
     found = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}
     )
-    with suppress(OSError):  # A folder that cannot be written keeps no answer; this one holds.
+    with suppress(OSError):  # If the folder is read-only, the answer is used but not cached.
         data_dir.path.mkdir(parents=True, exist_ok=True)
         write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
     return found
@@ -309,7 +307,7 @@ def _is_installed(backend: str) -> bool:
 def _check_known(
     field: str, value: str, known: Sequence[str], shown: Sequence[str] | None = None
 ) -> None:
-    """`shown`: those that the refusal lists, where that is not all of them."""
+    """Raises `InvalidSpec` for an unknown name. `shown`: names in the message, if not all."""
     if value in known:
         return
     rule = f"is not there; {_offer(*(shown or known))}{nearest(value, known)}"

@@ -1,5 +1,5 @@
-"""The CPUs of this machine: which this process may use, how they lie together, and what control
-groups grant of their time; and the memory."""
+"""The CPUs of this machine: the allowed ones, their cores and NUMA nodes, and the quota of control
+groups. Also the memory."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -11,13 +11,13 @@ from breakeven.runner.specs.place import parse_cpus
 
 @dataclass(frozen=True, kw_only=True)
 class CpuAllowance:
-    """What this process may use of the machine's CPUs."""
+    """The CPUs of the machine that this process may use."""
 
     in_machine: int
     cpus: frozenset[int]
     """Numbers of the CPUs that the scheduler may put this process on."""
     quota: float | None
-    """CPUs' worth of time that its control group grants; None without a limit."""
+    """CPU time per second that its control group grants; None without a limit."""
 
     @property
     def usable(self) -> int:
@@ -27,17 +27,16 @@ class CpuAllowance:
 
     @property
     def default_threads(self) -> int:
-        """Half of what is usable, at least 1.
+        """Half of the usable CPUs, at least 1.
 
-        Two logical CPUs are mostly one core, and threads that wait for each other at the end of
-        every operation all wait for the one that a neighbour holds up
-        (docs/decisions.md).
+        Two logical CPUs usually share a core, and all threads of an operation wait for the slowest,
+        which another process may delay (docs/decisions.md).
         """
         return max(1, self.usable // 2)
 
 
 def cpu_allowance() -> CpuAllowance:
-    """Where the system does not tell (macOS), all CPUs of the machine, without a quota."""
+    """The CPUs of this process; all of the machine, without a quota, if unknown (macOS)."""
     in_machine = os.cpu_count() or 1
     try:
         cpus = frozenset(os.sched_getaffinity(0))
@@ -47,7 +46,7 @@ def cpu_allowance() -> CpuAllowance:
 
 
 def memory_bytes() -> int | None:
-    """Memory of this machine; None where the system does not tell."""
+    """Memory of this machine in bytes; None if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -55,7 +54,7 @@ def memory_bytes() -> int | None:
 
 
 def explain_threads(specified: int | None, allowance: CpuAllowance) -> str:
-    """Why a run computes with as many threads as it does."""
+    """Why a run has its number of threads, in words."""
     if specified is not None:
         return f"cpu_threads = {specified} in the specification"
     limits = [f"{allowance.in_machine} in the machine"]
@@ -74,10 +73,10 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path, ...]:
-    """Folders of the groups that share out this process's CPU time, its own first.
+    """Folders of the control groups that limit this process's CPU time, its own first.
 
-    Both versions of control groups, cgroups(7). Empty where there are none to read. Inside a
-    container the groups above its own are out of sight.
+    Supports both versions, cgroups(7). Empty if none can be read. In a container, the groups above
+    its own are not visible.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -99,7 +98,7 @@ def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path
 
 
 def cpu_quota(groups: Sequence[Path]) -> float | None:
-    """CPUs' worth of time that the strictest of the groups grants; None without a limit."""
+    """CPU time per second that the strictest group grants; None without a limit."""
     quotas = [quota for group in groups if (quota := _quota(group)) is not None]
     return min(quotas, default=None)
 
@@ -113,12 +112,12 @@ def _quota(group: Path) -> float | None:
             period = (group / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
-    # No limit is written as "max", or as -1 in the older version.
+    # "max", or -1 in the older version, means no limit.
     return int(limit) / int(period) if limit.isdigit() else None
 
 
 def throttled_periods(groups: Sequence[Path]) -> int | None:
-    """How often so far a quota was used up before its period was over; None without a counter."""
+    """Periods so far in which a quota was used up early; None without a counter."""
     counts = [count for group in groups if (count := _throttled(group)) is not None]
     return sum(counts) if counts else None
 
@@ -138,8 +137,8 @@ SYSTEM = Path("/sys/devices/system")
 
 
 def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
-    """These CPUs by the core that they share, in order; each its own where the system does not
-    tell."""
+    """Groups CPUs by the core that they share, in order; each CPU alone if the cores are
+    unknown."""
     siblings = {number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
                 for number in cpus}  # fmt: skip
     found = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
@@ -147,7 +146,7 @@ def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
 
 
 def numa_nodes(system: Path = SYSTEM) -> dict[int, frozenset[int]]:
-    """CPUs of each NUMA node; empty where the system does not tell."""
+    """CPUs of each NUMA node; empty if unknown."""
     found = {}
     for folder in system.glob("node/node*"):
         cpus = _listed(folder / "cpulist")
@@ -168,9 +167,9 @@ def shares(
     cores: Sequence[frozenset[int]],
     nodes: Mapping[int, frozenset[int]],
 ) -> dict[str, frozenset[int]]:
-    """CPUs for each device, none for two: whole cores of its NUMA node, in equal parts.  `devices`:
-    the node of each, None where unknown. A single device gets all CPUs; so does each device of a
-    node with fewer cores than devices.
+    """Different CPUs for each device: equal numbers of whole cores of its NUMA node. `devices`: the
+    node of each, None if unknown. A single device gets all CPUs. So does each device if a node has
+    fewer cores than devices.
     """
     every = frozenset[int]().union(*cores)
     if len(devices) < 2:
@@ -179,7 +178,7 @@ def shares(
     cpus.update(nodes.items())
     at = {name: node if cpus.get(node, frozenset()) & every else None
           for name, node in devices.items()}  # fmt: skip
-    if None in at.values():  # Then the nearest memory is unknown.
+    if None in at.values():  # The nearest memory is unknown.
         at = dict.fromkeys(devices)
     found = {}
     for node in set(at.values()):

@@ -1,4 +1,4 @@
-"""What of this machine is held by which experiment, and what those that wait need."""
+"""Lists the devices and CPUs that experiments hold, and the requests of those that wait."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,7 +22,7 @@ from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
 def this_machine(data_dir: DataDir) -> Machine:
-    """Its devices as they were last probed, and the CPUs that this process may use."""
+    """This machine: its devices from the last probe, and the CPUs that this process may use."""
     cpus = cpu_allowance().cpus
     nodes = {one.id: one.numa_node for one in known_devices(data_dir) if one.id != CPU}
     return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
@@ -31,13 +31,12 @@ def this_machine(data_dir: DataDir) -> Machine:
 def learn_devices(
     data_dir: DataDir, requests: Iterable[ResourceRequest], in_vain: Sight | None = None
 ) -> Sight | None:
-    """Calls torch (seconds) for the devices of this machine, if they are unknown in its present
-    state, and a request names one or there is a GPU: each unknown device gets all CPUs, so that
-    requests run one after the other.
+    """Lists the devices of this machine with torch (takes seconds), if they are unknown in its
+    current state, and a request names one or there is a GPU. Without the list, each device gets all
+    CPUs, so that requests run one after another.
 
-    Does nothing during a measurement, whose CPUs it would share. Returns the state of the machine
-    when torch gave no usable answer; with this state as `in_vain`, the next call does not call
-    torch again.
+    Must not be called during a measurement, whose CPUs it would share. Returns the state of the
+    machine if torch failed; with this state as `in_vain`, the next call does not run torch again.
     """
     sight = seen()
     if sight == in_vain or knows_devices(data_dir):
@@ -46,13 +45,13 @@ def learn_devices(
         name == CPU for request in requests for name in request.devices
     ):
         return in_vain
-    with suppress(ProbeFailed):  # What runs then tells the reason.
+    with suppress(ProbeFailed):  # The next run reports the reason.
         probe(data_dir)
     return None if knows_devices(data_dir) else sight
 
 
 def resource_request(experiment: Experiment) -> ResourceRequest:
-    """What an experiment asks for."""
+    """The resource request of an experiment."""
     spec = experiment.spec
     waiting = next((run for run in experiment.runs if not run.is_recorded), experiment.runs[0])
     return ResourceRequest(
@@ -64,14 +63,14 @@ def resource_request(experiment: Experiment) -> ResourceRequest:
 
 
 def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
-    """What those of them that are at work hold, as their supervisor wrote it down, by their id."""
+    """The places of the running experiments by id, from the claims of their supervisor."""
     found: dict[str, Place] = {}
     for experiment in experiments:
         for run in experiment.runs:
             with suppress(RunnerError):
                 claim = run.read_claim() if run.state is RunState.RUNNING else None
                 if claim is not None and claim.cpus is not None:
-                    # Of one that is spread over devices each run has some of the CPUs.
+                    # If it is spread over devices, each run has only some of the CPUs.
                     here = found.get(experiment.experiment_id)
                     found[experiment.experiment_id] = Place(
                         devices=claim.devices,
@@ -90,8 +89,8 @@ def held_words(place: Place) -> str:
 
 
 def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -> str:
-    """What an experiment of the queue waits for; `others`: what holds, or was there before for,
-    what it needs; `devices_known` as `knows_devices` says."""
+    """Tells in words why a queued experiment waits. `others`: experiments that hold its devices or
+    CPUs, or come earlier for them. `devices_known`: result of `knows_devices`."""
     words = f"waits for {others}"
     if devices_known or all(name == CPU for name in resource_request(experiment).devices):
         return words
@@ -101,7 +100,7 @@ def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -
 def outlook(
     data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]
 ) -> StartPlan:
-    """Which requests of the queue can start, and what the others wait for."""
+    """Plans which queued requests can start, and which experiments the others wait for."""
     at_work = held_by(running)
     requests = [resource_request(one) for one in queue if one.experiment_id not in at_work]
     return plan(requests, at_work, this_machine(data_dir))

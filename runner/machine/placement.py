@@ -1,11 +1,10 @@
-"""Which experiments of the queue may begin now, and where: a pure function of the requests.
+"""Plans which queued experiments can start now, and where: a pure function of the requests.
 
-An experiment holds devices and CPUs, and no two share any. The queue is processed in order. A
-waiting request reserves all devices and CPUs that it could begin on; a later one begins only on
-those that no earlier one could use: it fills gaps, and delays no earlier request.
+An experiment holds devices and CPUs, which it shares with no other. The queue is processed in
+order. A waiting request reserves all devices and CPUs that it could use. A later request starts
+only on the others: so it fills gaps and delays no earlier request.
 
-`keep_to` and `placed` put an experiment at its place: processes keep to CPUs of their own and learn
-their devices.
+`keep_to` and `placed` apply a plan: they bind processes to their CPUs and set the devices of a run.
 """
 
 import os
@@ -22,52 +21,52 @@ CPU = "cpu"
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What there is to be held."""
+    """The devices and CPUs of a machine."""
 
     cpus: frozenset[int]
     shares: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """CPUs of each device but the CPUs themselves, by its name: those of its experiments."""
+    """CPUs for the experiments on each device other than the CPU, by the device's name."""
     is_known: bool = False
-    """Whether these are all devices that there are. Else one that is not among them is believed to
-    be there: what asks for it then fails with the reason."""
+    """Whether `shares` has all devices. Otherwise any other device is assumed to exist, and a run
+    on it fails with the reason if it does not."""
 
     def share(self, device: str) -> frozenset[int]:
-        """All CPUs for an unknown device: a run on it then runs alone."""
+        """The CPUs for a device; all CPUs for an unknown device, so that its run is alone."""
         return self.shares.get(device, self.cpus)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRequest:
-    """What an experiment needs in order to begin."""
+    """The devices and CPUs that an experiment needs to start."""
 
     key: str
     """The experiment's id."""
     devices: tuple[str, ...]
-    """As specifications name them: `cuda:1`, or `cuda` for any one that is free."""
+    """Names as in specifications: `cuda:1`, or `cuda` for any free GPU."""
     cpus: frozenset[int] | None = None
-    """Those that it names; None for the share of its devices."""
+    """The requested CPUs; None for the share of its devices."""
     exclusive: bool = False
-    """Whether nothing else may run meanwhile."""
+    """Whether no other experiment may run meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What an experiment holds."""
+    """The devices and CPUs that an experiment holds."""
 
     devices: tuple[str, ...]
-    """In the order of the specification, each with its number."""
+    """Names with numbers, in the order of the specification."""
     cpus: frozenset[int]
     exclusive: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartPlan:
-    """What may begin, and why the others may not."""
+    """Requests that can start, and those that wait."""
 
     begins: Mapping[str, Place]
-    """By the experiment's id."""
+    """Places by the experiment's id."""
     waits: Mapping[str, tuple[str, ...]]
-    """Ids of those that hold, or were there before for, what an experiment waits for."""
+    """Ids of the running or earlier experiments that an experiment waits for, by its id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,7 @@ class Allocation:
 def plan(
     queue: Sequence[ResourceRequest], held: Mapping[str, Place], machine: Machine
 ) -> StartPlan:
-    """`queue`: what waits, first to last; `held`: what runs, by its id."""
+    """Plans the next starts. `queue`: waiting requests in order; `held`: running places by id."""
     begins: dict[str, Place] = {}
     waits: dict[str, tuple[str, ...]] = {}
     in_the_way = {key: _held(place, machine) for key, place in held.items()}
@@ -106,8 +105,8 @@ def plan_nodes(
     held: Mapping[str, Allocation],
     machines: Mapping[str, Machine],
 ) -> dict[str, Allocation]:
-    """What may begin where, on several machines: each experiment on one of them, the one with the
-    fewest others that has room. What waits keeps free, on each, all that it could begin on."""
+    """Plans the next starts on several machines: an experiment starts on the machine with the
+    fewest others among those with room. A waiting request reserves its devices on each machine."""
     begins: dict[str, Allocation] = {}
     before: list[ResourceRequest] = []
     for request in queue:
@@ -134,11 +133,11 @@ def plan_nodes(
 def split(
     place: Place, machine: Machine, cores: Sequence[frozenset[int]], count: int
 ) -> list[Place]:
-    """A place in equal parts, for the runs that are spread over its devices: each has the CPUs
-    near its device, else as many whole cores as the others; all of them where there are fewer.
+    """Splits a place into equal parts for runs that are spread over its devices. Each part has the
+    CPUs near its device, or else an equal number of whole cores; all CPUs if there are too few.
 
-    `cores`: the CPUs of the place by the core that they share. Every part names all devices, of
-    which a run knows its own by its number.
+    `cores`: the CPUs of the place, grouped by core. Every part names all devices; a run finds its
+    own device by its number.
     """
     near = [machine.shares.get(name, frozenset()) for name in place.devices]
     if len(frozenset[int]().union(*near)) == sum(map(len, near)) and all(
@@ -153,18 +152,18 @@ def split(
 
 
 def has_room(request: ResourceRequest, machine: Machine) -> bool:
-    """Whether there are devices here that the experiment could run on if nothing else did."""
+    """Whether the experiment could run on this machine if it were empty."""
     return any(True for _ in _possible(request, machine))
 
 
 def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
-    """Whether nothing more can begin, whatever it asks for."""
+    """Whether no further request can start: all CPUs are taken."""
     taken = frozenset[str]().union(*(_held(place, machine) for place in held.values()))
     return _cpu_names(machine.cpus) <= taken
 
 
 def _possible(request: ResourceRequest, machine: Machine) -> Iterator[Place]:
-    """Every place that the experiment could have on an empty machine."""
+    """Every place that a request could get on an empty machine."""
     for devices in _choices(request.devices, machine):
         cpus = _cpus_of(devices, machine) if request.cpus is None else request.cpus
         yield Place(devices=devices, cpus=cpus, exclusive=request.exclusive)
@@ -188,7 +187,7 @@ def _is_any(name: str) -> bool:
 
 
 def _of_kind(kind: str, machine: Machine) -> list[str]:
-    """Devices of a kind by their number; the first, where the devices are unknown."""
+    """Devices of a kind, in order of their numbers; only number 0 if the devices are unknown."""
     unknown = [] if machine.is_known else [f"{kind}:0"]
     found = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
     return sorted(found, key=lambda name: int(name.partition(":")[2])) or unknown
@@ -217,7 +216,7 @@ def _held(place: Place, machine: Machine) -> frozenset[str]:
 
 
 def _could_use(request: ResourceRequest, machine: Machine) -> frozenset[str]:
-    """All that any of its places would hold."""
+    """All devices and CPUs of all possible places of a request."""
     named = frozenset(name for name in request.devices if not _is_any(name) and not _is_cpu(name))
     kinds = {name for name in request.devices if _is_any(name)}
     devices = named.union(*(_of_kind(kind, machine) for kind in kinds))
@@ -228,14 +227,14 @@ def _could_use(request: ResourceRequest, machine: Machine) -> frozenset[str]:
 
 
 DEVICES_VARIABLE = "BREAKEVEN_DEVICES"
-"""Environment variable that tells a run where it was placed, as "cuda:0,cuda:1"."""
+"""Environment variable with the devices of a run, as "cuda:0,cuda:1"."""
 
 
 def keep_to(place: Place, machine: Machine) -> str | None:
-    """Keeps the calling thread, and every process that it starts from now on, to the CPUs of a
-    place, so that neighbours disturb each other less; why that cannot be, in a sentence.
+    """Binds the calling thread, and all processes that it starts later, to the CPUs of a place, so
+    that experiments disturb each other less. Returns a sentence if this is impossible.
 
-    Nothing is done where a place has all CPUs, or the system knows no such thing (macOS).
+    Does nothing if the place has all CPUs, or the system cannot bind threads (macOS).
     """
     if place.cpus == machine.cpus or not hasattr(os, "sched_setaffinity"):
         return None
@@ -249,13 +248,13 @@ def keep_to(place: Place, machine: Machine) -> str | None:
 
 
 def given_devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Where the supervisor placed this process; None for one that was started by hand."""
+    """The devices from the supervisor; None for a process that was started by hand."""
     given = environment.get(DEVICES_VARIABLE)
     return tuple(given.split(",")) if given else None
 
 
 def placed(spec: RunSpec, environment: Mapping[str, str]) -> RunSpec:
-    """The run on the devices that it was given; by hand, where any one will do, on the first."""
+    """The run with its given devices; if started by hand, `cuda` is replaced by `cuda:0`, ..."""
     devices = given_devices(environment) or tuple(
         f"{name}:{place}" if name == "cuda" else name
         for place, name in enumerate(spec.experiment.devices)

@@ -1,12 +1,12 @@
-"""Which environment variables a run gets: what a training needs, and what is named for it.
+"""Selects the environment variables of a run: those that a training needs, and those in
+`BREAKEVEN_PASS`.
 
-A supervisor knows all of its starter's variables, tokens among them. A run executes models, data
-and code of other people, so it gets only the variables on a list.
+A supervisor has all variables of the user who started it, including tokens. A run executes models,
+data and code of other people, so it gets only listed variables.
 
-This also sets the folder for compiler files that belong to no cache of a run: one that no other
-account made. Torch puts precompiled headers into the machine's temporary folder, under a
-predictable name, whatever its cache. Another account that made that folder first could put code
-into them, which every compiled graph would then run.
+This module also protects the folder for compiler files outside a run's cache. Torch puts
+precompiled headers into the machine's temporary folder, under a predictable name. Another account
+that created this folder first could put code into them, which every compiled graph would run.
 """
 
 import getpass
@@ -20,9 +20,9 @@ from pathlib import Path
 from breakeven.runner.masking import is_secret_name
 
 PASS_VARIABLE = "BREAKEVEN_PASS"
-"""Names of further variables that runs get, separated by commas; the only way for a secret one."""
+"""Names of further variables that runs get, separated by commas; required for secrets."""
 WITHHELD_VARIABLE = "BREAKEVEN_WITHHELD"
-"""Tells a run the names of those that it did not get, so that it can write them down."""
+"""Has the names of the variables that a run did not get, so that the run can record them."""
 NAMES = frozenset([
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "PWD",
     "HOSTNAME", "TMPDIR", "TEMP", "TMP", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS",
@@ -41,22 +41,22 @@ PREFIXES = tuple([
     "TOKENIZERS_", "ACCELERATE_", "PL_", "LIGHTNING_", "TQDM_",
 ])  # fmt: skip
 PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
-"""Without them a machine behind a proxy reaches no hub."""
+"""A machine behind a proxy needs these to reach a hub."""
 SHORTEST_NAME = 4
-"""A shorter one would be found in any text."""
+"""Shorter names would match in any text."""
 HUB_REFUSES = re.compile(r"\b401\b|gated repo|hf auth login|Access to model .* is restricted")
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a run gets of those that its supervisor has."""
+    """The variables of the supervisor that a run gets."""
     named = named_variables(environment)
     passed = {name: value for name, value in environment.items() if _passes(name, named)}
     return {**passed, WITHHELD_VARIABLE: ",".join(withheld(environment))}
 
 
 def withheld(environment: Mapping[str, str]) -> list[str]:
-    """Names of the variables that it does not get."""
+    """Names of the variables that a run does not get."""
     named = named_variables(environment)
     return sorted(name for name in environment if not _passes(name, named))
 
@@ -68,8 +68,8 @@ def named_variables(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def hint(output: str, names: Iterable[str]) -> str:
-    """For a run that failed and whose last words are about a variable that it did not get: which
-    one, and what to do. Empty if there is none."""
+    """A hint for a failed run whose last output names a variable that it did not get; empty if
+    there is none."""
     names = list(names)
     missed = [
         name
@@ -95,15 +95,15 @@ def _passes(name: str, named: frozenset[str]) -> bool:
 
 
 def keep_others_out() -> None:
-    """Makes that folder ours alone; where it is somebody else's, this process and those that it
-    starts have a temporary folder of their own. To be called before torch compiles anything."""
+    """Makes torch's compiler folder private. If another account owns it, this process and its
+    children get their own temporary folder. Call it before torch compiles anything."""
     folder = Path(tempfile.gettempdir(), name_of_torchs())
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         pass
     except OSError:
-        return  # No other account can make it, either: torch reports the problem.
+        return  # No other account can create it either; torch reports the error.
     found = folder.lstat()
     if (
         not stat.S_ISDIR(found.st_mode)
@@ -116,7 +116,7 @@ def keep_others_out() -> None:
 
 
 def name_of_torchs() -> str:
-    """As torch calls it."""
+    """The name that torch gives its compiler folder."""
     try:
         user = getpass.getuser()
     except (KeyError, ImportError, OSError):

@@ -1,6 +1,6 @@
-"""The suites that there are, by name; each in a module of its own (docs/suites.md).
+"""All suites by name; each has its own module (docs/suites.md).
 
-Only what to run: names, sizes, tolerances. `runner/worker/model/` builds the models.
+The modules have only names, sizes and tolerances. `runner/worker/model/` builds the models.
 """
 
 from breakeven.runner.suites import cachebench, huggingface, timm, torchbench

@@ -1,4 +1,4 @@
-"""The models with which PyTorch's `cachebench.py` times cold and warm compiling."""
+"""The models that PyTorch's `cachebench.py` uses to time cold and warm compilation."""
 
 from breakeven.runner.suites import huggingface, torchbench
 from breakeven.runner.suites.matrix import Suite

@@ -53,7 +53,7 @@ BATCH_SIZES = {
     "XLNetLMHeadModel": 16,
     "YituTechConvBert": 32,
 }
-"""The largest that fit a GPU of 40 GB, before they are divided."""
+"""The largest batch sizes that fit a GPU of 40 GB, before the division."""
 DIVISORS = {
     "AlbertForMaskedLM": 2,
     "AllenaiLongformerBase": 2,
@@ -83,7 +83,7 @@ DIVISORS = {
     "XLNetLMHeadModel": 2,
     "YituTechConvBert": 2,
 }
-"""By how much the harness divides a batch size, so that backends fit as well."""
+"""The harness divides batch sizes by these numbers, so that backends fit as well."""
 OPTIMIZERS = {
     "MobileBertForMaskedLM": NO_OPTIMIZER,
     **dict.fromkeys(
@@ -95,7 +95,7 @@ OPTIMIZERS = {
         "SGD",
     ),
 }  # fmt: skip
-"""Of training, where not Adam: `CI_SKIP_OPTIMIZER` and `BENCHMARK_USE_SGD` of the harness."""
+"""Optimizers other than Adam: `CI_SKIP_OPTIMIZER` and `BENCHMARK_USE_SGD` of the harness."""
 ACCURACY_BATCH_SIZE = 1
 TOLERANCES = {
     "BertForMaskedLM": {"training": 2e-2},
@@ -129,7 +129,7 @@ _LENGTHS: tuple[tuple[int, tuple[str, ...]], ...] = (
            "CamemBert", "DistillGPT2", "GoogleFnet", "YituTechConvBert")),
     (256, ("TrOCR",)),
 )  # fmt: skip
-"""Tokens per sample, by how a model's name begins; all others have `USUAL_LENGTH`."""
+"""Tokens per sample, by the beginning of a model's name; all others have `USUAL_LENGTH`."""
 USUAL_LENGTH = 128
 
 

@@ -1,8 +1,8 @@
-"""Benchmark suites: models of one origin, the matrix of experiments that a suite run makes, and how
-its cells are queued.
+"""Benchmark suites: models of one origin, and the matrix of experiments of a suite run, whose cells
+are queued.
 
-A cell of the matrix is one model in one precision and one part (training or inference) under one
-scenario; it is an experiment of its own, which names every backend.
+A cell of the matrix is one model in one precision, one part (training or inference) and one
+scenario. It is a separate experiment with all backends.
 """
 
 import re
@@ -22,41 +22,41 @@ from breakeven.runner.specs.variants import Settings
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
 
 Values = Mapping[str, Any]
-"""Fields of a specification by name; those of its sections in a mapping of their own."""
+"""Fields of a specification by name; each section is a nested mapping."""
 PARTS: tuple[Part, ...] = ("training", "inference")
 SUITE_SCENARIOS: tuple[ScenarioName, ...] = ("accuracy", "speed", "cache")
-"""Random samples teach nothing, so nothing is trained on them for its own sake."""
+"""Without `train`: a model learns nothing from random samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteModel:
-    """A model of a suite, in the size in which the Dynamo harness runs it."""
+    """A model of a suite, in the size of the Dynamo harness."""
 
     source: str
-    """`suite:name`, as `ModelSpec.source` has it."""
+    """`suite:name`, as in `ModelSpec.source`."""
     batch_size: int
     accuracy_batch_size: int
-    """Of the scenario `accuracy`, where the harness takes fewer samples."""
+    """Batch size in the scenario `accuracy`, where the harness takes fewer samples."""
     sequence_length: int | None = None
-    """Tokens per sample; None for what has none."""
+    """Tokens per sample; None for samples without tokens."""
     losses: tuple[str, ...] = (MODEL_LOSS,)
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """Of the scenario `accuracy`, where the harness has one of its own for the model: by part, or
-    by device and part, as `cuda training`."""
+    """Tolerances in the scenario `accuracy` that differ from the usual one of the harness: by part,
+    or by device and part, such as `cuda training`."""
     optimizer: str | None = None
-    """Of training, where the harness does not take its usual one."""
+    """Optimizer of training, if not the usual one of the harness."""
     cuda_accuracy_optimizer: str | None = None
-    """The same, where it does so only in the scenario `accuracy` on CUDA."""
+    """The same, only for the scenario `accuracy` on CUDA."""
     parts: tuple[Part, ...] = PARTS
     skipped: str | None = None
-    """Why the harness itself leaves the model out: it then takes part only when it is named."""
+    """Why the harness skips the model; it then runs only on request by name."""
 
     @property
     def name(self) -> str:
         return self.source.partition(":")[2]
 
     def optimizer_in(self, part: Part, scenario: ScenarioName, device: str) -> str | None:
-        """None: the usual one."""
+        """The model's optimizer; None for the usual one."""
         if part != "training":
             return None
         if SCENARIOS[scenario].compares_tensors and device.startswith("cuda"):
@@ -64,36 +64,36 @@ class SuiteModel:
         return self.optimizer
 
     def tolerance(self, part: Part, device: str) -> float | None:
-        """None: the usual one of the suite."""
+        """The model's tolerance; None for the usual one of the suite."""
         on_device = f"{device.partition(':')[0]} {part}"
         return self.tolerances.get(on_device, self.tolerances.get(part))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Models that are run together."""
+    """Models that run together."""
 
     name: str
     text: str
-    """What it is, in a sentence."""
+    """Description of the suite in a sentence."""
     models: tuple[SuiteModel, ...]
     begin_with: tuple[str, str]
-    """Names of two small ones of different kinds."""
+    """Names of two small models of different kinds."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Models of the harness's list that cannot be had, and why."""
+    """Models of the harness's list that are not available, with the reason."""
     scenarios: tuple[ScenarioName, ...] = ("accuracy", "speed")
-    """The first for the pass rate, the second for speed and memory."""
+    """By default `accuracy` for the pass rate, `speed` for speed and memory."""
     package: str | None = None
-    """What must be importable here for its models; None for what Breakeven needs in any case."""
+    """Package that its models need; None if Breakeven's own packages suffice."""
     install: str = ""
-    """How to get the package."""
+    """Instructions to install the package."""
     is_held_closely: bool = False
-    """Whether the harness asks its models for closer agreement than those of other suites."""
+    """Whether the harness has stricter tolerances for its models than for other suites."""
 
     def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
-        """The models of these names, or without any all that the harness runs.
+        """The models with these names; without names, all that the harness runs.
 
-        Raises `InvalidSpec` for a name that the suite does not have.
+        Raises `InvalidSpec` for a name that is not in the suite.
         """
         if not names:
             return tuple(model for model in self.models if model.skipped is None)
@@ -108,7 +108,7 @@ class Suite:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """What a suite run is made of. Every combination is a cell."""
+    """The dimensions of a suite run. Every combination is a cell."""
 
     suite: Suite
     models: tuple[SuiteModel, ...]
@@ -116,14 +116,14 @@ class Matrix:
     parts: tuple[Part, ...]
     scenarios: tuple[ScenarioName, ...]
     settings: tuple[Settings, ...] = ("harness",)
-    """What torch is set to; with both, every cell is there twice."""
+    """Settings of torch; with both, there are two cells for each combination."""
     shrink: int = 1
-    """How many times smaller than the suite's the models are, for trials on small machines."""
+    """Factor by which the models are smaller than the suite's, for trials on small machines."""
 
     def cells(self, replaced: Values, suite_run: str) -> Iterator[ExperimentSpec]:
-        """One experiment per cell, model by model, the accuracy of each before its speed.
+        """Yields one experiment per cell, model by model, in order of the scenarios.
 
-        `replaced` are values that replace the suite's own, in all cells. Raises `InvalidSpec`.
+        `replaced`: values that replace the suite's own in all cells. Raises `InvalidSpec`.
         """
         dimensions = (self.models, self.precisions, self.parts, self.scenarios, self.settings)
         for model, precision, part, scenario, settings in product(*dimensions):
@@ -176,15 +176,15 @@ class Matrix:
 
 
 def _under(settings: Settings, scenario: ScenarioName) -> Values:
-    """Settings in addition to torch's own: where nothing is checked, the harness times its models
+    """Values for the settings of torch: in scenarios without a check, the harness times its models
     with their dropout."""
     keeps = settings == "harness" and not SCENARIOS[scenario].compares_tensors
     return {"settings": settings} | ({"model": {"dropout": "keep"}} if keeps else {})
 
 
 def _num_batches(scenario: Scenario, replaced: Values) -> int:
-    """How many different batches the steps of a cell need; where they go on by epochs, one has as
-    many as a turn has steps, so that no turn is cut short."""
+    """Number of different batches for the steps of a cell. With epochs, an epoch has as many
+    batches as a turn has steps, so that no turn is cut short."""
     if scenario.compares_tensors:
         return 1
     if not scenario.cycles_batches:
@@ -196,7 +196,7 @@ def _num_batches(scenario: Scenario, replaced: Values) -> int:
 
 
 def _merged(own: Values, replaced: Values) -> dict[str, Any]:
-    """The values of both; where both name a field, the requested one counts."""
+    """Merges both; if both have a field, the value in `replaced` counts."""
     merged = dict(own)
     for name, value in replaced.items():
         mine = merged.get(name)
@@ -206,7 +206,7 @@ def _merged(own: Values, replaced: Values) -> dict[str, Any]:
 
 
 def check_choice(name: str, values: Sequence[str], known: Sequence[str]) -> None:
-    """Raises `InvalidSpec` for a value that is not known, or named twice, or if there is none."""
+    """Raises `InvalidSpec` for an unknown or repeated value, or without any value."""
     rule = f"must name at least one of {', '.join(known)}, and none of them twice"
     wrong = not values or len(set(values)) < len(values) or not set(values) <= set(known)
     if wrong:
@@ -214,12 +214,12 @@ def check_choice(name: str, values: Sequence[str], known: Sequence[str]) -> None
 
 
 def new_suite_run(suite: str) -> str:
-    """An id that is unique, and sortable by time among those of a suite."""
+    """A unique id; ids of a suite sort by time."""
     return f"{suite}-{new_experiment_id()}"
 
 
 def check_suite_run(suite_run: str) -> None:
-    """Raises `InvalidSpec` for what cannot be the id of a suite run."""
+    """Raises `InvalidSpec` for a text that cannot be the id of a suite run."""
     rule = "must be letters, digits, '.', '_' or '-'"
     require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", suite_run)), "run", suite_run, rule)
 
@@ -227,8 +227,8 @@ def check_suite_run(suite_run: str) -> None:
 def submit_missing(
     data_dir: DataDir, cells: Sequence[ExperimentSpec], checked: Sequence[ExperimentSpec]
 ) -> list[tuple[str, ExperimentSpec]]:
-    """Queues the cells of which no experiment is finished or under way; their ids and cells.
-    `checked`: those that torch need not check while their runs load. Raises `NotEnoughDisk`.
+    """Queues the cells that have no finished or active experiment; returns their ids and cells.
+    `checked`: cells that torch need not check while their runs load. Raises `NotEnoughDisk`.
     """
     there = [_cell(one.spec) for one in experiments(data_dir) if _needs_no_other(one)]
     return [(submit(data_dir, cell, is_checked=cell in checked), cell)
@@ -240,5 +240,5 @@ def _needs_no_other(experiment: Experiment) -> bool:
 
 
 def _cell(spec: ExperimentSpec) -> ExperimentSpec:
-    """The same for a cell and for its repetition run by run where the device lacked memory."""
+    """A key of a cell, the same for a repetition run by run after the device lacked memory."""
     return replace(spec, schedule="turns", fallback_of=None)

@@ -22,7 +22,7 @@ BATCH_SIZES = {
     "vit_base_patch14_dinov2.lvd142m": 128,
     "vit_base_patch16_siglip_256": 128,
 }
-"""As the harness runs them, after it has divided some."""
+"""Batch sizes of the harness, after its divisions."""
 TRAINED_BY_SGD = ("adv_inception_v3", "ghostnet_100", "tf_efficientnet_b0")
 """`BENCHMARK_USE_SGD` of the harness."""
 CHECKED_BY_SGD = ("convnextv2_nano.fcmae_ft_in22k_in1k", "vit_base_patch14_dinov2.lvd142m")

@@ -24,8 +24,8 @@ BATCH_SIZES = {
     "squeezenet1_1": 512,
     "vgg16": 128,
 }
-"""The models of the harness's `torchbench_models_list.txt`, and further ones of cachebench, in the
-default sizes of the models."""
+"""Default batch sizes of the models in the harness's `torchbench_models_list.txt`, and of further
+models in cachebench."""
 ACCURACY_BATCH_SIZE = 4
 INFERENCE_ONLY = ("llama",)
 TRAINED_BY_SGD = (

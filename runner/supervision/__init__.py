@@ -1,1 +1,1 @@
-"""Experiments at work: processes, the turn that they pass, how they ended."""
+"""Running experiments: processes, the turn that they pass, how they end."""

@@ -1,9 +1,9 @@
-"""Whether a training needs another control: decided by the losses, once all its runs have finished.
+"""Decides from the losses whether a training needs another control, once all runs have finished.
 
-A backend whose losses lie close to those of baseline and controls is called the same with one
-control, and one that lies beyond all that was learned is a fault whatever the others say. What lies
-in between one control seldom tells, and four mostly do; so it is where single losses leave the band
-by little (docs/parity.md).
+One control suffices for a backend whose losses are close to those of baseline and controls, and for
+a backend whose losses differ by more than the training learned, which is a fault. Between these
+limits one control seldom decides and four mostly do. The same is true where single losses leave the
+band by little (docs/parity.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,31 +18,31 @@ from breakeven.runner.specs.training import Precision
 NUM_WINDOWS = 10
 MIN_WINDOW_STEPS = 5
 CLOSE, FAR = 1 / 8, 1.0
-"""Between these shares of what was learned a difference needs another control: half of what parity
-calls the same at most, and what is broken whatever equal trainings come to."""
+"""A difference between these shares of the learned loss needs another control. `CLOSE` is half of
+the largest difference that parity calls the same; `FAR` is broken in any case."""
 AT_ONCE = 0.01
-"""A share of what was learned by which no correct backend with the same random numbers differs in
-the first steps: there single losses tell, and no further control does."""
+"""A correct backend with the same random numbers differs by less than this share of the learned
+loss in the first steps: there single losses decide, and more controls do not help."""
 MAX_SECONDS = 600.0
-"""How long further controls may take together: so long a person is made to wait unasked."""
+"""Longest time of all further controls together, for which a user waits without a request."""
 
 
 class Training(NamedTuple):
-    """What the journal of a finished run says of its training."""
+    """The training of a finished run, from its journal."""
 
     losses: Losses
     seconds: float
-    """For how long it trained and evaluated."""
+    """Seconds of training and evaluation."""
     precision: str | None
-    """The precision in which it computed, if it recorded that."""
+    """The precision of its computation, if recorded."""
 
 
 def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Precision) -> str | None:
-    """In a sentence; None where no other control is needed, or those that were taken beyond the
-    first and another one would work longer than `MAX_SECONDS`. `finished`: roles and folders;
-    `precision`: of the specification, for a baseline that computed in none that it named.
+    """Why another control is needed, in a sentence; None if it is not needed, or if it and all
+    others beyond the first take more than `MAX_SECONDS`. `finished`: roles and folders.
+    `precision`: of the specification, used if the baseline recorded no known precision.
 
-    Raises `RunnerError` or what reading wrong values raises for a damaged journal.
+    Raises `RunnerError`, `LookupError`, `TypeError` or `ValueError` for a damaged journal.
     """
     trainings: dict[str, list[Training]] = {}
     for role, run in finished:
@@ -70,10 +70,10 @@ def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Preci
 
 
 def distance(equals: Sequence[Losses], backend: Losses) -> float:
-    """How far a backend's mean losses of tenths of the training lie at most from the mean of equal
-    trainings', as a share of what the best of these learned: how far its losses fell from the first
-    five steps to its lowest tenth. 0 where a training is too short, or nothing was learned, or the
-    backend parted from them at once."""
+    """The largest difference between the mean losses of a backend and those of equal trainings over
+    tenths of the training. It is a share of the learned loss: the largest fall of an equal
+    training's loss from the first five steps to its lowest tenth. 0 if the training is too short,
+    nothing was learned, or the backend differed at once."""
     steps = sorted(step for step in backend if all(step in one for one in equals))
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     if len(steps) < NUM_WINDOWS * MIN_WINDOW_STEPS:

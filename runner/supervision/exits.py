@@ -1,5 +1,5 @@
-"""How runs end: exit statuses, what is written down of an end, now or as soon as the disk has room,
-and what a run printed, within bounds and without secrets."""
+"""Records how runs end: exit statuses, exit records (as soon as the disk has room), and the output
+of a run, cut to a limit and without secrets."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from breakeven.runner.masking import mask
 from breakeven.runner.notifications import Notifier
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of the system that mean a full disk."""
+"""System errors that mean a full disk."""
 
 
 class WorkerExit(IntEnum):
@@ -34,7 +34,7 @@ class WorkerExit(IntEnum):
 
 
 def explain(returncode: int) -> tuple[RunState, str]:
-    """State and reason for a process that ended by itself or by somebody else's signal."""
+    """State and reason of a run whose process the supervisor did not stop."""
     if returncode == WorkerExit.FINISHED:
         return RunState.FINISHED, "training is over"
     if returncode == WorkerExit.CANCELLED:
@@ -55,13 +55,13 @@ def explain(returncode: int) -> tuple[RunState, str]:
 
 MAX_BYTES = 64_000_000
 KEPT_BYTES = 4_000_000
-"""Of the end, once there is more than the most."""
+"""Bytes kept at the end of a file that exceeds `MAX_BYTES`."""
 
 
 def cut_output(file: Path) -> None:
-    """Cuts off all but the end of a file to which processes append, if it is too long.
+    """Cuts a file to which processes append down to its end, if it is too long.
 
-    What is written while it is cut may be lost.
+    Output that is written meanwhile may be lost.
     """
     with suppress(OSError):
         if file.stat().st_size <= MAX_BYTES:
@@ -75,13 +75,13 @@ def cut_output(file: Path) -> None:
 
 
 def mask_output(file: Path) -> None:
-    """Masks secrets in a file without writers; a file without secrets is unchanged.  Errors stop no
-    other work: pages mask the text once more when they read it.
+    """Masks secrets in a file without writers; a file without secrets is unchanged. Ignores errors:
+    pages mask the text again when they read it.
     """
     with suppress(OSError):
         if file.is_symlink() or not file.is_file():
             return
-        cut_output(file)  # A folder from elsewhere may have come with a terabyte of nothing.
+        cut_output(file)  # A copied folder may have a sparse file of a terabyte.
         text = file.read_text(errors="surrogateescape")
         masked = mask(text)
         if masked != text:
@@ -91,13 +91,13 @@ def mask_output(file: Path) -> None:
 
 
 class ExitRecords:
-    """The exit records of a supervisor's runs, for all experiments at work. Those that the disk has
-    no room for are kept here."""
+    """Writes the exit records of a supervisor's runs, for all running experiments. Keeps records in
+    memory while the disk has no room."""
 
     def __init__(self, notifier: Notifier | None = None) -> None:
         self._notifier = notifier
         self._owed: dict[Path, tuple[RunDir, Exit]] = {}
-        """By the run's folder: there may be several `RunDir` of it."""
+        """Records in memory by run folder, which may have several `RunDir` objects."""
         self._lock = threading.Lock()
 
     @property
@@ -105,14 +105,14 @@ class ExitRecords:
         return bool(self._owed)
 
     def owes(self, run: RunDir) -> bool:
-        """Whether the run has ended though its folder does not say so yet: it is not to be started
+        """Whether the run has ended but its record is not yet written: it must not be started
         again."""
         with self._lock:
             return run.path in self._owed
 
     def write(self, run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
-        """Writes exit.json and drops what is of no more use. Nothing that is wrong with one folder
-        may stop the supervisor."""
+        """Writes exit.json and removes useless files. A damaged folder must not stop the
+        supervisor."""
         is_full = lacks_room(run.path) is not None
         if state is RunState.FAILED and is_full and "disk" not in reason:
             reason = f"{reason} (the disk was full then)"
@@ -130,11 +130,11 @@ class ExitRecords:
             self._notifier.run_ended(run.run_id, ended.state, ended.reason)
 
     def write_owed(self) -> None:
-        """Tries again to write what there was no room for."""
+        """Tries again to write the records for which the disk had no room."""
         with self._lock:
             owed, self._owed = self._owed, {}
             for run, ended in owed.values():
-                # No other process records an end, unless users changed the folder by hand.
+                # exit.json exists only if a user changed the folder by hand.
                 if not run.exit_file.exists():
                     self._try(run, _as_requested(run, ended))
 
@@ -147,14 +147,13 @@ class ExitRecords:
                 reason = ended.reason if late in ended.reason else f"{ended.reason} {late}"
                 self._owed[run.path] = run, replace(ended, reason=reason)
             else:
-                # The state is then derived from the dead process, and the next start of a
-                # supervisor tries again.
+                # The state is then derived from the dead process; the next supervisor tries again.
                 say(f"{run.run_id}: exit.json could not be written: {error}")
 
 
 def _as_requested(run: RunDir, ended: Exit) -> Exit:
-    """A run that was to be stopped while it waited for disk space was cancelled, however little of
-    it was left."""
+    """Turns a failure into a cancellation if a user stopped the run while it waited for disk
+    space."""
     if ended.state is not RunState.FAILED or not run.cancel_requested:
         return ended
     reason = f"stopped on request while it waited for disk space; before: {ended.reason}"
@@ -162,7 +161,7 @@ def _as_requested(run: RunDir, ended: Exit) -> Exit:
 
 
 def say(text: str) -> None:
-    """Tells the supervisor's log and its terminal; both may lie on the same full disk."""
+    """Writes to the supervisor's log and its terminal; both may be on the same full disk."""
     log.info(text)
     try:
         print(text, flush=True)  # noqa: T201

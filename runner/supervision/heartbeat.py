@@ -1,10 +1,10 @@
-"""Whether the supervisor at work moves on: one that hangs, or was stopped, holds its lock as well.
+"""Heartbeat of the supervisor: a supervisor that hangs or was stopped still holds its lock.
 
-It touches its lock file about once a second; the file's time tells the others. Threads that look
-after an experiment give signs to it, and which of them gave none for long is written to a file.
+The supervisor touches its lock file about once a second; other processes read the file's time. Each
+experiment's thread signals it, and threads that are silent for long are listed in a file.
 
-`busy` reports the same of a piece of work: a process whose work never ends would otherwise look
-alive. The modification time of the process's lock file is the last begin of the work, its access
+`busy` does the same for a piece of work: a process whose work never ends would otherwise look
+alive. The modification time of the process's lock file is the last start of the work, its access
 time the last end; no process reads the file's content.
 """
 
@@ -23,14 +23,14 @@ from breakeven.runner.texts import read_json
 
 BEAT_SECONDS = 1.0
 STILL_SECONDS = 30.0
-"""Without a sign for so long it does not move on: starting a process or writing a record on a slow
-disk takes less."""
+"""A supervisor without a heartbeat for this time hangs: the start of a process, or the write of a
+record to a slow disk, takes less."""
 THREAD_STUCK_SECONDS = 60.0
-"""The same of a thread that looks after an experiment, which ends and starts processes itself."""
+"""The same limit for the thread of an experiment, which starts and ends processes itself."""
 
 
 class Heartbeat:
-    """The supervisor's side."""
+    """The supervisor's side of the heartbeat."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self._file = data_dir.supervisor_lock
@@ -39,28 +39,28 @@ class Heartbeat:
         self._signs: dict[str, float] = {}
         self._stuck: dict[str, float] = {}
         with suppress(OSError):
-            self._stuck_file.unlink()  # another supervisor's
+            self._stuck_file.unlink()  # of an earlier supervisor
 
     def beat(self) -> None:
-        """Says that the supervisor goes on; at most once a second."""
+        """Shows that the supervisor works; at most once a second."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + BEAT_SECONDS
-            with suppress(OSError):  # A read-only folder has worse to tell.
+            with suppress(OSError):  # A read-only folder causes other errors.
                 os.utime(self._file)
             self._write_stuck(now)
 
     def sign(self, experiment_id: str) -> None:
-        """Says, from the thread that looks after an experiment, that it goes on."""
+        """Shows that the thread of an experiment works; called by this thread."""
         self._signs[experiment_id] = time.monotonic()
 
     def forget(self, experiment_id: str) -> None:
-        """The experiment's thread is done."""
+        """Removes an experiment whose thread has ended."""
         self._signs.pop(experiment_id, None)
 
     @property
     def stuck(self) -> tuple[str, ...]:
-        """The experiments whose threads gave no sign for long, as of the last beat."""
+        """The experiments whose threads had been silent for long at the last beat."""
         return tuple(self._stuck)
 
     def _write_stuck(self, now: float) -> None:
@@ -75,32 +75,32 @@ class Heartbeat:
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatReading:
-    """What the others see."""
+    """The heartbeat as other processes read it."""
 
     is_alive: bool
-    """Whether somebody holds the supervisor's lock."""
+    """Whether a process holds the supervisor's lock."""
     seconds_since_beat: float | None
-    """Since its last sign, or since another one's; None if there never was one."""
+    """Seconds since the last heartbeat of any supervisor; None if there never was one."""
     pids: tuple[int, ...] = ()
-    """The holder of the lock file, where the system lists it; called only for a silent one."""
+    """Holders of the lock file, where the system lists them; read only for a silent supervisor."""
 
     stuck: dict[str, float] = field(default_factory=dict)
-    """Experiments whose thread does not move on, and since when, in seconds since the epoch."""
+    """Experiments whose thread is silent, and since when, in seconds since the epoch."""
 
     @property
     def is_still(self) -> bool:
-        """Whether it holds the lock and does not move on."""
+        """Whether the supervisor holds the lock but hangs."""
         silent = self.seconds_since_beat
         return self.is_alive and silent is not None and silent > STILL_SECONDS
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is still because somebody stopped it (SIGSTOP, Ctrl-Z)."""
+        """Whether the supervisor hangs because a signal stopped it (SIGSTOP, Ctrl-Z)."""
         return self.is_still and any(state_of(pid) in ("T", "t") for pid in self.pids)
 
 
 def read_heartbeat(data_dir: DataDir) -> HeartbeatReading:
-    """Whether the supervisor moves on; costs the same however much there is in the data folder."""
+    """Reads the heartbeat; its cost does not depend on the size of the data folder."""
     try:
         alive = is_locked(data_dir.supervisor_lock)
         silent = time.time() - data_dir.supervisor_lock.stat().st_mtime
@@ -122,13 +122,13 @@ def _read_stuck(data_dir: DataDir) -> dict[str, float]:
 
 
 STUCK_SECONDS = 60.0
-"""What takes so long is not slow but stuck: a tick of the index reads some ten megabytes."""
+"""Work of this duration hangs: an update of the index reads only about 10 MB at a time."""
 
 
 @contextmanager
 def busy(lock: Path) -> Iterator[None]:
-    """Says that work goes on within; costs two calls to the system."""
-    with suppress(OSError):  # A read-only folder has worse to tell.
+    """Marks the work of the `with` block as running; costs two system calls."""
+    with suppress(OSError):  # A read-only folder causes other errors.
         ended = lock.stat().st_atime_ns
         os.utime(lock, ns=(min(ended, time.time_ns() - 1), time.time_ns()))
     try:
@@ -139,7 +139,7 @@ def busy(lock: Path) -> Iterator[None]:
 
 
 def seconds_busy(lock: Path) -> float:
-    """Seconds for which the holder of the lock has been at its present work; 0 without work."""
+    """Seconds since the lock's holder began its current work; 0 without work."""
     try:
         found = lock.stat()
         is_busy = found.st_mtime_ns > found.st_atime_ns and is_locked(lock)

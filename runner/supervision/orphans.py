@@ -1,10 +1,10 @@
-"""Runs that an earlier supervisor left open: which go on, which begin anew, which are lost.
+"""Resumes, restarts or closes the runs that an earlier supervisor left open.
 
-A supervisor that dies takes its runs with it. Runs that took turns go on together from their
-checkpoints. If one of them has none, all begin anew, so that every round is timed on runs of the
-same attempt. After one run has finished, no other begins anew: no later round could be paired with
-its rounds. A run that only adds rounds keeps what it recorded and remains finished. After five
-attempts the runs are lost; without a baseline the scheduler then ends the experiment.
+If a supervisor dies, its runs die. Runs that took turns resume together from their checkpoints. If
+one of them has no checkpoint, all restart, so that each round has runs of the same attempt only.
+After one run has finished, no other restarts, since its later rounds would have no counterpart. A
+run that only adds rounds keeps its records and remains finished. After five attempts the runs are
+lost; the scheduler ends an experiment whose baseline is lost.
 """
 
 from breakeven.runner.errors import RunnerError
@@ -16,27 +16,26 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import ExitRecords, say
 
 MAX_ATTEMPTS = 5
-"""Attempts at one run that begin by themselves; a run that ends its machine must not do so for
-ever."""
+"""Most attempts at a run without a user's request: a run may crash its machine each time."""
 VANISHED = "its process and supervisor vanished"
 Left = dict[RunDir, RunSpec]
 """Runs without an exit record."""
 
 
 def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
-    """Closes or reopens what an earlier supervisor left open.
+    """Closes or reopens the runs that an earlier supervisor left open.
 
     The caller holds the lock, so no other supervisor lives: every claim of this machine without an
-    exit record is an orphan. One that still runs is killed. Run folders that cannot be read are
-    recorded as failed.
+    exit record is an orphan. Orphans that still run are killed. Unreadable run folders are recorded
+    as failed.
     """
-    # Also of a run without a claim, as its supervisor may die between starting a process and saying
-    # so, and of one that was deleted since.
+    # Includes runs without a claim, since a supervisor may die between the start of a process and
+    # the claim, and deleted runs.
     for folder in {member.run_folder for member in members(data_dir.runs)}:
         kill_members(folder)
     companies: dict[object, Left] = {}
     for run in data_dir.run_dirs():
-        # Whatever one folder holds, the others are looked after.
+        # A damaged folder must not stop the work on the others.
         try:
             if run.is_link or not run.spec_file.exists() or run.read_exit() is not None:
                 continue
@@ -55,7 +54,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
 
 
 def _close_company(left: Left, exits: ExitRecords) -> None:
-    """Closes the orphans among runs that live at once."""
+    """Closes or reopens the orphans among runs that are alive at the same time."""
     orphans = [run for run in left if run.claim_file.exists()]
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
     go_on = all(run.has_checkpoint for run in left if not run.cancel_requested)
@@ -63,7 +62,7 @@ def _close_company(left: Left, exits: ExitRecords) -> None:
     may_begin_anew &= not any(run.adds_rounds for run in left)
     for run in orphans:
         try:
-            # The caches that a cold run left for a warm one went with its process.
+            # The caches that a cold run left for a warm run were removed with its process.
             is_warm = left[run].variant.cache == "warm"
             if run.cancel_requested:
                 exits.write(run, RunState.CANCELLED, f"stopped on request; {VANISHED}", None)

@@ -1,15 +1,15 @@
-"""A search for the fastest way to train: which candidates are tried, which end, and which is best.
+"""Searches for the fastest way to train: chooses candidates to try, to end, and the best one.
 
 The race begins with the baseline. Candidates that differ from the best so far in one setting take
-turns with it. One ends as soon as it surely loses at the planned length, compiling included, or
-its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds show no difference. One that
-surely wins becomes the best so far, and its neighbours are tried next: so the settings that gain
-are combined, and their combination is measured.
+turns with it. A candidate ends as soon as it surely loses at the planned length, compile time
+included, or its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds show no
+difference. A candidate that surely wins becomes the best so far, and its neighbours are tried next:
+so settings that gain are combined, and their combination is measured.
 
-"Surely" holds whenever one looks. Each round compares the times of a block: a candidate whose
-median ratio to the best is at most r lies above r in half of the rounds or fewer, and a bet on the
-next side multiplies its stake, in the mean, by 1 or less. So the stake reaches 1/a with probability
-a at most, in any number of rounds (Ville 1939; bets mixed evenly over all odds: Robbins 1970).
+"Surely" holds at every look. Each round compares the times of a block. If the median ratio of a
+candidate to the best is at most r, its ratio exceeds r in at most half of the rounds, and a bet on
+"above r" multiplies its stake by 1 or less on average. So the stake reaches 1/a with probability
+at most a, in any number of rounds (Ville 1939; bets mixed evenly over all odds: Robbins 1970).
 """
 
 import math
@@ -27,23 +27,23 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.stopping_rule import Ending
 
 ERROR_RATE = 0.05
-"""Probability with which the best candidate is dropped, at most."""
+"""Upper bound of the probability that the best candidate is dropped."""
 MAX_ROUNDS = 60
-"""Rounds without a difference after which a candidate is no gain."""
+"""Rounds without a difference after which a candidate ends."""
 MIN_GAIN = 0.01
-"""Of a step. Two processes of one program differ by about as much, so that less is no reason to
-prefer a candidate to the best so far."""
+"""Smallest gain, as a share of a step, that counts: two processes of the same program differ by
+about as much."""
 PROMISING = 1.3
-"""Times the total of the best so far, up to which settings of another family are tried."""
+"""Settings of another family are tried up to this multiple of the total time of the best so far."""
 PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
-"""Rounds after which losses and times of a candidate are looked at."""
+"""Rounds before the times of a candidate are judged."""
 
 
 @dataclass
 class Racer:
-    """What the journal of a run says."""
+    """The times and losses in the journal of a run."""
 
     variant: Variant
     blocks: dict[int, float] = field(default_factory=dict)
@@ -60,18 +60,18 @@ class Racer:
 
     @property
     def step_seconds(self) -> float | None:
-        """Median of its blocks; None before the first one that counts."""
+        """Median seconds per step of its blocks; None before the first block that counts."""
         times = [seconds / self.steps[number] for number, seconds in self.blocks.items()]
         return median(times) if times else None
 
     @property
     def compile_seconds(self) -> float:
-        """What blocks in which something compiled took longer than their steps do now."""
+        """Seconds that blocks with compilation took longer than their steps take now."""
         step = self.step_seconds or 0.0
         return sum(max(0.0, seconds - steps * step) for seconds, steps in self.compiling)
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Takes note of an event; raises what reading wrong values raises."""
+        """Records an event; raises `KeyError`, `TypeError` or `ValueError` for wrong values."""
         if event["kind"] == "step" and event.get("loss") is not None:
             self.losses[int(event["step"])] = float(event["loss"])
         elif event["kind"] == "block":
@@ -86,77 +86,77 @@ class Racer:
 
 
 class Family(NamedTuple):
-    """A kind of compiled code. Each kind is one step away from every other: a training that waits
-    for the host may gain by CUDA graphs alone."""
+    """A kind of compiled code. All families are neighbours of each other: a training that waits for
+    the host may gain from CUDA graphs alone."""
 
     compiler: str | None
     replays_graphs: bool
-    """Whether its steps are CUDA graphs."""
+    """Whether it replays its steps as CUDA graphs."""
 
 
 class Loss(NamedTuple):
-    """A setting that did not gain."""
+    """A setting that brought no gain."""
 
     family: Family
     change: Mapping[str, object]
-    """What was tried, by the name of the setting."""
+    """The tried values, by the name of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What follows from a round."""
+    """The decision after a round."""
 
     dropped: Mapping[str, Ending] = field(default_factory=dict)
     """Candidates that end with their next turn, by label."""
     joining: tuple[Variant, ...] = ()
-    """Candidates that begin."""
+    """Candidates that join the race."""
     over: Ending | None = None
-    """Why the search ends; None if it goes on."""
+    """Why the search ends; None if it continues."""
 
 
 class Race:
-    """Decides, round by round, from what the journals of all runs say."""
+    """Decides after each round from the journals of all runs."""
 
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec, self._plan = spec, spec.tune
         self._racers: dict[str, Racer] = {}
         self._ended: set[str] = set()
-        """Candidates of which it is decided that they are not the best."""
+        """Candidates that are decided not to be the best."""
         self._broken: set[str] = set()
         """Candidates whose losses leave the band of equal trainings."""
         self._losses: list[Loss] = []
         self._origins: dict[str, Variant] = {}
-        """What a candidate was derived from, by its label."""
+        """The variant that a candidate was derived from, by the candidate's label."""
         self._best = "baseline"
         self._bound = max(2, len(spec.candidates)) / ERROR_RATE
 
     def add(self, variant: Variant) -> None:
-        """A run takes part."""
+        """Adds a run to the race."""
         self._racers[variant.label] = Racer(variant)
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
-        """Takes note of an event of a run."""
+        """Records an event of a run."""
         self._racers[label].take(event)
 
     @property
     def best(self) -> str:
-        """Label of the fastest run at the planned length, of those that surely beat another."""
+        """Label of the best so far: at first the baseline, then each run that surely beats it."""
         return self._best
 
     @property
     def baseline_step_seconds(self) -> float | None:
-        """None before its first block that counts."""
+        """Median seconds per step; None before its first block that counts."""
         return self._racers["baseline"].step_seconds
 
     @property
     def seconds(self) -> float:
-        """That all blocks have taken, compiling included."""
+        """Seconds of all blocks, compile time included."""
         racers = self._racers.values()
         timed = sum(sum(one.blocks.values()) for one in racers)
         return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
 
     def decide(self, living: Collection[str], elapsed: float) -> Decision:
-        """`living`: labels of the runs that go on. `elapsed`: seconds since the search began."""
+        """Decides. `living`: labels of runs that continue. `elapsed`: seconds since the start."""
         if "baseline" not in living:
             return Decision(over=self._ending("nothing_left"))
         self._forget_dead(living)
@@ -178,20 +178,20 @@ class Race:
         return Decision(dropped=dropped, joining=tuple(joining))
 
     def is_compiling(self, label: str) -> bool:
-        """Whether it is a candidate without a block that counts."""
+        """Whether the run is a candidate without a block that counts."""
         racer = self._racers[label]
         return racer.variant.role == "backend" and not racer.blocks
 
     def most_compile_seconds(self) -> float | None:
-        """How long a candidate may compile: after that even steps that take no time would lose;
-        None before the best so far is timed."""
+        """Longest compile time of a candidate: beyond it, even steps of 0 s would lose. None before
+        the best so far is timed."""
         best = self._racers[self._best]
         return self._total(best)
 
     def finalists(self, most: int = 3) -> tuple[Variant, ...]:
-        """The best so far, then further candidates that probably beat the baseline, the fastest at
+        """The best so far, then other candidates that probably beat the baseline, the fastest at
         the planned length first: the best may turn out to train wrongly. A training confirms them,
-        so that a bound for each alone suffices."""
+        so a bound per candidate suffices."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
@@ -202,13 +202,13 @@ class Race:
         return tuple(one.variant for one in ranked[:most])
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
-        """The candidates of which it is open whether they gain."""
+        """The living candidates that are neither the best nor decided."""
         decided = {self._best, *self._ended}
         return [one for label, one in self._racers.items() if one.variant.role == "backend"
                 and label in living and label not in decided]  # fmt: skip
 
     def _forget_dead(self, living: Collection[str]) -> None:
-        """A candidate that failed has lost; a best so far that did gives its place back."""
+        """Ends candidates that failed; the baseline replaces a best so far that failed."""
         if self._best not in living:
             self._best = "baseline"
         for label, racer in self._racers.items():
@@ -216,8 +216,8 @@ class Race:
                 self._end(racer)
 
     def _end(self, racer: Racer) -> None:
-        """A candidate is not the best. If it is no faster than what it was derived from either, the
-        setting that was tried is no gain."""
+        """Marks a candidate as not the best. If it is not faster than its origin either, records
+        the tried setting as no gain."""
         self._ended.add(racer.label)
         origin = self._origins.get(racer.label)
         if origin is None:
@@ -228,9 +228,9 @@ class Race:
             self._losses.append(Loss(family_of(racer.variant), change))
 
     def _succeed(self, racer: Racer) -> dict[str, Ending]:
-        """A candidate becomes the best so far; the former one, which has lost, ends."""
+        """Makes a candidate the best so far, and ends the former one, which has lost."""
         before, self._best = self._best, racer.label
-        if before == "baseline":  # all speedups are by the baseline, which stays
+        if before == "baseline":  # stays: all speedups refer to it
             return {}
         self._end(self._racers[before])
         return {before: self._ending("loses", self._plan.steps, racer.label)}
@@ -248,14 +248,14 @@ class Race:
     def _beats(
         self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
     ) -> bool:
-        """Whether a run surely takes less time at the planned length than another, by at least this
-        share of the other's steps. `bound`: of the stake, if not that of the whole search."""
+        """Whether a run surely takes less time at the planned length than another, by at least
+        `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
         rounds = _shared(one, other)
         step = other.step_seconds
         if len(rounds) < MIN_ROUNDS or step is None:
             return False
         steps = self._plan.steps * step
-        # It does if a step takes less than this share of the other's.
+        # It does if its step takes less than this share of the other's step.
         share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
         if share <= 0:
             return False
@@ -263,7 +263,7 @@ class Race:
         return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
 
     def _judge_losses(self) -> None:
-        """Notes whose losses leave the band of baseline and controls by more than rounding does."""
+        """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
         precision = self._spec.training.precision
         equals = [one.losses for one in self._racers.values() if one.variant.role != "backend"]
         if len(equals) < 2:
@@ -280,7 +280,7 @@ class Race:
                 self._broken.add(label)
 
     def _depose(self) -> dict[str, Ending]:
-        """A best so far that turns out to compute other losses gives its place back."""
+        """Replaces a best so far by the baseline if its losses turn out wrong."""
         if self._best not in self._broken:
             return {}
         before, self._best = self._best, "baseline"
@@ -288,7 +288,7 @@ class Race:
         return {before: self._ending("wrong")}
 
     def _total(self, racer: Racer) -> float | None:
-        """Seconds at the planned length, by the rounds that it shares with the baseline."""
+        """Seconds at the planned length, from the rounds that it shares with the baseline."""
         baseline = self._racers["baseline"]
         rounds, step = _shared(racer, baseline), baseline.step_seconds
         if not rounds or step is None:
@@ -297,8 +297,8 @@ class Race:
         return racer.compile_seconds + self._plan.steps * step * ratio
 
     def _untried(self) -> list[Variant]:
-        """Candidates that differ in one setting from the best so far; when there are none left,
-        from the best of another family."""
+        """Untried candidates that differ in one setting from the best so far; if none is left, from
+        the best of another family."""
         for origin in self._bases():
             found = self._neighbours(origin)
             if found:
@@ -307,7 +307,7 @@ class Race:
         return []
 
     def _bases(self) -> list[Variant]:
-        """The best so far, and the best of each other family that is not far behind."""
+        """The best so far, and the best of each other family up to `PROMISING` times its total."""
         best = self._racers[self._best]
         limit = PROMISING * (self._total(best) or math.inf)
         leaders: dict[Family, tuple[float, Variant]] = {}
@@ -324,8 +324,8 @@ class Race:
         return [best.variant, *(variant for _, variant in ranked)]
 
     def _neighbours(self, origin: Variant) -> list[Variant]:
-        """In the order of the table of moves, families first. A setting that was no gain in a
-        family is not tried again in that family."""
+        """Untried neighbours of a variant in the order of `MOVES`, families first. A setting that
+        brought no gain in a family is not tried again in that family."""
         found = {
             variant.label: (_rank(change), variant)
             for variant in self._spec.candidates
@@ -344,18 +344,18 @@ def family_of(variant: Variant) -> Family:
 
 
 def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
-    """Whether they differ in one setting, or in their family alone."""
+    """Whether two variants differ in one setting, or only in their family."""
     is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
     return len(change) == 1 or (is_family and family_of(one) != family_of(other))
 
 
 def _shared(one: Racer, other: Racer) -> list[int]:
-    """Rounds in which both have a block that counts."""
+    """Rounds in which both runs have a block that counts."""
     return sorted(one.blocks.keys() & other.blocks.keys())
 
 
 def _ratio(one: Racer, other: Racer, number: int) -> float:
-    """Of their steps, in a round."""
+    """Ratio of their step times in a round."""
     return one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
 
 
@@ -366,8 +366,8 @@ def _rank(change: Mapping[str, object]) -> int:
 
 @cache
 def stake(wins: int, rounds: int) -> float:
-    """What bets on winning, begun with 1 and mixed evenly over all odds above even, have come to:
-    twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1, an incomplete beta
-    function, which is a sum of binomial coefficients."""
+    """The current stake of bets on winning that began with 1, mixed evenly over all odds above
+    even: twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1. This incomplete
+    beta function is a sum of binomial coefficients."""
     tail = sum(math.comb(rounds + 1, k) for k in range(wins + 1))
     return tail / ((rounds + 1) * math.comb(rounds, wins))

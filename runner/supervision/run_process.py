@@ -1,4 +1,4 @@
-"""The process of one run: started, given turns, stopped, its exit recorded."""
+"""The process of one run: starts it, gives it turns, stops it and records its exit."""
 
 import os
 import signal
@@ -34,14 +34,14 @@ from breakeven.runner.supervision.exits import (
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 4.5
-"""How long a run may take to stop after SIGTERM before its group gets SIGKILL: a little longer than
-it takes to leave by itself in the middle of a compilation (`runner.worker.turn_source`)."""
+"""Seconds between SIGTERM and SIGKILL: a little more than a run needs to exit by itself during a
+compilation (`runner.worker.turn_source`)."""
 
 UNSEEN_SECONDS = 5.0
-"""Most that is counted between two looks, which are a quarter of a second apart."""
+"""Longest time that counts between two looks, which are usually 0.25 s apart."""
 GONE_SECONDS = 5.0
-"""How long a run may live after the pipe through which it speaks was closed at its end: one that
-ends closes it with its last breath."""
+"""How long a run may live after it closed its reply pipe. A normal run closes the pipe when it
+exits."""
 GONE = (
     "it closed the pipe to its supervisor and went on: something in it closes file descriptors "
     "that are not its own"
@@ -53,7 +53,7 @@ LEFT_EARLY = (
 
 
 class RunProcess:
-    """The process of one run, and what the supervisor knows of it."""
+    """The process of one run, and the supervisor's knowledge of it."""
 
     def __init__(
         self, run: RunDir, command: Sequence[str], time_limit_seconds: float, place: Place
@@ -61,7 +61,7 @@ class RunProcess:
         self.run = run
         self.is_ready = False
         self.has_not_loaded = False
-        """Whether it ended because model or data, which all runs share, cannot be loaded."""
+        """Whether it ended because the model or data of all runs cannot be loaded."""
         self.holds_turn = False
         self._reported_finished = False
         self.post = TurnPost()
@@ -79,7 +79,7 @@ class RunProcess:
             DEVICES_VARIABLE: ",".join(place.devices),
             RUN_VARIABLE: str(run.path),
             "PYTHONUNBUFFERED": "1",
-            # Else the order of a set of texts would be another one in each process.
+            # Else each process would have another order of a set of texts.
             "PYTHONHASHSEED": "0",
         }
         try:
@@ -103,8 +103,8 @@ class RunProcess:
             raise
 
     def _count_time(self) -> None:
-        """Counts what it worked since the last look: setting up and holding turns, not waiting for
-        others; nor what passed while the supervisor itself was suspended and could hear nothing."""
+        """Counts the run's work since the last look: setup and turns, but not waiting, nor the time
+        in which the supervisor itself was suspended."""
         now = time.monotonic()
         if self._is_working:
             self._worked_seconds += min(now - self._looked, UNSEEN_SECONDS)
@@ -112,11 +112,11 @@ class RunProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing will be heard of it any more."""
+        """Whether the run has closed its reply pipe."""
         return self._gone_since is not None
 
     def hear(self) -> None:
-        """Records a message of the run."""
+        """Records the new messages of the run."""
         self._count_time()
         for word in self.post.read():
             if word == "gone" and self._gone_since is None:
@@ -134,14 +134,14 @@ class RunProcess:
         self._is_working = True
 
     def stop(self, state: RunState, reason: str) -> None:
-        """Asks the run to stop; `look_after` insists when it does not."""
+        """Sends SIGTERM to the run; `look_after` kills the run later if it does not stop."""
         if self._stop is None:
             self._stop = (state, reason)
             self._kill_at = time.monotonic() + GRACE_SECONDS
             signal_group(self._process.pid, signal.SIGTERM)
 
     def look_after(self) -> None:
-        """Stops a run that was cancelled or worked too long; kills one that will not stop."""
+        """Stops a run that was cancelled or worked too long; kills a run that does not stop."""
         cut_output(self.run.output_file)
         self._count_time()
         if self._stop is not None:
@@ -157,7 +157,7 @@ class RunProcess:
 
     @property
     def said_finished(self) -> bool:
-        """Whether it has made its last step."""
+        """Whether the run has reported its last step."""
         return self._reported_finished
 
     @property
@@ -165,28 +165,28 @@ class RunProcess:
         return has_exited(self._process)
 
     def discard(self) -> int:
-        """Ends what is left of the run, in its process group or out of it; the exit status of the
-        group's leader."""
+        """Kills all remaining processes of the run, also outside its group; returns the exit status
+        of the group's leader."""
         returncode = end_group(self._process)
         kill_members(self.run.path)
         self.post.close()
         return returncode
 
     def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> tuple[RunState, str]:
-        """Ends what is left of the process group and records how the run ended, and why.
+        """Kills the remaining processes and records how the run ended, and why.
 
-        Its compile caches go to the warm run that begins with them, or else are removed.
+        Its compile caches go to `warm_run`, which begins with them, or else are removed.
         """
         returncode = self.discard()
         if warm_run is not None:
-            with suppress(OSError):  # The warm run will say that it found none.
+            with suppress(OSError):  # The warm run reports a missing cache.
                 warm_run.take_cache(self.run)
-        # A run that finished all its steps while it was being stopped has finished.
+        # A run that completed all steps while it was being stopped counts as finished.
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:
             state, reason = self._stop
         elif returncode == WorkerExit.FAILED:
-            reason = self._last_error() or reason  # which tells, too, whether it could be loaded
+            reason = self._last_error() or reason  # also sets `has_not_loaded`
         if state is RunState.FINISHED and not self._reported_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
@@ -196,7 +196,7 @@ class RunProcess:
         return state, reason
 
     def _last_error(self) -> str:
-        """What the error says with which its journal ends; empty if it ends otherwise."""
+        """The error at the end of its journal as a text; empty if another event is last."""
         with suppress(RunnerError, OSError):
             for event in deque(each_event(self.run.events_file), maxlen=1):
                 if event["kind"] == "error":
@@ -207,7 +207,7 @@ class RunProcess:
         return ""
 
     def _what_it_missed(self) -> str:
-        """Which variable its last words ask for in vain, if any."""
-        with suppress(RunnerError, OSError):  # A problem of one folder must not stop the others.
+        """A hint at a withheld variable that the end of its log names, if any."""
+        with suppress(RunnerError, OSError):  # A damaged folder must not stop other runs.
             return hint(self.run.log_tail(), withheld(os.environ))
         return ""

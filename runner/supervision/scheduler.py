@@ -1,15 +1,14 @@
-"""One experiment at work: its run processes, and the turn that they pass.
+"""Runs one experiment: starts its processes and passes the turn between them.
 
-All processes set up side by side, as many at once as there are CPUs. In each round every living run
-gets one turn, in an order drawn anew. Only in the first, which is in no speedup (`judged_blocks` in
-storage/index/schema.sql), those that compile least go first, and those that compile nothing while
-others still load; there alone several may hold a turn at once, if they are to compile together. A
-run that dies, exceeds its time limit or is cancelled gives its turn back, and the others go on;
-unless the baseline fails before its first step, or a run cannot load the model or the data that no
-other has loaded: the others would fail, too, or be compared with nothing, so the experiment ends.
-With `schedule="sequential"` the same happens with one process at a time. Repeats take theirs one
-after the other. Of an experiment that is spread over devices there is a scheduler for each
-(`runner.supervision.spreading`).
+Processes set up in parallel, as many at once as there are CPUs. In each round every living run gets
+one turn, in a new random order. The first round counts in no speedup (`judged_blocks` in
+storage/index/schema.sql): in it the runs that compile least go first, runs that compile nothing
+start while others still load, and runs that are to compile together hold a turn together. A run
+that dies, exceeds its time limit or is cancelled returns its turn, and the others continue. The
+experiment ends if the baseline fails before its first step, since nothing could be compared, or if
+a run cannot load the model or the data and no other run has, since the others would fail, too. With
+`schedule="sequential"` one process runs at a time. Repeats run one after another. An experiment
+that is spread over devices has one scheduler for each device (`runner.supervision.supervisor`).
 """
 
 import random
@@ -42,20 +41,20 @@ from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
 
 TICK_SECONDS = 0.25
-"""How often cancel markers and time limits are looked at while nothing else happens."""
+"""Interval of the checks of cancel markers and time limits while nothing else happens."""
 PATIENCE_SECONDS = 5.0
-"""How long a baseline to which rounds are added is waited for."""
+"""How long to wait for a baseline to which rounds are added."""
 MAX_ROUND = 2**40
-"""No journal that counts further was written by a run."""
+"""No run has so many rounds; larger numbers in a journal are ignored."""
 MEASURED = ("step", "block", "accuracy")
-"""Kinds of event that only a run which had a turn has written."""
+"""Kinds of event that a run writes only after it had a turn."""
 LOADED = ("workload", *MEASURED)
-"""Kinds of event that only a run which has loaded model and data has written."""
+"""Kinds of event that a run writes only after it loaded model and data."""
 
 
 class Fallback:
-    """The experiment that repeats this one run by run, submitted by whichever scheduler finds first
-    that a device cannot hold all runs."""
+    """The experiment that repeats this one run by run. The first scheduler that finds that its
+    device cannot hold all runs submits it."""
 
     def __init__(self) -> None:
         self.experiment_id: str | None = None
@@ -70,7 +69,7 @@ class Fallback:
 
 
 class Scheduler:
-    """Runs one experiment to its end, or what of it is at one of its places."""
+    """Runs one experiment to its end, or the runs of it at one place."""
 
     def __init__(
         self,
@@ -84,9 +83,9 @@ class Scheduler:
         fallback: Fallback | None = None,
         takes_controls: bool = True,
     ) -> None:
-        """`sign` is called at least every quarter of a second while all is well. `number`: of the
-        place among those that the experiment is spread over; None for all. `fallback` is shared by
-        its schedulers. `takes_controls`: whether it may add runs to the experiment."""
+        """`sign`: called at least every 0.25 s while the scheduler works. `number`: number of the
+        place if the experiment is spread over several; else None. `fallback`: shared by all its
+        schedulers. `takes_controls`: whether the scheduler may add controls to the experiment."""
         self._data_dir = data_dir
         self._place = place
         self._sign = sign
@@ -97,15 +96,15 @@ class Scheduler:
         self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
         self._at_once = cpu_allowance().usable
-        """How many processes may load, or compile together."""
+        """How many processes may load, or compile, at the same time."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
         self._search: Search | None = None
         self._turn_since = 0.0
-        """When the last turn was given, by the monotonic clock."""
+        """When the last turn was given, in seconds of the monotonic clock."""
         self._takes_controls = takes_controls and number is None
         self._why_hopeless: str | None = None
-        """Why there is no baseline to compare with or nothing to train; None while there may be."""
+        """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
         of_all = zip(experiment.runs, experiment.variants, strict=True)
         self._variants = {
             run: variant for run, variant in of_all if number in (None, variant.place)
@@ -136,15 +135,15 @@ class Scheduler:
                     for run in runs:
                         self._exits.write(run, RunState.CANCELLED, self._why_over, None)
         except Exception as error:
-            # The other experiments in the queue must not pay for what this one holds.
+            # An error of this experiment must not stop the others in the queue.
             self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
             traceback.print_exc()
             log.exception("the supervisor gave an experiment up")
         self._selector.close()
 
     def _drop_caches(self) -> None:
-        """Compile caches are code, and a folder may have come from anywhere: files from before the
-        first run of this experiment are not trusted."""
+        """Removes the compile caches that exist before the first run starts: they are code, and the
+        folder may come from anywhere."""
         for run in self._variants:
             if self._is_open(run):
                 try:
@@ -154,7 +153,7 @@ class Scheduler:
                     self._exits.write(run, RunState.FAILED, why, None)
 
     def give_up(self, reason: str) -> None:
-        """Ends all that lives, and records for every run that has not ended that it failed."""
+        """Ends all processes, and records all runs that have not ended as failed."""
         for process in self._processes:
             self._exits.write(process.run, RunState.FAILED, reason, process.discard())
         for run in self._variants:
@@ -165,7 +164,7 @@ class Scheduler:
         return not run.state.is_final and not self._exits.owes(run)
 
     def _groups(self) -> list[list[RunDir]]:
-        """The runs that have not ended, those together that are alive at once."""
+        """The runs that have not ended, in groups of runs that are alive at the same time."""
         groups: dict[object, list[RunDir]] = {}
         for run, variant in self._variants.items():
             if self._is_open(run):
@@ -174,8 +173,8 @@ class Scheduler:
         return list(groups.values())
 
     def _next_group(self, tried: Collection[RunDir]) -> list[RunDir] | None:
-        """The next runs that are alive at once. Rounds are added to one run after the other, to the
-        baseline last: it is waited for, so that the others have something to be compared with."""
+        """The next group of runs. A user's request for more rounds queues the baseline last: this
+        waits for the baseline, because the other runs are compared with it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             runs = next((one for one in self._groups() if not set(tried) & set(one)), None)
@@ -202,7 +201,7 @@ class Scheduler:
                 self._pass_turn(process, Turn(round=round_number, position=position, last=last))
 
     def _run_search(self, runs: Sequence[RunDir]) -> None:
-        """As a group to which candidates are added, and of which those that lose end."""
+        """Runs a search: a group that candidates join, and that losing candidates leave."""
         round_number = _first_round(self._variants)
         self._search = Search(self._experiment.spec, self._variants)
         self._pending = sorted(runs, key=self._compile_effort)
@@ -234,8 +233,8 @@ class Scheduler:
         return run
 
     def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:
-        """What compiling takes is a result, so those that compile wait until all have loaded; and
-        all wait for one that has the experiment checked."""
+        """Gives each pending run its first turn. Compile time is a result, so runs that compile
+        wait until all have loaded. All runs wait for a run that checks the experiment."""
         runs = self._pending
         checking = [run for run in runs if run.is_unchecked]
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
@@ -252,8 +251,8 @@ class Scheduler:
         self._wait_for_turns_below(1)
 
     def _wait_for_turns_below(self, number: int) -> None:
-        """Never more than one run holds a turn but while several compile together; and none gets
-        one as long as it could not write down what it measures."""
+        """Waits until fewer than `number` runs hold a turn, and the disk has room for results. More
+        than one run holds a turn only while several compile together."""
         self._wait_until(
             lambda: sum(one.holds_turn for one in self._processes) < number and self._has_room
         )
@@ -267,7 +266,7 @@ class Scheduler:
 
     @property
     def _has_room(self) -> bool:
-        """Whether the disk has room for what a run writes down."""
+        """Whether the disk has room for the files of a run."""
         return lacks_room(self._data_dir.runs) is None
 
     def _compile_effort(self, run: RunDir) -> int:
@@ -282,7 +281,7 @@ class Scheduler:
         )
 
     def _start_pending(self) -> None:
-        """More processes than CPUs would only keep each other from being ready."""
+        """Starts pending runs, at most one process per CPU: more would delay each other."""
         loading = sum(not process.is_ready for process in self._processes)
         for run in list(self._pending):
             if run.cancel_requested:
@@ -308,12 +307,12 @@ class Scheduler:
         self._selector.register(process.post.replies, selectors.EVENT_READ, process)
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Sleeps on the reply pipes, looking after all runs, until the condition holds."""
+        """Waits for replies, and looks after all runs, until the condition holds."""
         self._start_and_collect()
         while (self._processes or self._pending) and not condition():
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data.hear()
-                if key.data.is_gone:  # else the closed pipe would wake it without end
+                if key.data.is_gone:  # Otherwise the closed pipe would end each wait at once.
                     self._selector.unregister(key.fileobj)
             for process in self._processes:
                 process.look_after()
@@ -322,7 +321,7 @@ class Scheduler:
             self._start_and_collect()
 
     def _look_at_compiling(self, process: RunProcess) -> None:
-        """Stops a candidate that compiles for longer than it could ever gain."""
+        """Stops a candidate whose compile time exceeds any possible gain."""
         if self._search is None or not process.holds_turn:
             return
         why = self._search.why_too_long(process.run, time.monotonic() - self._turn_since)
@@ -336,7 +335,7 @@ class Scheduler:
             self._end_others(self._why_over)
 
     def _collect(self) -> None:
-        """Records the exits of processes that have ended; a turn that one held is free again."""
+        """Records the exits of processes that have ended, and frees their turns."""
         for process in [process for process in self._processes if process.has_exited]:
             self._processes.remove(process)
             if not process.is_gone:
@@ -344,7 +343,7 @@ class Scheduler:
             process.hear()
             process.holds_turn = False
             if process.said_finished and self._is_last(process.run):
-                self._add_control(process.run)  # before the record of its end: it is not over then
+                self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
             is_short = state is RunState.OUT_OF_MEMORY and not process.run.adds_rounds
@@ -357,7 +356,7 @@ class Scheduler:
 
     @property
     def _has_any_loaded(self) -> bool:
-        """Whether some run, now or earlier, could load the model and the data."""
+        """Whether any run, now or earlier, has loaded the model and the data."""
         is_ready = any(process.is_ready for process in self._processes)
         return is_ready or any(_tells(run, LOADED) for run in self._variants)
 
@@ -365,8 +364,8 @@ class Scheduler:
         return not any(other != run and self._is_open(other) for other in self._variants)
 
     def _add_control(self, last: RunDir) -> None:
-        """Queues another control where the runs, of which the last has just finished, say too
-        little: it begins when nothing else of the experiment is at work."""
+        """Queues another control if the losses of the runs decide too little. `last` has just
+        finished; the control begins after all other runs of the experiment."""
         spec, label = self._experiment.spec, self._experiment.experiment_id
         further = spec.further_controls[len(self._experiment.runs) - len(spec.variants) :]
         if not self._takes_controls or not further:
@@ -380,19 +379,20 @@ class Scheduler:
                 self._variants[self._experiment.runs[-1]] = self._experiment.variants[-1]
                 say(f"{label}: {why}")
         except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:
-            # What a journal says that no run wrote asks for no control.
+            # A damaged or changed journal adds no control.
             say(f"{label}: no further control: {error}")
 
     def _look_for_baseline(self) -> None:
-        """Of what an earlier supervisor left; runs with checkpoints were compared already."""
+        """Checks if the baseline failed under an earlier supervisor; skipped if an open run has a
+        checkpoint, since the baseline had worked then."""
         if not any(run.has_checkpoint for run in self._variants if self._is_open(run)):
             for run in self._variants:
                 stands = run.standing
                 self._look_at_baseline(run, stands.state, stands.reason or stands.state)
 
     def _look_at_baseline(self, run: RunDir, state: RunState, why: str) -> None:
-        """Notes that there is no baseline if this run was to be it and failed before its first
-        step: model, data and optimizer are those of all runs."""
+        """Notes that the experiment is hopeless if this run is the baseline and failed before its
+        first step: all runs share its model, data and optimizer."""
         if self._variants[run].role != "baseline" or self._why_hopeless is not None:
             return
         has_failed = state in (RunState.FAILED, RunState.TIMEOUT) and not _tells(run, MEASURED)
@@ -400,10 +400,10 @@ class Scheduler:
             self._why_hopeless = f"no baseline to compare with: {why}"
 
     def _fall_back(self) -> None:
-        """Repeats the experiment one run at a time, because together they do not fit."""
+        """Repeats the experiment one run at a time: the device cannot hold all runs at once."""
         try:
             self._fallback.submit(self._data_dir, self._experiment)
-        except RunnerError as error:  # the others go on as long as they fit
+        except RunnerError as error:  # the other runs continue as long as they fit
             say(f"{self._experiment.experiment_id}: cannot be repeated run by run: {error}")
 
     def _end_others(self, why: str) -> None:
@@ -414,7 +414,7 @@ class Scheduler:
 
     @property
     def _why_over(self) -> str | None:
-        """Why no further run is worth its time; None as long as they are."""
+        """Why the experiment ends early; None while it continues."""
         if self._fallback.experiment_id is None:
             return self._why_hopeless
         return (
@@ -424,13 +424,13 @@ class Scheduler:
 
 
 def _first_round(runs: Iterable[RunDir]) -> int:
-    """The round after the last that any of the runs has recorded, so that runs which go on from a
-    checkpoint share no round with what was timed before."""
+    """The round after the last recorded round of all runs, so that resumed runs share no round with
+    earlier blocks."""
     return max((number for run in runs for number in _rounds(run)), default=-1) + 1
 
 
 def _tells(run: RunDir, kinds: Collection[str]) -> bool:
-    """Whether its journal has events of one of the kinds."""
+    """Whether the run's journal has an event of one of these kinds."""
     with suppress(RunnerError):
         return any(event["kind"] in kinds for event in each_event(run.events_file))
     return False

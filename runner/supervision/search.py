@@ -1,4 +1,4 @@
-"""A search at work: its race, fed by the runs' journals, and the training that confirms it."""
+"""Runs a search: feeds the journals to its race, and queues the training that confirms it."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -15,18 +15,18 @@ from breakeven.runner.supervision.race import Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
 
 CONFIRMING_SHARE = 0.5
-"""Of the time of the search, that each run of the training that confirms it may take at most."""
+"""Share of the search time that all runs of the confirming training together may take."""
 LONGEST_NAME = 100
-"""Characters of the search's name in that of the training."""
+"""Longest part of the search's name in the name of the training, in characters."""
 MIN_STEPS = 100
-"""Of that training: fewer steps tell little about what it learns."""
+"""Fewest steps of that training: with fewer a model learns too little for a verdict."""
 
 
 class Search:
-    """What the scheduler of a search asks after each round."""
+    """Decides for the scheduler of a search after each round."""
 
     def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant]) -> None:
-        """`runs`: also those that have ended already, of a search that is resumed."""
+        """`runs`: includes the ended runs of a resumed search."""
         self._spec = spec
         self._race = Race(spec)
         self._tails = JournalTails()
@@ -38,17 +38,17 @@ class Search:
         self._began -= self._race.seconds
 
     def add(self, run: RunDir, variant: Variant) -> None:
-        """A run takes part."""
+        """Adds a run to the race."""
         self._labels[run] = variant.label
         self._race.add(variant)
 
     def decide(self, living: Collection[RunDir]) -> Decision:
-        """What follows from the rounds so far."""
+        """The decision from the rounds so far."""
         self._read()
         return self._race.decide({self._labels[run] for run in living}, self._elapsed)
 
     def why_too_long(self, run: RunDir, seconds: float) -> str | None:
-        """Why a run that has had the turn for so long cannot win any more; None while it can."""
+        """Why a run that has held the turn for `seconds` can no longer win; None while it can."""
         most = self._race.most_compile_seconds()
         if most is None or not self._race.is_compiling(self._labels[run]):
             return None
@@ -60,8 +60,8 @@ class Search:
         return None
 
     def confirm(self, data_dir: DataDir, experiment: Experiment) -> str | None:
-        """Queues the training of the best candidates from the beginning, in fresh processes and
-        with all checks; its id, or None if no candidate surely beat the baseline."""
+        """Queues a training of the best candidates from the beginning, in new processes and with
+        all checks. Returns its id, or None if no candidate beat the baseline."""
         self._read()
         finalists = self._race.finalists()
         step = self._race.baseline_step_seconds
@@ -82,12 +82,12 @@ class Search:
 
     @property
     def _elapsed(self) -> float:
-        """Seconds since the search began, with the blocks that an earlier supervisor timed."""
+        """Seconds since the search began, including the blocks under an earlier supervisor."""
         return time.monotonic() - self._began
 
     def _read(self) -> None:
         for run, label in self._labels.items():
             for event in self._tails.read(run):
-                # What no run wrote decides nothing.
+                # Damaged events are ignored.
                 with suppress(KeyError, TypeError, ValueError):
                     self._race.take(label, event)

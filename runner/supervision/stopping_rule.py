@@ -1,9 +1,9 @@
-"""When a speed experiment has measured enough: a stopping rule that looks at widths alone.
+"""Decides when a speed experiment has measured enough, from the widths of intervals only.
 
-After some rounds it asks how exactly each speedup is known by now, and ends measuring once all are
-known exactly enough, or the budget is spent: sequential estimation with fixed width (Chow and
-Robbins 1965). On which side of 1 a speedup lies it never asks, so that it cannot wait for chance to
-make a difference. docs/decisions.md has the measurements behind it.
+After some rounds it computes the interval of each speedup, and ends the experiment once all are
+narrow enough, or the budget is spent: sequential estimation with fixed width (Chow and Robbins
+1965). It ignores whether a speedup is above 1, so it cannot wait for a difference by chance.
+docs/decisions.md has the measurements behind this rule.
 """
 
 import math
@@ -38,19 +38,19 @@ CAUSES: dict[Cause, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ending(Spec, path="ending."):
-    """What the supervisor decided by; runs write it into their journals."""
+    """Why the supervisor ended the measurement; runs write it into their journals."""
 
     cause: Cause
     target_width: float
-    """How wide intervals may be, as a share of their lower ends."""
+    """Requested width of intervals, as a share of their lower ends."""
     budget: float | None = None
-    """The rounds, or seconds of steps, that are spent; of a candidate that loses, the steps of the
-    planned training."""
+    """The spent rounds or seconds of steps; for a losing candidate, the steps of the planned
+    training."""
     to: str | None = None
     """Label of the run to which a candidate is compared."""
     too_wide: dict[str, float | None] | None = None
-    """Labels and widths of the speedups whose intervals are wider, None for one without an
-    interval; None altogether without a requested width."""
+    """Label and width of each speedup whose interval is wider; the width is None without an
+    interval. None for an ending by another cause, or a single run."""
 
     def check_rules(self) -> None:
         is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
@@ -59,7 +59,7 @@ class Ending(Spec, path="ending."):
 
     @property
     def why(self) -> str:
-        """What holds whatever became of the intervals since."""
+        """The reason without the widths, which may have changed since."""
         target = percent(self.target_width)
         text = CAUSES[self.cause].format(budget=self.budget, target=target, to=self.to)
         if self.cause != "exact" and self.too_wide == {}:
@@ -68,7 +68,7 @@ class Ending(Spec, path="ending."):
 
     @property
     def reason(self) -> str:
-        """The same with the intervals that were too wide at that moment."""
+        """The reason with the intervals that were too wide at that moment."""
         if not self.too_wide:
             return self.why
         listed = ", ".join(
@@ -80,20 +80,20 @@ class Ending(Spec, path="ending."):
 
 
 def percent(share: float) -> str:
-    """Two digits: 0.15 %, 2 %, 13 %, 130 %."""
+    """A share in percent with two digits: 0.15 %, 2 %, 13 %, 130 %."""
     return f"{float(f'{100 * share:.2g}'):g} %"
 
 
 LOOK_GROWTH = 1.2
-"""Each look comes after so many times the rounds of the one before: few looks, few chances that an
-interval seems narrow by luck."""
+"""Factor between the rounds of two looks: few looks mean few chances that an interval is narrow by
+luck."""
 CONFIDENCE = 0.95
 MAX_PERSISTENCE = 0.9
-"""Of neighbouring rounds; a higher one would ask for rounds without end."""
+"""Largest autocorrelation of neighbouring rounds; a larger one would need endless rounds."""
 
 
 class StoppingRule:
-    """Says after a round whether the next one shall be the last."""
+    """Decides after each round whether the next one is the last."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class StoppingRule:
         max_seconds: float,
         least_rounds: int = 0,
     ) -> None:
-        """`roles` are those of the runs that are alive at once, by label. `least_rounds`: measured
-        however many seconds they take."""
+        """`roles`: role of each run that is alive at the same time, by label. `least_rounds`:
+        rounds to measure even if `max_seconds` is exceeded."""
         self._speed = speed
         self._roles = roles
         self._max_seconds = max_seconds
@@ -113,12 +113,12 @@ class StoppingRule:
         self._next_look = speed.min_rounds
 
     def add(self, label: str, round: int, seconds: float) -> None:
-        """Takes note of a block that counts."""
+        """Records a block that counts."""
         self._blocks[label][round] = seconds
         self._seconds += seconds
 
     def ending(self, living: Collection[str]) -> Ending | None:
-        """Why the next round shall be the last one; None if measuring goes on."""
+        """Why the next round is the last one; None if the measurement continues."""
         compared = [label for label in living if self._roles[label] != "baseline"]
         if len(self._roles) > 1 and not (compared and len(compared) < len(living)):
             return self._ending("nothing_left")
@@ -133,7 +133,7 @@ class StoppingRule:
         return self._ending("exact") if compared and not self._too_wide(compared) else None
 
     def _spent(self, cause: Cause, budget: float, compared: Sequence[str]) -> Ending:
-        """A single run has no intervals."""
+        """The ending by a spent budget. A single run has no intervals."""
         too_wide = None if len(self._roles) == 1 else self._too_wide(compared)
         return self._ending(cause, budget=budget, too_wide=too_wide)
 
@@ -141,8 +141,8 @@ class StoppingRule:
         return Ending(cause=cause, target_width=self._speed.target_width, **figures)
 
     def _too_wide(self, compared: Sequence[str]) -> dict[str, float | None]:
-        """Widths of the speedups that are not known exactly enough; None for one that is no
-        number."""
+        """Widths of the speedups whose intervals are too wide; None for a width that is missing or
+        not finite."""
         return {
             run: width if width is not None and math.isfinite(width) else None
             for run, width in self._widths(compared).items()
@@ -150,7 +150,7 @@ class StoppingRule:
         }
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
-        """Of the speedups of these runs; None without an interval."""
+        """Widths of the speedups of these runs; None without an interval."""
         (baseline,) = [label for label, role in self._roles.items() if role == "baseline"] or [""]
         theirs = self._blocks.get(baseline, {})
         return {
@@ -164,15 +164,15 @@ class StoppingRule:
 
 
 class JournalTails:
-    """Reads what runs write into their journals, each event once."""
+    """Reads the journals of runs, each event once."""
 
     def __init__(self) -> None:
         self._offsets: dict[RunDir, int] = {}
         self._orders: dict[RunDir, Order] = {}
 
     def read(self, run: RunDir) -> Sequence[Mapping[str, Any]]:
-        """What the run wrote since the last time. A journal with lines that no run wrote stops
-        nothing; these lines are left out."""
+        """The new events of the run since the last call. Damaged lines are left out; a journal that
+        cannot be read has no events."""
         with suppress(RunnerError):
             order = self._orders.setdefault(run, Order())
             events, self._offsets[run] = read_events(
@@ -183,7 +183,7 @@ class JournalTails:
 
 
 class JournalWatch:
-    """Feeds a stopping rule with the blocks that the runs of one repeat write down."""
+    """Feeds a stopping rule with the recorded blocks of the runs of one repeat."""
 
     def __init__(
         self,
@@ -191,15 +191,15 @@ class JournalWatch:
         runs: Mapping[RunDir, Variant],
         added: AddedRounds | None = None,
     ) -> None:
-        """`runs` are those that are alive at once; their share of the budget is theirs. `added`:
-        for how long runs that have finished add rounds; what their journals hold already does not
+        """`runs`: the runs that are alive at the same time; they get their share of the budget.
+        `added`: the request for further rounds of finished runs; their earlier blocks do not
         count."""
         self._labels = {run: variant.label for run, variant in runs.items()}
         self._tails = JournalTails()
         roles = {variant.label: variant.role for variant in runs.values()}
         if added is not None:
             speed = replace(spec.speed, target_width=added.target_width)
-            # Fewer rounds of a process have no interval, and the first is not steady.
+            # Fewer rounds of a process give no interval, and the first round is not steady.
             self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS)
             for run in runs:
                 self._tails.read(run)
@@ -208,7 +208,7 @@ class JournalWatch:
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
-        """Why the next round shall be the last one; None if measuring goes on."""
+        """Why the next round is the last one; None if the measurement continues."""
         for run in self._labels:
             for event in self._tails.read(run):
                 with suppress(KeyError, TypeError, ValueError):
@@ -223,13 +223,13 @@ class JournalWatch:
 
 
 def width_of_median(ratios: Sequence[float]) -> float | None:
-    """How wide the 95 % interval of the median is, as a share of its lower end; None if too few
-    tell. `ratios` are in the order of time.
+    """Width of the 95 % interval of the median, as a share of its lower end; None if there are too
+    few ratios. `ratios` are in order of time.
 
     The interval reaches from the k-th smallest ratio to the k-th largest. It misses the median only
-    if fewer than k of all lie on one side of it, which a fair coin says how often happens: no
-    distribution is assumed. Where neighbours are alike, n ratios tell as much as
-    n (1 - r) / (1 + r) independent ones, and the interval is the wider by the root of that.
+    if fewer than k ratios lie on one side of it. Fair coin tosses give this probability: no
+    distribution is assumed. With an autocorrelation r of neighbours, n ratios count as
+    n (1 - r) / (1 + r) independent ones, which widens the interval by the root of that factor.
     """
     rank = _rank(len(ratios))
     if not rank:
@@ -241,7 +241,7 @@ def width_of_median(ratios: Sequence[float]) -> float | None:
 
 
 def _persistence(values: Sequence[float], middle: float) -> float:
-    """Autocorrelation at lag 1 of values' lying on the same side of the median."""
+    """Autocorrelation at lag 1 of the sides of the median on which the values lie."""
     sides = [(value > middle) - (value < middle) for value in values]
     mean = sum(sides) / len(sides)
     square = sum((side - mean) ** 2 for side in sides)
@@ -252,7 +252,7 @@ def _persistence(values: Sequence[float], middle: float) -> float:
 
 @cache
 def _rank(count: int) -> int:
-    """The largest k such that fewer than k heads in `count` tosses are rarer than 1 in 40."""
+    """The largest k such that fewer than k heads in `count` tosses have probability <= 1/40."""
     rank, tail = 0, 0.0
     while (tail := tail + math.comb(count, rank) / 2**count) <= (1 - CONFIDENCE) / 2:
         rank += 1

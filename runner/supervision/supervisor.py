@@ -1,8 +1,8 @@
-"""The supervisor: one per data folder, works off the queue, outlives browser and dashboard.
+"""The supervisor: one process per data folder, runs the queue, outlives browser and dashboard.
 
-Experiments that hold no device and no CPU in common are worked at side by side, each by a thread.
+Experiments that share no device and no CPU run at the same time, each in its own thread.
 
-Where an experiment is spread over devices, the runs of each device have turns of their own.
+If an experiment is spread over devices, the runs of each device have their own turn.
 """
 
 import queue
@@ -43,9 +43,9 @@ def work_at(
     sign: Callable[[], None] = lambda: None,
     takes_controls: bool = True,
 ) -> None:
-    """Runs an experiment to its end. The calling thread, and what it starts, keep to the CPUs of
-    the place from then on. `sign` is called often while all goes on, on every device.
-    `takes_controls`: whether runs may be added to it."""
+    """Runs an experiment to its end. The calling thread and its processes use only the CPUs of the
+    place from then on. `sign` is called often while the work on every device proceeds.
+    `takes_controls`: whether controls may be added to the experiment."""
     count = experiment.spec.num_places
     if count == 1:
         scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
@@ -65,14 +65,14 @@ def work_at(
     for thread in threads.values():
         thread.start()
     while alive := {number for number, thread in threads.items() if thread.is_alive()}:
-        if alive <= signed:  # One that hangs must not pass for well because another goes on.
+        if alive <= signed:  # A scheduler that hangs must not be hidden by one that works.
             signed.clear()
             sign()
         time.sleep(TICK_SECONDS)
 
 
 def _run_scheduler(scheduler: Scheduler, place: Place, machine: Machine) -> None:
-    """Before all else: the scheduler's processes have the CPUs that the thread has."""
+    """Binds the thread to its CPUs first: the scheduler's processes inherit them."""
     refused = keep_to(place, machine)
     if refused is None:
         scheduler.run()
@@ -85,18 +85,18 @@ LINGER_SECONDS = 10.0
 """How long an idle supervisor waits for more work before it ends."""
 POLL_SECONDS = 0.5
 LOOK_AT_LEAST_SECONDS = 30.0
-"""How often the queue is gone through while something runs, though nothing was seen to change."""
+"""Longest time between two reads of the queue while an experiment runs and no file changed."""
 LOCK_PATIENCE_SECONDS = 1.0
-"""Others try the lock for a moment to see whether a supervisor is at work."""
+"""Other processes hold the lock for a moment to see whether a supervisor works."""
 
 
 def supervise(
     data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND, *, exclusive: bool = False
 ) -> bool:
-    """Works off the queue until it has been empty for a while; with `exclusive` one experiment
-    after the other, whatever devices they ask for.
+    """Runs the queue until it has been empty for a while; with `exclusive`, one experiment at a
+    time, even if their devices differ.
 
-    Returns False, at once, if another supervisor holds the data folder.
+    Returns False at once if another supervisor holds the data folder.
     """
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
@@ -109,9 +109,9 @@ def supervise(
             work.heartbeat.beat()
             close_orphans(data_dir, work.exits)
             work.do()
-        # Submitters during the lock relied on this supervisor.
+        # Users who submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
-            # Nothing is measured now, and the next process finds the lock free.
+            # No measurement runs now, and the lock is free for the next supervisor.
             work.notifier.trends_broke(data_dir, work.worked_at)
             work.notifier.finish()
             log.info("supervisor ends: nothing waits")
@@ -120,41 +120,41 @@ def supervise(
 
 @dataclass(frozen=True, kw_only=True)
 class _AtWork:
-    """An experiment that is worked at, and where."""
+    """A running experiment and its place."""
 
     experiment: Experiment
     place: Place
     tried: frozenset[tuple[str, int]]
-    """Run and attempt of what waited when it began; what somebody resumes meanwhile is another
-    attempt, which comes next."""
+    """Run and attempt of each run that waited when the experiment began. A run that a user resumes
+    meanwhile is a new attempt and comes later."""
 
 
 class _QueueWorker:
-    """Works off the queue, and remembers what cannot be."""
+    """Runs the queue, and remembers runs whose end cannot be recorded."""
 
     def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
         self.notifier = Notifier()
         self.exits = ExitRecords(self.notifier)
         self.heartbeat = Heartbeat(data_dir)
         self.worked_at: set[str] = set()
-        """Ids of the experiments that were worked at."""
+        """Ids of the experiments that have run."""
         self._data_dir = data_dir
         self._command = command
         self._exclusive = exclusive
         self._at_work: dict[str, _AtWork] = {}
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        """Ids of experiments whose thread is done."""
+        """Ids of experiments whose thread has ended."""
         self._given_up: set[tuple[str, int]] = set()
-        """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
+        """Run and attempt of runs whose end could not be recorded: they still look queued."""
         self._probed_in_vain: Sight | None = None
-        """What was to be seen of this machine when torch gave no answer."""
+        """The visible state of this machine when torch last failed to list devices."""
         self._machine = Machine(cpus=frozenset())
-        """As it was when the last experiment began."""
+        """The machine as it was when the last experiment began."""
         self._seen: tuple[object, ...] = ()
         self._look_next = 0.0
 
     def do(self) -> None:
-        """Returns once nothing has been queued for a while, and all is recorded."""
+        """Runs experiments until the queue stays empty for a while and all ends are recorded."""
         idle_since = time.monotonic()
         self._seen = ()
         while True:
@@ -168,7 +168,7 @@ class _QueueWorker:
             self._wait_for_an_end()
 
     def waiting(self) -> list[Experiment]:
-        """What of the queue could be started, first to last."""
+        """The queued experiments that could start, in order."""
         return [one for one in startable(self._data_dir)
                 if one.experiment_id not in self._at_work
                 and not _waiting(one) <= self._given_up]  # fmt: skip
@@ -185,8 +185,8 @@ class _QueueWorker:
         requests = [resource_request(one) for one in found.values()]
         self._machine = this_machine(self._data_dir)
         begins = plan(requests, held, self._machine).begins
-        # Torch takes seconds of CPU and opens devices: never during a measurement, and not before
-        # an experiment that has torch list them while its runs load.
+        # Listing devices with torch takes seconds of CPU and opens them: never during a
+        # measurement, and not before an experiment whose runs list them while they load.
         if not held and not any(found[key].runs[0].is_unchecked for key in begins):
             self._probed_in_vain = learn_devices(self._data_dir, requests, self._probed_in_vain)
             self._machine = this_machine(self._data_dir)
@@ -195,8 +195,8 @@ class _QueueWorker:
             self._begin(found[key], begins[key])
 
     def _may_have_changed(self) -> bool:
-        """Whether to look at the queue: with thousands of folders this takes time, and may disturb
-        a measurement."""
+        """Whether to read the queue: with thousands of folders this takes time, and may disturb a
+        measurement."""
         marks: list[object] = []
         for path in (self._data_dir.runs, self._data_dir.queue_file):
             with suppress(OSError):
@@ -227,7 +227,7 @@ class _QueueWorker:
                 self._machine,
                 lambda: self.heartbeat.sign(experiment.experiment_id),
             )
-        except Exception:  # Whatever it was, the others go on and this one is over.
+        except Exception:  # The other experiments continue.
             traceback.print_exc()
             log.exception("goes on without %s", experiment.experiment_id)
         finally:
@@ -243,8 +243,8 @@ class _QueueWorker:
     def _tell_of_end(self, experiment_id: str) -> None:
         self.worked_at.add(experiment_id)
         if self.notifier.is_any:
-            with suppress(RunnerError):  # Somebody deleted the experiment, or damaged its folders.
-                # It may have got further controls since it began.
+            with suppress(RunnerError):  # The experiment was deleted, or its folders are damaged.
+                # It may have more controls than when it began.
                 self.notifier.experiment_ended(find_experiment(self._data_dir, experiment_id))
 
 

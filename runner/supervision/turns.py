@@ -1,21 +1,20 @@
-"""One turn per device, passed over pipes: only the holder of the turn may use the device.
+"""Passes one turn per device over pipes: only the holder of the turn may use the device.
 
 The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON go both ways:
 
     supervisor -> run    {"round": 3, "position": 1,
-                          "last": null}                  your turn: one block, please
-    run -> supervisor    {"say": "ready"}               set up; waiting for the first turn
+                          "last": null}                  your turn: compute one block
+    run -> supervisor    {"say": "ready"}               set up; waits for the first turn
                          {"say": "done", "round": 3}    block over, more to come
                          {"say": "finished",
                           "round": 3}                   last block over
 
-What answers no turn that is out, and what is no such line, changes nothing: code of a person's own
-may write into any descriptor, or have what was written before written again by a child that it
-forks.
+Replies to no current turn and all other lines are ignored: a user's code may write into any
+descriptor, or fork a child that repeats earlier output.
 
-Both pipes double as lifelines. A closed reply pipe tells the supervisor that the run is gone; a
-closed turn pipe tells the run that the supervisor is gone, and the run ends itself and its whole
-process group, so that no training continues unobserved.
+Both pipes also show that the other side is alive. A closed reply pipe tells the supervisor that the
+run is gone. A closed turn pipe tells the run that the supervisor is gone: the run then ends itself
+and its whole process group, so that no training continues unobserved.
 """
 
 import json
@@ -29,7 +28,7 @@ from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.texts import read_json
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
-"""Environment variable that hands a run its two descriptors, as "read,write"."""
+"""Environment variable with the two descriptors of a run, as "read,write"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,7 @@ class Turn:
     round: int
     position: int
     last: Ending | None = None
-    """Why no block will follow this one; None if that is not decided."""
+    """Why this block is the last one; None if another may follow."""
 
 
 class TurnPost:
@@ -52,7 +51,7 @@ class TurnPost:
         self._unread = b""
         self._was_ready = False
         self._round: int | None = None
-        """Of the turn that has not come back."""
+        """Round of the turn that has not been returned."""
 
     @property
     def run_fds(self) -> tuple[int, int]:
@@ -60,7 +59,7 @@ class TurnPost:
         return self._run_reads, self._run_writes
 
     def close_run_ends(self) -> None:
-        """Forgets the run's ends, once it has inherited them; else its death would go unseen."""
+        """Closes the run's ends once it has inherited them; else its death would not be noticed."""
         os.close(self._run_reads)
         os.close(self._run_writes)
 
@@ -74,7 +73,7 @@ class TurnPost:
         return True
 
     def read(self) -> list[str]:
-        """Messages of the run since the last look: `ready`, `done`, `finished`, or `gone`."""
+        """New messages of the run: `ready`, `done`, `finished`, or `gone`."""
         ended = []
         while True:
             try:
@@ -89,7 +88,7 @@ class TurnPost:
         return [word for line in lines if (word := self._word(line)) is not None] + ended
 
     def _word(self, line: bytes) -> str | None:
-        """What a line says, if it is for this moment."""
+        """The message in a line, or None if it does not fit the current state."""
         try:
             content = read_json(line)
             word, number = content["say"], content.get("round")
@@ -109,10 +108,10 @@ class TurnPost:
 
 
 class TurnTaker:
-    """The run's end: waits for turns, says when a block is over.
+    """The run's end: waits for turns, reports the end of each block.
 
-    A daemon thread blocks on the turn pipe, at no cost, so that the supervisor's death is noticed
-    even in the middle of a long block; it then calls `on_abandoned`.
+    A daemon thread blocks on the turn pipe, at no cost. It notices the supervisor's death even
+    during a long block and calls `on_abandoned`.
     """
 
     def __init__(self, read_fd: int, write_fd: int, on_abandoned: Callable[[], None]) -> None:
@@ -121,12 +120,12 @@ class TurnTaker:
         self._on_abandoned = on_abandoned
         self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
         self._round: int | None = None
-        """Of the turn that this run has."""
+        """Round of this run's current turn."""
         threading.Thread(target=self._listen, name="turns", daemon=True).start()
 
     @classmethod
     def from_environment(cls, on_abandoned: Callable[[], None]) -> "TurnTaker | None":
-        """The end that the supervisor handed down, or None for a run started by hand."""
+        """The end that the run inherited from the supervisor, or None for a run started by hand."""
         descriptors = os.environ.pop(TURN_PIPES_VARIABLE, "")
         if not descriptors:
             return None
@@ -140,18 +139,18 @@ class TurnTaker:
         self._say(say="ready")
 
     def wait(self) -> Turn | None:
-        """Blocks until it is this run's turn; None once `interrupt` was called."""
+        """Blocks until this run has the turn; returns None after a call of `interrupt`."""
         turn = self._turns.get()
         if turn is not None:
             self._round = turn.round
         return turn
 
     def interrupt(self) -> None:
-        """Ends a `wait`, now or the next; may be called from a signal handler."""
+        """Ends the current or the next `wait`; may be called from a signal handler."""
         self._turns.put(None)
 
     def done(self, *, finished: bool) -> None:
-        """Hands the turn back."""
+        """Returns the turn."""
         self._say(say="finished" if finished else "done", round=self._round)
 
     def _say(self, **fields: object) -> None:
