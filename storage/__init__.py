@@ -1,5 +1,5 @@
-"""Reads run folders into DuckDB and computes every number that Breakeven shows.
+"""Reads run folders into DuckDB and computes all numbers that Breakeven shows.
 
-The database is an index: it is filled from the run folders, and can be dropped and rebuilt from
-them at any time. Nothing here imports torch, streamlit or plotly.
+The database is an index of the run folders and can be rebuilt from them at any time. Nothing here
+imports torch, streamlit or plotly.
 """

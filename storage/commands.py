@@ -71,14 +71,14 @@ FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 
 def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """What `team ACTION` asks for."""
+    """Runs `team ACTION`."""
     from breakeven.storage.team.commands import run
 
     return run(data_dir, options, EXAMPLES)
 
 
 def show(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """What an experiment, a repetition of a run, or a suite run came to."""
+    """Prints the results of an experiment, a repetition of a run, or a suite run."""
     with open_store(data_dir) as store:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             return print_suite(store, options)
@@ -93,7 +93,7 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_comparison(store: Store, options: argparse.Namespace) -> int:
-    """Numbers and verdicts of an experiment; with `--fail-if` why a gate stays closed."""
+    """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
     comparison = compare(store, options.experiment)
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
@@ -116,7 +116,7 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
 
 
 def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
-    """For the length that was given, else a whole training's own; None for any other scenario."""
+    """The plan for a length, or else for a training's or search's own steps; None otherwise."""
     kind = comparison.spec.kind
     if length is None and not (kind.trains_fully or kind.searches):
         return None
@@ -124,7 +124,7 @@ def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
 
 
 def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
-    """How to time further what is inconclusive; empty where rounds cannot be added."""
+    """The command that adds rounds, if a speed is unsure; empty if rounds cannot be added."""
     is_unsure = any(one.speed_verdict == "unsure" for one in comparison.results)
     is_here = data_dir.run_dir(comparison.results[0].run_id).spec_file.exists()
     if not is_unsure or not is_here or why_no_rounds(comparison.spec):
@@ -133,7 +133,7 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
 
 
 def _recipe_lines(planned: Plan | None, spec: ExperimentSpec) -> str:
-    """What to change in a training to take what the plan names."""
+    """The changes to a training that apply the plan's best backend."""
     if planned is None or planned.best is None:
         return ""
     variant, _ = variant_of(spec, planned.best.label)
@@ -150,7 +150,7 @@ def _plan_line(planned: Plan | None, store: Store) -> str:
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Why each backend is faster or slower; of a ladder, which stage is at fault."""
+    """Prints why each backend is faster or slower; for a ladder, which stage is the cause."""
     with open_store(data_dir) as store:
         if options.ladder:
             climbed = find_ladder(store, options.experiment)
@@ -164,7 +164,7 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Experiments, as a table or as JSON."""
+    """Prints experiments as a table or as JSON."""
     with open_store(data_dir) as store:
         found = library.listed(store, read_filter(options))
     print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
@@ -175,10 +175,10 @@ def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Numbers over days, and why a nightly job fails."""
+    """Prints numbers over time, and why a nightly job fails."""
     with open_store(data_dir) as store:
         rows = backend_rows(store, library.listed(store, read_filter(options)))
-    if options.fail_if:  # A gate judges what was run here, not what Breakeven brings along.
+    if options.fail_if:  # A gate judges only experiments of this installation, no examples.
         rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)
     print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
@@ -192,7 +192,7 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """The devices that experiments tell of, and which became noisy or slow."""
+    """Prints the devices of the experiments, and which of them became noisy or slow."""
     with open_store(data_dir) as store:
         library.listed(store, Filter())
         found = devices(store)
@@ -201,7 +201,7 @@ def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Experiments compared with the first; of two runs, the compiler differences."""
+    """Prints experiments compared with the first one; for two runs, the compiler differences."""
     if all("." in side for side in options.sides):
         return print_compile_difference(data_dir, options.sides)
     with open_store(data_dir) as store:
@@ -213,14 +213,14 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def print_replay(store: Store, options: argparse.Namespace) -> int:
-    """Whether a replication came out as expected."""
+    """Prints whether a replication gave the expected numbers."""
     found = load_replay(store, options.experiment)
     print(replay_report.replay_report(found))  # noqa: T201
     return replay_report.exit_status(found)
 
 
 def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
-    """Compiler differences between two runs."""
+    """Prints the compiler differences between two runs."""
     if len(runs) != 2:
         raise StoreError("what the compiler did is compared of two runs, EXPERIMENT.LABEL each")
     with open_store(data_dir) as store:
@@ -232,7 +232,7 @@ def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
 
 
 def print_suite(store: Store, options: argparse.Namespace) -> int:
-    """What a suite run came to, and what changed since an earlier one."""
+    """Prints the results of a suite run, and the changes since an earlier one."""
     found = outcomes(store, options.experiment)
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
@@ -245,7 +245,7 @@ def print_suite(store: Store, options: argparse.Namespace) -> int:
 
 
 def export(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Writes experiments whole into one file, or an experiment or a suite run in a format of
+    """Writes a report with whole experiments, or an experiment or a suite run in a format of
     PyTorch's benchmarks."""
     if options.format == HTML:
         return write_report(data_dir, options)
@@ -261,26 +261,26 @@ def export(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def write_report(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Writes experiments whole into one file."""
+    """Writes whole experiments into one HTML file."""
     if options.output.suffix.lower() != ".html":
         hint = "must end in .html; for a PDF, open the report in a browser and print it"
         print(f"--output {options.output}: {hint}", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
-    # Charts are drawn by the dashboard's half, which nothing here imports.
+    # `views` draws the charts, and `storage` must not import `views`.
     command = [sys.executable, "-m", "breakeven.views.report", *options.experiments, "--output",
                str(options.output.resolve()), "--data-folder", str(data_dir.path)]  # fmt: skip
     return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
 
 def import_files(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Takes in reports, archives and results."""
+    """Imports reports, archives and results."""
     for file in options.files:
         print(brought_text(bring(data_dir, file, EXAMPLES)))  # noqa: T201
     return 0
 
 
 def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextIO) -> int:
-    """Prints why the gate stays closed, a line for each reason, and returns the exit status."""
+    """Prints a line for each reason to fail, and returns the exit status."""
     refused, unfinished = gate.reasons(comparison, conditions), gate.unfinished(comparison)
     for reason in [*refused, *unfinished]:
         print(f"FAIL {reason}", file=to)
@@ -290,7 +290,7 @@ def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextI
 
 
 def exit_status(comparison: Comparison) -> int:
-    """Of `compare` without a gate; what the docstring of `storage.__main__` says."""
+    """The exit status of `show` without conditions, as documented in `storage.__main__`."""
     verdicts = [result.parity.verdict for result in comparison.results if result.parity]
     if "broken" in verdicts:
         return BROKEN
@@ -304,8 +304,8 @@ def exit_status(comparison: Comparison) -> int:
 
 
 def open_store(data_dir: DataDir) -> Store:
-    """All run folders: in the data folder's database, or in one in memory while somebody else owns
-    it or it cannot be written; or the team's store, where the settings name one."""
+    """Opens a store with all run folders: the team's store, if the settings name one; else the data
+    folder's database, or a database in memory if that is locked or cannot be written."""
     try:
         store = opening.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:

@@ -1,4 +1,4 @@
-"""Errors of the store. Every message says what was wrong, with which value, and what to do."""
+"""Errors of the store; each message names the problem, the value and the remedy."""
 
 
 class StoreError(Exception):

@@ -1,9 +1,8 @@
-"""How long an experiment still takes, by what it has measured and what earlier ones took: until the
-first turn, for steps, compiling, evaluations, profiles, checks, and the end.
+"""Estimates the remaining time of an experiment from its own times and those of earlier ones.
 
-Its runs take turns, so their times add up: steps to come, evaluations to come, compiling to come,
-for training and for evaluation, and profiles and checks to come. What a run has not measured yet is
-taken from an earlier experiment with the same model on the same machine; without one, from the
+Runs take turns, so their remaining times add up: setting up, steps, compiling for training and for
+evaluation, evaluations, profiles, checks and the end. If a run has not measured a part yet, the
+time comes from an earlier experiment with the same model on the same machine, or else from the
 other runs.
 """
 
@@ -23,29 +22,29 @@ from breakeven.storage.index.store import Store
 Number = TypeVar("Number", int, float)
 
 MAX_EARLIER = 5
-"""Experiments that are looked into for one of the same backend."""
+"""Number of earlier experiments that are examined."""
 MAX_OVERHEAD = 1.5
-"""Wall time of turns over that of their steps and evaluations; more is a pause, no overhead."""
+"""Largest wall time of turns over that of their steps and evaluations; more is a pause."""
 FORWARD_SHARE = 0.35
-"""Of a training step, that a forward pass of as many samples takes."""
+"""Time of a forward pass over that of a training step with the same number of samples."""
 EVALUATION_COMPILE_SHARE = 0.2
-"""Of compiling a training step, that compiling the forward pass of evaluation takes."""
+"""Time of compiling the forward pass of evaluation over that of compiling a training step."""
 LEFT_WHEN_OVERDUE = 0.1
-"""Of what compiling was expected to take, that is left once it has taken longer than that."""
+"""Share of the expected compile time that remains if compiling takes longer than expected."""
 GUESSED_COMPILING = {1: 1.0, 2: 4.0, 3: 12.0}
-"""By `Variant.compile_effort`: how many times the setting up of runs compiling takes, where nothing
-is known of it yet; both are work of Python and of compilers on the same CPUs."""
+"""Compile time over the time of setting up, by `Variant.compile_effort`, while nothing is known;
+both are work of Python and compilers on the same CPUs."""
 GUESSED_PROFILED_STEP = 20.0
-"""How many times a step a profiled one takes, its turn and its evaluation included."""
+"""Time of a profiled step, with its turn and analysis, over that of a usual step."""
 GUESSED_CHECK = 15.0
-"""How many steps the check of a backend's random numbers takes as long as."""
+"""Time of the check of a backend's random numbers, in steps."""
 GUESSED_CLOSING = 0.2
-"""Of setting up, that the end of the processes takes, likewise."""
+"""Time of the end of the processes over that of setting up, while nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCosts:
-    """A row of `queries.costs`; what is not known is None."""
+    """A row of `queries.costs`; None means unknown."""
 
     label: str
     role: str
@@ -78,8 +77,8 @@ class RunCosts:
 
     @property
     def evaluation_compile_share(self) -> float | None:
-        """What the first evaluation under the backend took longer than others, over what compiling
-        took for training."""
+        """Extra time of the first evaluation under the backend, over the compile time for
+        training."""
         first = self.first_compiled_evaluation_seconds
         usual = self.compiled_evaluation_seconds or self.evaluation_seconds
         if first is None or usual is None or not self.compile_seconds:
@@ -95,7 +94,7 @@ class Costs:
     spec: ExperimentSpec
     runs: tuple[RunCosts, ...]
     experiment_id: str | None = None
-    """None of one that was never submitted."""
+    """None for an experiment that was never submitted."""
 
     def of(self, label: str) -> RunCosts | None:
         return next((run for run in self.runs if run.label == label), None)
@@ -107,7 +106,7 @@ class Costs:
 
     @property
     def racing_since(self) -> float | None:
-        """When all had set up: for that those that compile wait with their first turn."""
+        """When all runs had set up; compiling runs wait until then for their first turn."""
         turns = [(self.efforts[run.label] == 0, run.first_turn) for run in self.runs
                  if run.first_turn is not None]  # fmt: skip
         compiling = [turn for compiles_nothing, turn in turns if not compiles_nothing]
@@ -118,22 +117,22 @@ class Costs:
 
     @property
     def setup_seconds(self) -> float | None:
-        """From the start of the first process until all had set up."""
+        """Seconds from the start of the first process until all runs had set up."""
         starts = [run.started for run in self.runs if run.started is not None]
         since = self.racing_since
         return max(0.0, since - min(starts)) if starts and since is not None else None
 
     @property
     def closing_seconds(self) -> float | None:
-        """From the last that a run measured, profiled or checked to the end of its process, at
-        most."""
+        """The longest time, in seconds, from the last measurement, profile or check of a run to the
+        end of its process."""
         ends = [(run.ended, run.checked_until or run.worked_until) for run in self.runs]
         spans = [ended - until for ended, until in ends if ended is not None and until is not None]
         return max(0.0, *spans) if spans else None
 
     @property
     def overhead(self) -> float:
-        """Wall time of all turns over that of their steps and evaluations."""
+        """Wall time of all turns over the time of their steps and evaluations."""
         since = self.racing_since
         ends = [run.worked_until for run in self.runs if run.worked_until is not None]
         measured = sum(run.seconds_of_steps + run.seconds_of_evaluations for run in self.runs)
@@ -143,7 +142,7 @@ class Costs:
 
 
 def costs_of(store: Store, experiment_id: str) -> Costs:
-    """Raises `NotInStore`."""
+    """The costs of an experiment so far; raises `NotInStore`."""
     spec = queries.experiment_spec(store, experiment_id)
     rows = queries.costs(store, experiment_id).to_dict("records")
     known = [{str(k): v for k, v in row.items() if not pd.isna(v)} for row in rows]
@@ -152,8 +151,8 @@ def costs_of(store: Store, experiment_id: str) -> Costs:
 
 
 def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -> list[Costs]:
-    """Of the newest experiments of this model, scenario and machine that finished, those of the
-    most similar work first."""
+    """Costs of the newest finished experiments with this model, scenario and machine, the most
+    similar workload first."""
     listed = queries.list_experiments(store)
     alike = listed[
         (listed["state"] == ExperimentState.FINISHED)
@@ -170,7 +169,7 @@ def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -
 
 
 def num_differences(one: ExperimentSpec, other: ExperimentSpec) -> int:
-    """Of what the time of a step depends on most."""
+    """Number of differences in the settings that affect the time of a step most."""
     return (
         (one.training.batch_size != other.training.batch_size)
         + (one.data.sequence_length != other.data.sequence_length)
@@ -181,13 +180,12 @@ def num_differences(one: ExperimentSpec, other: ExperimentSpec) -> int:
 
 
 def expected_seconds(spec: ExperimentSpec, earlier: Sequence[Costs]) -> float | None:
-    """How long an experiment takes that has not begun; None without an earlier one."""
+    """Expected seconds of an experiment that has not begun; None without an earlier one."""
     return remaining_seconds(_not_begun(spec), earlier, now=0.0)
 
 
 def never_compiled(spec: ExperimentSpec, earlier: Sequence[Costs]) -> list[str]:
-    """Labels of the backends of an experiment that has not begun, of which no earlier one tells how
-    long they compile."""
+    """Labels of the backends with unknown compile time, for an experiment that has not begun."""
     costs = _not_begun(spec)
     works = {run.label: _Work(costs, earlier, run) for run in costs.runs}
     return [label for label, work in works.items() if work.compiling_is_unknown]
@@ -205,13 +203,13 @@ def remaining_seconds(
     compiling: Mapping[str, float] | None = None,
     guess: bool = False,
 ) -> float | None:
-    """Wall time that is still to come; None while nothing tells how long a step takes, or what
-    compiling ahead takes, which may be most of it.
+    """Remaining wall time in seconds; None while the time of a step or of coming compilations is
+    unknown, because compiling may take most of the time.
 
-    `now` is in seconds since the epoch; `compiling` has, by label, for how many seconds a run has
-    had the turn, in which it compiles if it has to. In the scenario `speed` it is the most that it
-    can take. `guess`: compiling, profiles, checks and the end, of which nothing is known, count as
-    many times as long as setting up or as steps, which is good enough for a bar.
+    `now` is in seconds since the epoch; `compiling` has by label the seconds since a run received
+    the turn, in which it compiles if necessary. In the scenario `speed` the result is the maximum.
+    `guess`: estimates unknown times of compiling, profiles, checks and the end as multiples of the
+    time of setting up or of steps, accurate enough for a progress bar.
     """
     if costs.spec.kind.searches:
         return _search_left(costs, now)
@@ -231,7 +229,7 @@ def remaining_seconds(
 
 
 def _search_left(costs: Costs, now: float) -> float:
-    """At most: of its budget."""
+    """The rest of the time budget, which is the maximum."""
     starts = [run.started for run in costs.runs if run.started is not None]
     return max(0.0, costs.spec.tune.max_seconds - (now - min(starts) if starts else 0.0))
 
@@ -245,7 +243,7 @@ def _first(values: Iterable[Number | None]) -> Number | None:
 
 
 def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
-    """Until all have set up: processes start side by side, or each when its time comes."""
+    """Seconds until all runs have set up: processes start in parallel, or one after the other."""
     waiting = [run for run in costs.runs if run.is_active and run.first_turn is None]
     setup = _first(one.setup_seconds for one in (costs, *earlier)) or 0.0
     if not costs.spec.takes_turns:
@@ -257,7 +255,7 @@ def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
 
 
 class _Work:
-    """What one run has still to do, each part by the best that is known of it."""
+    """Remaining work of one run, each part estimated from the best known time."""
 
     def __init__(
         self, costs: Costs, earlier: Sequence[Costs], run: RunCosts, guess: bool = False
@@ -270,8 +268,8 @@ class _Work:
         self._guess = guess
 
     def left(self, compiling_for: float) -> float | None:
-        """Seconds. None while the time of a step or of future compiling is unknown, and for a
-        script that never ran to its end and has not reported its number of steps."""
+        """Remaining seconds. None while the time of a step or of future compiling is unknown, and
+        for a script that never finished and has not reported its number of steps."""
         step, num_steps = self._step_seconds(), self._num_steps
         if step is None or num_steps is None or self.compiling_is_unknown:
             return None
@@ -282,8 +280,8 @@ class _Work:
         return steps + sum(compiling) + self._evaluations(step)
 
     def after_steps(self) -> float:
-        """Seconds of profiles and checks to come. What they took in this run so far is no longer
-        to come; what a run of this experiment took is the least that they are expected to."""
+        """Remaining seconds of profiles and checks: the expected time, at least that of any other
+        run of this experiment, minus this run's time so far."""
         spec, step = self._spec, self._step_seconds() or 0.0
         profiled = spec.profile_steps * spec.profiles * GUESSED_PROFILED_STEP * step
         checks = spec.kind.trains_fully and self._run.role == "backend"
@@ -303,8 +301,8 @@ class _Work:
 
     @property
     def _num_steps(self) -> int | None:
-        """The specified number. For a script: the number that it reports, or made earlier; an
-        earlier run with the same arguments takes precedence."""
+        """The specified number. For a script: the reported number, or that of an earlier run, which
+        takes precedence if a number is specified."""
         specified = self._spec.num_steps
         if not self._spec.is_script:
             return specified
@@ -314,9 +312,9 @@ class _Work:
         return min(specified, known or specified) if specified else known
 
     def _step_seconds(self) -> float | None:
-        """By its steady steps; by those of its name in an experiment of the same work, or of which
-        it is known how many times longer steps take here; by its first steps, which are slow; by
-        whatever else is known."""
+        """Time of a step, from the first available source: the run's steady steps; those of the
+        same label in an earlier experiment with a known pace; the run's first steps, which are
+        slow; any other known steps."""
         if self._run.step_seconds is not None:
             return self._run.step_seconds
         of_its_name = [
@@ -331,8 +329,8 @@ class _Work:
         return _first([*sure, self._run.first_step_seconds, *likely, *others])
 
     def _pace(self, earlier: Costs) -> float | None:
-        """How many times longer a step takes here than in an earlier experiment, by the runs that
-        both timed; without one, 1 for the same work, else None."""
+        """Step time here over that in an earlier experiment, from runs timed in both; without such
+        a run 1 for the same workload, else None."""
         ratios = [
             run.step_seconds / other.step_seconds
             for run in self._costs.runs
@@ -355,20 +353,20 @@ class _Work:
         return known
 
     def _compiling(self) -> Iterator[float]:
-        """For training, then for evaluation."""
+        """Remaining compile times: for training, then for evaluation."""
         if not self._effort:
             return
         training = self._training_compile or 0.0
         if not self._run.steps:
             yield training
         if self._compiled_evaluations_left and not self._run.compiled_evaluations:
-            # How busy the machine is changes both alike, so the one tells of the other.
+            # Load on the machine changes both times alike, so a share is a good estimate.
             share = self._likely(lambda run: run.evaluation_compile_share)
             yield (EVALUATION_COMPILE_SHARE if share is None else share) * training
 
     def _likely(self, part: Callable[[RunCosts], float | None]) -> float | None:
-        """What compiling takes: by this run, by an earlier one of its name, by others that compile
-        as much, of this experiment and then of earlier ones, and by those that compile more."""
+        """A time of compiling, from the first available source: this run, an earlier one with its
+        label, runs here and then in earlier experiments with equal or else with more effort."""
         same = (self._run, *(one.of(self._run.label) for one in self._earlier))
         others = [(one.efforts[run.label], run) for one in (self._costs, *self._earlier)
                   for run in one.runs]  # fmt: skip
@@ -389,7 +387,7 @@ class _Work:
         return left * plain + self._compiled_evaluations_left * compiled
 
     def _evaluation_seconds(self, step: float) -> float:
-        """Without a compiler: the same work in every run, and as many samples in an earlier one."""
+        """Seconds without a compiler: of any run here, or of an earlier one scaled by samples."""
         own = (self._run, *self._costs.runs)
         known = next((run.evaluation_seconds for run in own if run.evaluation_seconds), None)
         if known is not None:

@@ -1,6 +1,6 @@
-"""The memo: answers are remembered, in this process, until what they depend on changes.
+"""The memo: holds answers in the memory of this process until their inputs change.
 
-Pages are drawn again at every click and for every reader, mostly from what has not changed.
+Pages are drawn again at every click and for every reader, mostly from unchanged data.
 """
 
 import pickle
@@ -18,51 +18,49 @@ import pandas as pd
 from breakeven.storage.index.store import Store
 
 MAX_BYTES = 32_000_000
-"""Of all answers, so that the series of one experiment of six runs and 10,000 steps fit, and what
-is made of them."""
+"""Limit of all answers; the series of one experiment with six runs of 10,000 steps, and the results
+computed from them, fit."""
 ENTRY_BYTES = 1000
 """Bytes of an answer in addition to its content."""
 RECORD_BYTES = 10_000
 """Bytes of a record in addition to its frames: texts and dictionaries."""
 FRAME_BYTES = 15_000
-"""Bytes of a frame in addition to its numbers: columns, blocks and indexes are objects, however few
-the rows."""
+"""Bytes of a frame in addition to its numbers: objects for columns, blocks and indexes."""
 MAX_ANSWERS = 50
-"""Of the same record with frames: pandas notes every look at a column with the column, until there
-are 500 notes."""
+"""Number of answers from the same record with frames: pandas stores a reference for each access to
+a column, up to 500."""
 
 MAX_DEPTH = 4
-"""Of frames in the parts of parts of records."""
+"""Depth to which records are searched for frames."""
 
 Ask = TypeVar("Ask", bound=Callable[..., Any])
 Version = Callable[..., Hashable]
 
 
 class Revision(NamedTuple):
-    """Differs from every earlier one if anything of an experiment has changed since."""
+    """Identifies the state of an experiment; each change makes a new revision."""
 
     newest: int
-    """The newest write to any of its runs: a write has a number above all earlier ones."""
+    """Number of the newest write to any of its runs; the numbers ascend."""
     num_runs: int
-    """A run that is gone makes them fewer."""
+    """Number of runs, which shows removed runs."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How an experiment stands in the store."""
+    """The state of an experiment in the store."""
 
     revision: Revision
     states: frozenset[str]
-    """Those of its runs."""
+    """States of its runs."""
 
 
 def memo(version: Version, *, shared: bool = False) -> Callable[[Ask], Ask]:
-    """The function, answering from memory as long as `version` of its arguments is the same.
+    """Caches a function in memory as long as `version` of its arguments is the same.
 
-    Arguments must be hashable; a store counts as itself. A frame is kept as bytes, so that each
-    answer is the caller's own to change: as an object it takes several times the memory, and 48 kB
-    a column for pandas' notes on who looked at it. Other answers, and all of a function that is
-    `shared`, are only to be looked at.
+    Arguments must be hashable; a store is compared by identity. A frame is stored as bytes, so that
+    each caller gets its own copy: an object takes several times the memory, and 48 kB per column
+    for pandas' references. Callers must not change other answers, nor any of a `shared` function.
     """
 
     def remembering(ask: Ask) -> Ask:
@@ -76,33 +74,33 @@ def memo(version: Version, *, shared: bool = False) -> Callable[[Ask], Ask]:
 
 
 def at_hand(ask: Callable[..., Any], version: Version, *args: Any) -> Any:
-    """What such a function answers from memory; None if it would have to ask."""
+    """The answer of a cached function, if it is in memory; else None."""
     return _unpacked(_memory.known(ask, version, args))
 
 
 def forget() -> None:
-    """Forgets all answers."""
+    """Removes all answers."""
     _memory.clear()
 
 
 def generation(store: Store, *args: Any, **options: Any) -> Hashable:
-    """The version of what depends on all that a store has taken in."""
+    """The version of answers that depend on all data of a store."""
     return store.generation
 
 
 def always(*args: Any, **options: Any) -> Hashable:
-    """The version of what never changes."""
+    """The version of answers that never change."""
     return None
 
 
 def revision(store: Store, experiment_id: str, *args: Any, **options: Any) -> Revision:
-    """The version of what depends on one experiment."""
+    """The version of answers that depend on one experiment."""
     return standing(store, experiment_id).revision
 
 
 @memo(generation)
 def standing(store: Store, experiment_id: str) -> Snapshot:
-    """As of what the store took in last."""
+    """The state of an experiment after the last ingest."""
     query = """SELECT coalesce(max(revision), 0), count(*), list(DISTINCT state)
         FROM progress WHERE starts_with(run_id, $1)"""
     newest, num_runs, states = store.rows(query, [f"{experiment_id}."])[0]
@@ -110,26 +108,26 @@ def standing(store: Store, experiment_id: str) -> Snapshot:
 
 
 class _Packed(bytes):
-    """A frame."""
+    """A pickled frame."""
 
 
 @dataclass
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Who wants the same meanwhile waits for it, rather than asking again."""
+    """Makes other threads wait for the same answer instead of computing it again."""
     is_known: bool = False
     version: Hashable = None
     value: Any = None
     size: int = ENTRY_BYTES
     answers_left: float = 0
-    """Of a record with frames, until it is made anew."""
+    """Remaining uses of a record with frames, until it is computed again."""
 
     def answers(self, version: Hashable) -> bool:
         return self.is_known and self.version == version and self.answers_left > 0
 
 
 class _Memory:
-    """All answers, the last used one last."""
+    """All answers; the last one was used most recently."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -152,7 +150,7 @@ class _Memory:
             entry = self._entries[key]
             self._entries.move_to_end(key)
         with entry.lock:
-            # Read before the query: rows that arrive during the query then count as new next time.
+            # Version before the query: rows that arrive during the query count as new next time.
             version = version_of(*args, **options)
             if entry.answers(version):
                 entry.answers_left -= 1
@@ -180,8 +178,8 @@ class _Memory:
             self._num_bytes = 0
 
     def _keep(self, key: Hashable, latest: _Entry) -> None:
-        """Drops the answers that were unused for the longest, but never the latest one: its query
-        may itself have used other answers, which then are newer."""
+        """Removes the least recently used answers, but never the latest one: its query may have
+        used other answers, which would then be newer."""
         size = ENTRY_BYTES + _size(latest.value)
         with self._lock:
             before = self._entries.pop(key, None)
@@ -206,7 +204,7 @@ def _unpacked(value: Any) -> Any:
 
 
 def _frames(value: Any, depth: int = MAX_DEPTH) -> Iterator[pd.DataFrame | pd.Series]:
-    """Those in a record, in its parts, and in collections of records."""
+    """Frames in a record, in its parts, and in collections of records."""
     if isinstance(value, pd.DataFrame | pd.Series):
         yield value
     elif depth:
@@ -217,7 +215,7 @@ def _frames(value: Any, depth: int = MAX_DEPTH) -> Iterator[pd.DataFrame | pd.Se
 
 
 def _size(value: Any) -> int:
-    """Bytes, about and of records rather too many: parts of others count as if they were none."""
+    """Approximate bytes; for records rather too many, because shared parts count repeatedly."""
     if isinstance(value, pd.DataFrame | pd.Series):
         return FRAME_BYTES + 8 * int(value.size)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""How long a training of a given number of steps takes under each run."""
+"""Estimates the duration of a training with a given number of steps under each run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ MAX_STEPS = 1_000_000_000
 
 
 class UnknownLength(StoreError):
-    """A length of training that an experiment cannot count in steps."""
+    """A length of training that this experiment cannot convert to steps."""
 
 
 def own_steps(comparison: Comparison) -> int:
-    """For how many steps the experiment itself trained, or the training is planned for which a
-    search looks; at least 1."""
+    """The number of steps of the experiment's own training, or of the training that a search plans;
+    at least 1."""
     if comparison.spec.kind.searches or comparison.spec.confirms is not None:
         return comparison.spec.tune.steps
     done = max((result.measured.num_steps for result in comparison.results), default=0)
@@ -26,7 +26,7 @@ def own_steps(comparison: Comparison) -> int:
 
 
 def steps_of(length: Length, comparison: Comparison) -> int:
-    """How many steps of this experiment a training of that length has. Raises `UnknownLength`."""
+    """A length of training in steps of this experiment; raises `UnknownLength`."""
     size = _unit_steps(comparison)[length.unit]
     if size is None:
         raise UnknownLength(f"this experiment has no number of {length.unit} per step")
@@ -38,7 +38,7 @@ def steps_of(length: Length, comparison: Comparison) -> int:
 
 
 def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
-    """How many steps each unit of length is; None where that is not known."""
+    """The number of steps in each unit of length; None if unknown."""
     baseline = of_role(comparison.results, "baseline")
     numbers = baseline.measured if baseline else None
     step = numbers.step_seconds if numbers else None
@@ -58,22 +58,22 @@ def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """A run's training time as a line over steps; setting up and evaluating are left out."""
+    """A run's training time as a line over steps, without setting up and evaluation."""
 
     compile_seconds: float
     step_seconds: float
-    """Of a steady step."""
+    """Seconds of a steady step."""
 
     def total_seconds(self, num_steps: float) -> float:
-        """Compiling included."""
+        """Seconds for a number of steps, including compiling."""
         return self.compile_seconds + self.step_seconds * num_steps
 
 
 def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | None:
-    """The line through the numbers that break-even rests on; None without a steady step.
+    """The line from the numbers of break-even; None without a steady step.
 
-    Against the baseline the paired rounds count: a backend's step takes the baseline's step less
-    what a step saves. The two lines therefore cross at `break_even_steps`.
+    A backend's step takes the baseline's step time minus the saving from paired rounds. The two
+    lines therefore cross at `break_even_steps`.
     """
     base = baseline.measured.step_seconds if baseline else None
     compiling, step = result.measured.compile_seconds or 0.0, result.measured.step_seconds
@@ -87,30 +87,30 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What takes the least time from a length of training on."""
+    """The fastest backend from a length of training on."""
 
     from_steps: float
-    """Where its line crosses that of the choice before; 0 of the first."""
+    """Number of steps where its line crosses that of the previous choice; 0 for the first one."""
     label: str | None
     """The backend; None for no compiler."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to train with, for a training of so many steps."""
+    """The recommended backend for a training of `num_steps` steps, with all expected times."""
 
     num_steps: int
     totals: dict[str, float]
-    """Seconds by label, compiling included."""
+    """Seconds by label, including compiling."""
     best: Result | None
-    """The backend that is surely faster and takes the least time; None for no compiler."""
+    """The surely faster backend that takes the least time; None for no compiler."""
     baseline: str
-    """Its label."""
+    """Label of the baseline."""
     joules: Mapping[str, float] = field(default_factory=dict)
-    """Energy of the steps by label, without that of compiling; of runs whose device counts it."""
+    """Energy of the steps by label, without compiling, for runs with measured energy."""
     num_devices: int = 1
     choices: tuple[Choice, ...] = ()
-    """By length of training, the shortest first; empty without a baseline."""
+    """Fastest backends by length of training, the shortest first; empty without a baseline."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -118,8 +118,8 @@ class Plan:
 
 
 def plan(comparison: Comparison, num_steps: int) -> Plan:
-    """A choice is a backend that is faster beyond noise and does not break parity, or no compiler;
-    the best is the one that takes the least time for so many steps."""
+    """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
+    noise and do not break parity; the best takes the least time for these steps."""
     baseline = of_role(comparison.results, "baseline")
     found = {one.label: estimate_time(one, baseline) for one in comparison.results}
     estimates = {label: one for label, one in found.items() if one}
@@ -147,12 +147,12 @@ def plan(comparison: Comparison, num_steps: int) -> Plan:
 
 
 def chosen_for(num_steps: int, choices: Sequence[Choice]) -> Choice | None:
-    """The choice for a training of so many steps; None without any."""
+    """The choice for a training of `num_steps` steps; None without choices."""
     return next((one for one in reversed(choices) if one.from_steps < num_steps), None)
 
 
 def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
-    """The lower envelope of the lines: what is the lowest from where on."""
+    """The lower envelope of the lines: the lowest line for each range of steps."""
     at = 0.0
     now = min(lines, key=lambda one: (lines[one].compile_seconds, lines[one].step_seconds))
     while True:
@@ -164,7 +164,7 @@ def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
         ]
         if not crossings:
             return
-        # Of lines that cross at the same place the flattest is the lowest from there on.
+        # If several lines cross here, the flattest is the lowest afterwards.
         at, _, now = min(crossings, key=itemgetter(0, 1))
 
 

@@ -1,9 +1,9 @@
-"""Results that were computed of experiments that are over, stored in the index.
+"""Caches computed results of finished experiments in the index.
 
-A result is read if the same code computed it from the same revision of the experiment; else it is
-computed anew. Results are JSON of dataclasses, numbers, texts and collections. What is no plain
-number, text, list or None is an object with one entry, whose name says what it is. Only classes
-that the reader names are made again, so the index of a copied data folder runs no code.
+A stored result is valid if the same code computed it from the same revision of the experiment; else
+it is computed again. Results are JSON of dataclasses, numbers, texts and collections. A value that
+is no plain number, text, list or None is an object with one entry, whose key is its type. Reading
+creates only classes that the caller names, so the index of a copied data folder cannot run code.
 """
 
 import hashlib
@@ -32,25 +32,25 @@ NUMPY: dict[str, Callable[[Any], Any]] = {
 
 
 class NotStorable(ValueError):
-    """A value that has no place in a stored result."""
+    """A value that cannot be stored in a result."""
 
 
 Compute: TypeAlias = Callable[[Store, str], T]
 
 
 def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
-    """The function, which computes something of an experiment, doing so once for all processes.
+    """Caches a function of an experiment in the index, for all processes.
 
-    `kinds`: the result's own class, unless it is None, and every class in it, except numbers, texts
-    and collections.
+    `kinds`: the class of the result, unless it is None, and all classes in it, except numbers,
+    texts and collections.
     """
 
     def storing(compute: Compute[T]) -> Compute[T]:
         @wraps(compute)
         def result(store: Store, experiment_id: str) -> T:
-            # Before anything is computed: what arrives meanwhile then counts as new the next time.
+            # The revision before the computation: later rows count as new the next time.
             now = standing(store, experiment_id)
-            # Of an experiment that goes on a result would change in a moment.
+            # The result of a running experiment would soon be outdated.
             if any(RunState(state).is_active for state in now.states):
                 return compute(store, experiment_id)
             known = read_stored(store, name, kinds, experiment_id)
@@ -70,10 +70,10 @@ def stored(name: str, *kinds: type) -> Callable[[Compute[T]], Compute[T]]:
 def read_stored(
     store: Store, name: str, kinds: Sequence[type], experiment_id: str | None = None
 ) -> dict[tuple[str, Revision], Any]:
-    """Results of that name, of one experiment or of all, by experiment and revision."""
+    """Stored results with this name, of one experiment or of all, by experiment and revision."""
     found = {}
     for one, newest, num_runs, content in store.stored_results(name, code_version(), experiment_id):
-        # Even what is written as it should be may be more than this Python reads.
+        # Even a correct result may be nested more deeply than this Python reads.
         with suppress(ValueError, TypeError, RecursionError):
             result = read(content, kinds)
             if result is None or not kinds or isinstance(result, kinds[0]):
@@ -83,14 +83,14 @@ def read_stored(
 
 @cache
 def code_version() -> str:
-    """Of all that can change a result: what reads specifications and folders, the database's
-    views, queries, statistics, and the libraries that they compute with."""
+    """Hash of all code that can change a result: reading of specifications and folders, views of
+    the database, queries, statistics, and versions of libraries."""
     numbers = [f"{name} {version(name)}" for name in LIBRARIES]
     return hashlib.sha256("\n".join([hash_of(), *numbers]).encode()).hexdigest()
 
 
 def hash_of(root: Path = PACKAGE) -> str:
-    """Of the sources of `storage/`, and of `runner/` without what runs and commands do."""
+    """Hash of the sources of `storage/` and of `runner/` without `worker/` and `commands/`."""
     whole = hashlib.sha256()
     for house in ("storage", "runner"):
         for file in sorted((root / house).rglob("*")):
@@ -101,13 +101,13 @@ def hash_of(root: Path = PACKAGE) -> str:
 
 
 def written(value: Any, kinds: Sequence[type]) -> str:
-    """Raises `NotStorable` for what a text cannot hold exactly."""
+    """The value as JSON text; raises `NotStorable` for a value that JSON cannot store exactly."""
     by_name = {kind.__name__: kind for kind in kinds}
     return json.dumps(_as_json(value, by_name), separators=(",", ":"))
 
 
 def read(text: str, kinds: Sequence[type]) -> Any:
-    """Raises `ValueError`, `TypeError` or `RecursionError` for what `written` did not write."""
+    """Reads a text of `written`; raises `ValueError`, `TypeError` or `RecursionError` otherwise."""
     return _from_json(json.loads(text), {kind.__name__: kind for kind in kinds})
 
 

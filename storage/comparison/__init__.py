@@ -1,1 +1,1 @@
-"""An experiment's runs compared: from the index to results and what casts doubt on them."""
+"""Compares an experiment's runs: from the index to results, warnings and notes."""

@@ -56,10 +56,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Caution:
-    """One thing that casts doubt on numbers or explains them.
+    """A fact that casts doubt on numbers or explains them.
 
-    `runs` has the runs concerned by their labels, each with its own figures; `figures` has those of
-    all together. What has a name in NUMBERS is called by it.
+    `runs` has the figures of each run concerned, by its label; `figures` has those of all runs
+    together. Figures have the names of NUMBERS, if NUMBERS lists them.
     """
 
     kind: Kind
@@ -68,5 +68,5 @@ class Caution:
 
 
 def note(text: str) -> Caution:
-    """What a run's own process wrote down in words."""
+    """A sentence that the run's own process recorded."""
     return Caution(kind="note", figures={"text": text})

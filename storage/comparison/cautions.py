@@ -1,4 +1,4 @@
-"""What a reader must know of a comparison: warnings cast doubt on it, notes explain it."""
+"""Finds the warnings of a comparison, which cast doubt on it, and its notes, which explain it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -24,9 +24,9 @@ from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"
-"""Ends the names of environment variables that point into the run's own folder, and so differ."""
+"""Suffix of environment variables that point into the run's own folder, and so differ."""
 OUTDATED_NOTE = "in their private pools; see the reserved memory instead."
-"""Ends a note of journals until version 0.1: memory needed has these pools in it by now."""
+"""End of a note in journals until version 0.1: the memory needed now includes these pools."""
 WORKLOAD_FIELDS = {
     "weights_sha256": "initial weights",
     "data_sha256": "samples or their order",
@@ -44,11 +44,11 @@ def cautions(
     floor: float | None,
     differences: Sequence[float],
 ) -> tuple[Caution, ...]:
-    """All warnings of a comparison: what casts doubt on its numbers, the gravest first.
+    """All warnings of a comparison, the gravest first.
 
-    `processes` are pooled into `runs` where there are repeats, else the same. `differences`: by how
-    much more than its rounds tell each run's interval was widened, because it was measured on one
-    of several devices.
+    `runs` are the `processes` with repeats pooled; without repeats the two are the same.
+    `differences`: the factor by which each run's interval was widened, because the run was measured
+    on one of several devices.
     """
     widths = too_wide(spec, runs, speedups)
     return (
@@ -72,7 +72,7 @@ def cautions(
 
 
 LONGEST_NOTE = 300
-"""Characters that are shown of what a process wrote down, which may hold a stranger's text."""
+"""Characters shown of a text that a process recorded; an unknown author may have written it."""
 
 
 def notes(
@@ -81,7 +81,7 @@ def notes(
     runs: Sequence[Evidence],
     speedups: Sequence[Ratio | None],
 ) -> tuple[Caution, ...]:
-    """What the runs say of the workload that they share, and where all of them stopped early."""
+    """Notes on the workload that all runs share, and on an early stop of all of them."""
     stops = () if len(set(_lengths(processes).values())) > 1 else tuple(_stops(processes))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
@@ -99,7 +99,7 @@ def notes(
 
 
 def _about_search(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Why each candidate ended, and the search itself."""
+    """Why each candidate ended, and why the search ended."""
     reasons = {run.label: run.stop.reason if run.stop else run.reason for run in runs
                if run.state.is_final}  # fmt: skip
     whole = next((reasons[run.label] for run in runs
@@ -120,7 +120,7 @@ def _about_confirmation(spec: ExperimentSpec) -> Iterator[Caution]:
 
 def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Backends whose parity does not cover inference, because no answers were compared: scripts,
-    which evaluate by themselves, and models that cannot be rounded otherwise."""
+    which evaluate by themselves, and models that cannot be computed with other rounding."""
     unasked = {
         run.label: {"error": printable(" ".join(run.answers["error"].dropna()), LONGEST_NOTE)}
         for run in runs
@@ -132,7 +132,7 @@ def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution
 
 
 def _uncounted(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """A script's step may hold operations that cannot be counted."""
+    """Operations in a script's step that cannot be counted."""
     baseline = of_role(runs, "baseline")
     uncounted = baseline.workload.get("uncounted") if baseline else None
     if uncounted is not None and len(uncounted):
@@ -148,7 +148,7 @@ def _about_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 
 
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[Caution, ...]:
-    """Notes that all runs carry, or those that some lack: these tell of an unequal comparison."""
+    """Notes that all runs have, or those that some lack, which show an unequal comparison."""
     notes_of_runs = [run.workload.get("notes") or [] for run in runs if run.workload]
     every = dict.fromkeys(
         text for notes in notes_of_runs for text in notes if not text.endswith(OUTDATED_NOTE)
@@ -188,7 +188,7 @@ def _about_runs(
 
 
 def _about_rounds_not_added(processes: Sequence[Evidence]) -> Iterator[Caution]:
-    """Each reason once, with all runs that it stopped."""
+    """Yields each reason once, with all runs that it stopped."""
     stopped: dict[str, dict[str, dict[str, Any]]] = {}
     for run in processes:
         if run.reason is not None and run.reason.startswith(NOT_ADDED):
@@ -210,7 +210,7 @@ def _done(run: Evidence) -> dict[str, int]:
 
 
 def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Runs that stopped by rules of their own after different numbers of steps."""
+    """Runs that their own rules stopped after different numbers of steps."""
     ends_by_itself = spec.kind.ends_by_width or spec.kind.searches
     lengths = {} if ends_by_itself else _lengths(runs)
     chose = any(run.stop for run in runs) or spec.is_script
@@ -221,7 +221,7 @@ def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 
 
 def _lengths(runs: Sequence[Evidence]) -> dict[str, int]:
-    """How many steps the runs did that came to their end, by label."""
+    """The number of steps of each finished run, by label."""
     return {run.label: len(run.steps) for run in runs if run.state is RunState.FINISHED}
 
 
@@ -233,8 +233,8 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Functions that the compiler gave up on, and runs of which it compiled nothing at all, for
-    whatever other reason."""
+    """Functions that the compiler gave up on, and runs of which it compiled nothing for another
+    reason."""
     backends = [run for run in runs if run.role == "backend" and len(run.steps)]
     gave_up = [run for run in backends if run.compiled_frames["failure"].notna().any()]
     explained = {run.label for run in gave_up}
@@ -255,8 +255,8 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
 
 
 def _compiling_throughout(run: Evidence) -> dict[str, Any]:
-    """How many steps compiled, what those of the second half took, and whether code came anew in
-    them: if not, it is CUDA graphs that were captured."""
+    """The number of steps that compiled, the duration of those in the second half, and whether they
+    produced new code; if not, they captured CUDA graphs."""
     compiled = run.steps[run.steps["compiled"].astype(bool)]
     late = compiled[compiled["step"] >= run.steps["step"].median()]
     frames = run.compiled_frames["step"]
@@ -269,7 +269,7 @@ def _compiling_throughout(run: Evidence) -> dict[str, Any]:
 
 
 def _given_up(run: Evidence) -> dict[str, Any]:
-    """Which functions, once each, and whether some of their calls are compiled nonetheless."""
+    """The functions, once each, and whether some of their calls are compiled nonetheless."""
     frames = run.compiled_frames
     has_failed = frames["failure"].notna()
     functions = []
@@ -295,7 +295,7 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _about_added_rounds(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """How many of the rounds come from processes that were started after the end."""
+    """The number of rounds from processes that were started after the run had finished."""
     added: dict[str, dict[str, Any]] = {run.label: {} for run in runs if run.added_at}
     baseline = of_role(runs, "baseline")
     if added and baseline is not None and baseline.added_at:
@@ -306,7 +306,7 @@ def _about_added_rounds(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _about_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Of journals that hold lines twice, or lost some."""
+    """Journals with repeated lines or missing lines."""
     repeated = {run.label: {"num_lines": run.left_out} for run in runs if run.left_out}
     if repeated:
         yield Caution(kind="repeated lines", runs=repeated)
@@ -316,25 +316,25 @@ def _about_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Names what the runs should have in common and have not."""
+    """Settings that should be equal in all runs but differ."""
     prepared = [run for run in runs if run.workload]
     tells_samples = all(run.tells_samples for run in prepared if len(run.steps))
     for field, title in WORKLOAD_FIELDS.items():
         if field == "samples_per_step" and tells_samples:
-            continue  # The caution `different sizes` knows in which rounds.
+            continue  # The caution `different sizes` names the rounds.
         values = {run.label: run.workload.get(field) for run in prepared
                 if len(run.steps) or run.workload.get(field) is not None}  # fmt: skip
         yield from _difference(title, values)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
         if name == "cpus" and spec.num_places > 1:
-            continue  # Each device has those near it, which the caution `spread` says.
+            continue  # Each device uses the CPUs near it; the caution `spread` covers that.
         values = {label: settings.get(name) for label, settings in flat.items()}
         yield from _difference(name, values)
 
 
 def _about_sizes(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Rounds in which a script gave runs different amounts to work on, so that no times compare."""
+    """Rounds whose times do not compare, because a script gave runs different amounts of work."""
     baseline = of_role(runs, "baseline")
     if baseline is None:
         return
@@ -411,7 +411,7 @@ def _about_rounds(
         run.label: {"num_rounds": 0 if ratio is None else ratio.n}
         for run, ratio in zip(runs, speedups, strict=True)
         if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
-        # More steps would not help these.
+        # More steps would not help the runs that the following lines exclude.
         if run.label not in untimed
         if not run.never_ceases_to_compile and not run.state.ended_early
         if baseline is None or unequal_blocks(baseline, run).empty

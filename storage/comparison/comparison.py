@@ -1,7 +1,7 @@
-"""The comparison of an experiment's runs: every number and verdict that Breakeven shows of it.
+"""Computes the comparison of an experiment's runs: every number and verdict that Breakeven shows.
 
-`docs/metrics.md` defines each of them. It is computed from the raw steps, blocks and evaluations,
-also while the runs go on; once they are over it is stored (`storage.results`).
+`docs/metrics.md` defines them. The sources are the raw steps, blocks and evaluations. While runs go
+on, the comparison covers their present data; once all have ended, `storage.results` stores it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityF
 
 @memo(revision)
 def compare(store: Store, experiment_id: str) -> Comparison:
-    """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
+    """Compares the present data of an experiment's runs; raises `NotInStore`."""
     found = _judge(store, experiment_id)
     return Comparison(
         **vars(found),
@@ -76,7 +76,7 @@ def _band_of(store: "ref[Store]", experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def _band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """As `Equals` has it, from the losses of baseline and controls alone."""
+    """The band of `Equals`, from the losses of baseline and controls alone."""
     found = compare(store, experiment_id)
     baseline = of_role(found.results, "baseline")
     if baseline is None:
@@ -129,7 +129,7 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What every run of an experiment is judged by."""
+    """Judges each run of an experiment by the same baseline, controls and noise floor."""
 
     spec: ExperimentSpec
     baseline: Evidence | None
@@ -195,7 +195,7 @@ class _Judge:
             (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
             for factor in (1.0, 1 / difference, difference)
         )
-        ends = (least, most) if difference != 1 else None  # Else each would be the same again.
+        ends = (least, most) if difference != 1 else None  # Otherwise all three are equal.
         steps_per_epoch = run.workload.get("steps_per_epoch")
         return break_even(speed, run.compile_latencies, gains, self.baseline.step_seconds,
                           steps_per_epoch, pairs["process"], ends)  # fmt: skip
@@ -209,8 +209,8 @@ class _Judge:
 def _device_difference(
     spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame
 ) -> float:
-    """How far a speedup may lie from that on another device of those that the experiment is spread
-    over; 1 where it was measured on several, whose difference is in its interval already."""
+    """The factor by which a speedup may differ on another device of the experiment; 1 if it was
+    measured on several devices, because its interval then includes their difference."""
     if baseline is None or spec.num_places == 1 or pairs["process"].nunique() != 1:
         return 1.0
     blocks = baseline.steady_blocks
@@ -223,7 +223,7 @@ def _speedup(pairs: pd.DataFrame, difference: float) -> Ratio | None:
 
 
 def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
-    """What the intervals leave out, each once, with the runs that it concerns."""
+    """Doubts that the intervals leave out, each once, with the runs concerned."""
     found: dict[Kind, dict[str, Mapping[str, Any]]] = {}
     for result in results:
         for doubt in result.break_even_doubts:

@@ -1,7 +1,7 @@
-"""Whether backends compute what the model says: the statuses of the scenario `accuracy`.
+"""Finds the statuses of the scenario `accuracy`: whether backends compute what the model defines.
 
-What a run recorded itself is taken over; of a run that ended before that, its end tells the status.
-`docs/metrics.md` has the rule behind them.
+The status is the one that the run recorded. If it recorded none, its state at the end determines
+the status. `docs/metrics.md` has the rule.
 """
 
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ from breakeven.storage.index.store import Store
 MAX_WORST = 3
 PASS = "pass"
 Outcome = Literal["passes", "differs", "failed", "undecided", "open"]
-"""What a status says of a backend: its numbers are right, or wrong; it gave none; the baseline or
-the model gave none to compare with; or nothing yet."""
+"""Meaning of a status: the backend's numbers are right; they are wrong; the backend produced none;
+the baseline or the model produced none to compare with; or the status is not known yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One part of one run. None is not known yet, or was never measured."""
+    """One part of one run. None means not known yet or never measured."""
 
     label: str
     state: RunState
     part: Part
     status: str | None
-    """In the words of PyTorch's Dynamo harness."""
+    """A status name of PyTorch's Dynamo harness."""
     message: str | None
     """Why nothing was compared."""
     tolerance: float | None
     num_tensors: int
     num_failed: int
     worst: tuple[str, ...]
-    """The tensors that failed by most, at most 3, each with its error over what is allowed."""
+    """The tensors with the largest errors, at most 3, each with its error over the limit."""
     notes: tuple[str, ...]
 
     @property
@@ -51,12 +51,12 @@ class Check:
 
     @property
     def explanation(self) -> str:
-        """Why it did not pass; empty if it did or is not over."""
+        """Why the check did not pass; empty if it passed or is not over."""
         return self.message or "; ".join(self.worst)
 
 
 def checks(store: Store, experiment_id: str, spec: ExperimentSpec) -> list[Check]:
-    """Every part of every run of an experiment of the scenario `accuracy`, run by run."""
+    """All parts of all runs of an experiment of the scenario `accuracy`, run by run."""
     runs = queries.list_runs(store, experiment_id)
     loaded = set(queries.workloads(store, experiment_id)["run_id"])
     statuses = queries.accuracy_statuses(store, experiment_id)
@@ -71,7 +71,7 @@ def checks(store: Store, experiment_id: str, spec: ExperimentSpec) -> list[Check
 
 
 def judged(tensors: pd.DataFrame) -> pd.DataFrame:
-    """Those of `queries.accuracy_tensors` on which the verdict hangs: not the outputs of layers."""
+    """The rows of `queries.accuracy_tensors` that decide the verdict, without outputs of layers."""
     return tensors[tensors["quantity"] != ACTIVATION]
 
 
@@ -120,7 +120,7 @@ def _check(
 
 
 def _status_of(state: RunState, loaded: bool) -> str | None:
-    """The harness's word for a run that ended without one of its own."""
+    """The harness's status for a run that ended without recording one."""
     if state in (RunState.FAILED, RunState.LOST):
         return "fail_to_run" if loaded else "model_fail_to_load"
     return {RunState.TIMEOUT: "timeout", RunState.OUT_OF_MEMORY: "OOM"}.get(state)

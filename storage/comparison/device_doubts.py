@@ -17,30 +17,30 @@ from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 DOUBTFUL_BLOCKS = 0.10
-"""Share of a run's steady blocks: what befalls fewer hardly moves a median over rounds."""
+"""Share of a run's steady blocks. Fewer disturbed blocks hardly change a median over rounds."""
 SHARED_CPU = 0.10
-"""Share of the CPU time that others took while steady blocks ran."""
+"""Share of the CPU time that other processes used while steady blocks ran."""
 STOLEN_CPU = MIN_MARGIN
 CLOCK_DIFFERENCE = MIN_MARGIN
-"""Of a median SM clock from the baseline's: a larger one alone could make a verdict."""
+"""Difference of median SM clocks from the baseline's; a larger one could decide a verdict alone."""
 FREQUENCY_DIFFERENCE = 0.05
-"""The same of a CPU, whose frequency is only read once the block is over."""
+"""The same for a CPU, whose frequency is only read after the block."""
 WARMING_CELSIUS = 10.0
 ABOUT_OTHERS: tuple[Kind, ...] = ("shared device", "shared CPU")
-"""Kinds of which the processes that were seen are to be named."""
+"""Kinds whose cautions name the processes that were seen."""
 
 Seen = dict[str, Any] | None
-"""Figures of what a rule saw of a run; None if it saw nothing."""
+"""Figures that a rule found in a run; None if it found nothing."""
 
 
 def device_doubts(run: Evidence, baseline: Evidence | None) -> tuple[Caution, ...]:
-    """What was seen of one run, by each rule."""
+    """The findings of all rules in one run."""
     found = ((kind, find(run, baseline)) for kind, find in RULES.items())
     return tuple(_caution(kind, [(run, seen)]) for kind, seen in found if seen is not None)
 
 
 def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """What was seen of all runs, once for each rule."""
+    """The findings in all runs, one caution per rule."""
     baseline = of_role(runs, "baseline")
     for kind, find in RULES.items():
         found = [(run, seen) for run in runs if (seen := find(run, baseline)) is not None]
@@ -51,7 +51,7 @@ def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
 
 
 def device_notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[Caution, ...]:
-    """What was not recorded and why, and what turns make harmless."""
+    """Notes on data that was not recorded, and on disturbances that turns make harmless."""
     notes = dict.fromkeys(text for run in runs for text in run.environment.get("notes") or [])
     blind = [Caution(kind="strangers unknown")] if any(map(_cannot_tell_strangers, runs)) else []
     warming = () if spec.schedule == "sequential" else _about_warming(runs)
@@ -83,11 +83,11 @@ def _shared_device(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
-    """Elsewhere the CPU only starts kernels, and a server's other CPUs are busy all the time."""
+    """Only for runs on the CPU; for others it only starts kernels, and servers are always busy."""
     steady = _told(run.steady_device, "busy_cpu_seconds")
     if not run.computes_on_cpu or steady.empty:
         return None
-    # Summed up first: the system counts in hundredths of a second, which a block may be short of.
+    # Sums first: the system counts in hundredths of a second, and a block may be shorter.
     others = steady["busy_cpu_seconds"].sum() - steady["own_cpu_seconds"].sum()
     share = others / _capacity(steady)
     if share <= SHARED_CPU:
@@ -112,7 +112,7 @@ def _quota(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _told(samples: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Those that say this; nothing is copied where all do or none."""
+    """The samples with a value in this column; copies nothing if all have one or none has."""
     known = samples[column].notna().to_numpy()
     return samples if known.all() else samples[known] if known.any() else samples.iloc[:0]
 
@@ -128,7 +128,7 @@ def _frequency(run: Evidence, baseline: Evidence | None) -> Seen:
 
 
 def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold: float) -> Seen:
-    """Of medians over steady blocks."""
+    """The difference of the medians over steady blocks."""
     if baseline is None or run.role == "baseline":
         return None
     mine, its = run.steady_device, _beside(baseline, run)
@@ -143,7 +143,7 @@ def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold
 
 
 def _beside(baseline: Evidence, run: Evidence) -> pd.DataFrame:
-    """The baseline's samples on the devices, and in the repeats, in which the run was timed."""
+    """The baseline's samples from the devices and repeats in which the run was timed."""
     shared = baseline.blocks["process"].isin(run.blocks["process"])
     samples = baseline.steady_device
     if shared.all():
@@ -159,7 +159,7 @@ def _threads(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """From the first to the last fifth of all steady blocks, by time."""
+    """Compares the temperatures of the first and the last fifth of all steady blocks, by time."""
     samples = pd.concat([run.steady_device for run in runs]) if runs else pd.DataFrame()
     known = samples.dropna(subset=["temperature_celsius"]).sort_values("time")
     fifth = len(known) // 5
@@ -172,7 +172,7 @@ def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _cannot_tell_strangers(run: Evidence) -> bool:
-    """Of a device that tells its clock; one that tells nothing has a note of its own."""
+    """Whether a device reports its clock, but no processes; without both it has its own note."""
     samples = run.device[run.device["sm_clock_mhz"].notna()]
     return len(samples) > 0 and bool(samples["processes"].isna().all())
 
@@ -182,7 +182,7 @@ def _many(count: int, total: int) -> bool:
 
 
 def _capacity(samples: pd.DataFrame) -> float:
-    """Seconds of CPU time that there were to share."""
+    """Seconds of available CPU time."""
     return float((samples["wall_seconds"] * samples["cpus"]).sum())
 
 
@@ -194,7 +194,7 @@ def _caution(kind: Kind, found: Sequence[tuple[Evidence, dict[str, Any]]]) -> Ca
 
 def _others(runs: Iterable[Evidence]) -> tuple[dict[str, Any], ...]:
     """name, pid and memory_bytes of every other process on the device during these runs, the
-    largest first. A process without a pid, from a journal of elsewhere, is left out."""
+    largest first. Omits a process without a pid, from a journal of another machine."""
     sizes: dict[tuple[str, int], int] = {}
     listed = [one for run in runs for listed in run.device["processes"] for one in listed or []]
     for one in (one for one in listed if one["pid"] is not None):
@@ -214,4 +214,4 @@ RULES: dict[Kind, Callable[[Evidence, Evidence | None], Seen]] = {
     "other frequency": _frequency,
     "many threads": _threads,
 }
-"""Disturbances, and the rule that finds each in a run compared with the baseline."""
+"""Each kind of disturbance with the rule that finds it by comparing a run with the baseline."""

@@ -1,5 +1,5 @@
-"""The raw series of an experiment's runs, as the comparison needs them, and what runs recorded of
-their random numbers, on which the judgement of parity depends."""
+"""Loads the raw series of an experiment's runs for the comparison, and the runs' records of their
+random numbers, on which the judgement of parity depends."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -28,24 +28,24 @@ Rows = Callable[[str], pd.DataFrame]
 
 @dataclass(frozen=True)
 class Randomness:
-    """Recorded after training, and only of backends (docs/events.md). Without a record all is
-    empty, and `draws_own_numbers` is None."""
+    """A backend's records of random numbers, made after training (docs/events.md). Without a record
+    all fields are empty, and `draws_own_numbers` is None."""
 
     draws_own_numbers: bool | None
-    """Whether it draws other numbers than are drawn without a compiler."""
+    """Whether compiled code draws other numbers than uncompiled code."""
     loss_spread: float
-    """Standard deviation of the loss of one step over many draws, without a compiler; NaN if it is
-    not known."""
+    """Standard deviation of the loss of one step over many draws, without a compiler; NaN if
+    unknown."""
     inference_draws: bool
-    """Whether its compiled model answers the same samples otherwise each time; False if unknown."""
+    """Whether the compiled model's answers for the same samples vary; False if unknown."""
     distances: dict[str, list[float]]
-    """By parameter, as `storage.statistics.random_numbers` takes them."""
+    """By parameter, in the form that `storage.statistics.random_numbers` needs."""
     changes: dict[str, float]
-    """By parameter, mean squared size of what steps without a compiler changed."""
+    """By parameter, mean squared size of the change by steps without a compiler."""
     rehearsals: dict[str, pd.Series]
     """By form, losses by step of a training without dropout."""
     dropouts: pd.DataFrame
-    """What each dropout drew, compiled or not."""
+    """The draws of each dropout, compiled or not."""
 
     def drawn(self, *, compiled: bool) -> list[dict[str, Any]]:
         table = self.dropouts[self.dropouts["compiled"].astype(bool) == compiled]
@@ -55,7 +55,7 @@ class Randomness:
 
 
 def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
-    """Finds a run's records by its id."""
+    """Returns a function that finds a run's records by its id."""
     frames = {
         "numbers": queries.random_numbers(store, experiment_id),
         "redraws": queries.redraws(store, experiment_id),
@@ -91,7 +91,7 @@ def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomn
 
 
 def _spread(losses: pd.Series) -> float:
-    """Of the first half, which was drawn without a compiler."""
+    """Standard deviation of the first half, which was drawn without a compiler."""
     if losses.dropna().empty:
         return math.nan
     drawn = np.asarray(losses.iloc[-1], dtype=float)
@@ -99,24 +99,24 @@ def _spread(losses: pd.Series) -> float:
 
 
 RESUMED = "torch_dynamo_resume_in_"
-"""How Dynamo begins the name of what follows a graph break in a function."""
+"""Prefix of Dynamo's name for the part of a function after a graph break."""
 MANY_BLOCKS = 6
-"""Of a run that compiles in each of so many blocks more will not be without."""
+"""A run that compiles in each of this many blocks will also compile in all later ones."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """An end before the last step by rules of the training's own."""
+    """An end before the last step, by the training's own rules."""
 
     step: int
     reason: str
     ending: Ending | None = None
-    """Of measuring that ended by itself; older journals have the reason alone."""
+    """Set if measuring ended by itself; older journals have only the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What one run recorded. Undefined is None."""
+    """The records of one run. None means undefined."""
 
     run_id: str
     label: str
@@ -127,40 +127,41 @@ class Evidence:
     num_steps: int
     """The planned number; 0 for a script until one of its runs has reported it."""
     losses: pd.Series
-    """By step, those that were recorded; NaN is a loss that is not a number."""
+    """The recorded losses by step; NaN is a loss that is not a number."""
     steps: pd.DataFrame
     blocks: pd.DataFrame
     device: pd.DataFrame
-    """How the device fared: `storage.queries.device_samples`."""
+    """State of the device over time: `storage.queries.device_samples`."""
     evaluations: pd.DataFrame
-    """Of the primary split, without a compiler, by the number of steps done."""
+    """Evaluations of the primary split without a compiler, by the number of steps done."""
     scores: pd.DataFrame
-    """Every number of every evaluation, of all splits, compiled and not."""
+    """All numbers of all evaluations, of all splits, compiled and not."""
     answers: pd.DataFrame
     """Answers of compiled models and of the same weights without a compiler
     (`storage.queries.answers`)."""
     compiled_frames: pd.DataFrame
-    """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
+    """From training in the run's first process, because a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
+    """From the same process."""
     randomness: Randomness
     inputs: pd.DataFrame
-    """Of scripts: what they computed with at some steps, as hashes (`storage.queries.inputs`)."""
+    """Hashes of a script's inputs at some steps (`storage.queries.inputs`)."""
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
     added_at: tuple[int, ...]
     """Steps done when rounds were added to a run that had finished."""
     moved_at: tuple[tuple[int, int, int], ...]
-    """Of those, where it went on on another number of devices: the steps done, the number of
-    devices before, and that after."""
+    """Resumptions on another number of devices: the steps done, the number of devices before, and
+    the number after."""
     left_out: int
-    """Events of the journal that do not count, because they did not come after those before."""
+    """Ignored events of the journal, because their `seq` does not ascend."""
     missing: int
-    """Events that the journal should have had between the others."""
+    """Events that are missing from the journal between others."""
     stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
     state_of_losses: RunState
-    """Of the process whose losses and evaluations these are: of several, `state` is the worst."""
+    """State of the process whose losses and evaluations these are; `state` is the worst of all."""
 
     @property
     def computes_on_cpu(self) -> bool:
@@ -171,17 +172,17 @@ class Evidence:
 
     @property
     def num_planned_steps(self) -> int:
-        """Steps that the run was to do, or did until it stopped by rules of its own."""
+        """The planned steps, or the steps done if the run's own rules stopped it."""
         return self.num_steps if self.stop is None else self.stop.step
 
     @property
     def tells_samples(self) -> bool:
-        """Whether it is known of every block how many samples it worked on."""
+        """Whether the number of samples of every block is known."""
         return bool(self.blocks["samples"].notna().all())
 
     def per_step(self, size: str) -> float | None:
-        """Samples or tokens of a step: of a script, whose steps may differ, the mean over those
-        that are timed, as far as it tells."""
+        """Samples or tokens of a step. A script's steps may differ: the mean over its steady steps,
+        if all their sizes are known."""
         blocks = self.steady_blocks
         if len(blocks) and blocks[size].notna().all():
             return float(blocks[size].sum() / blocks["num_steps"].sum())
@@ -212,13 +213,12 @@ class Evidence:
 
     @cached_property
     def runs_uncompiled(self) -> bool:
-        """Whether all of it ran as it would without a compiler: no compilation began, or Dynamo
-        found nothing to capture in any of them, or gave up on it. A compilation of which it
-        reported no frame is believed to have come to something."""
+        """Whether the whole run was uncompiled: no compilation began, or Dynamo captured nothing or
+        gave up in each of them. A compilation without a reported frame counts as compiled."""
         if not self.has_compiled:
             return True
         frames = self.compiled_frames
-        # A frame that goes on behind a graph break and holds nothing has no count at all.
+        # An empty frame after a graph break has no count.
         count = frames["graph_ops"]
         goes_on = frames["function"].fillna("").str.startswith(RESUMED) & count.isna()
         is_empty = frames["failure"].notna() | count.fillna(1).eq(0) | goes_on
@@ -226,7 +226,7 @@ class Evidence:
 
     @cached_property
     def never_ceases_to_compile(self) -> bool:
-        """Whether something was compiled, or captured, in every block of several to the last."""
+        """Whether every block, of at least `MANY_BLOCKS`, compiled or captured something."""
         blocks = self.blocks["compiled"]
         return len(blocks) >= MANY_BLOCKS and bool(blocks.all())
 
@@ -237,11 +237,11 @@ class Evidence:
 
     @cached_property
     def compile_latencies(self) -> list[float]:
-        """Of each process that compiled: time of the training steps that compiled, minus as many
-        steady steps; at least 0. Empty where no step is steady.
+        """For each process that compiled: time of the training steps that compiled, minus the time
+        of as many steady steps; at least 0. Empty if no step is steady.
 
-        Of a resumed run its first process counts: what the later ones compiled again, in a cache
-        that was filled or not, is no cost of the backend.
+        Only the first process of a resumed run counts: later compiling, with filled caches or
+        without, is no cost of the backend.
         """
         first = self.steps["attempt"] == 1
         compiled = self.steps[first & self.steps["compiled"]]
@@ -253,7 +253,7 @@ class Evidence:
 
     @cached_property
     def compile_seconds(self) -> float | None:
-        """The compile latency, of several processes the median."""
+        """The compile latency; the median of several processes."""
         return float(np.median(self.compile_latencies)) if self.compile_latencies else None
 
     def last_evaluation(self, column: str) -> float | None:
@@ -280,10 +280,10 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "scores": queries.evaluation_metrics(store, experiment_id),
         "answers": queries.answers(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
-        # Without those that torch makes where several devices share a run.
+        # Omits the breaks that torch makes if several devices share a run.
         "graph_breaks": breaks[breaks["cause"] == "code"],
     }
-    losses = losses_by_run(store, experiment_id)  # The steps, which have them, are at hand now.
+    losses = losses_by_run(store, experiment_id)  # Fast now, because the steps are loaded.
     series = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = _by_run(queries.resumptions(store, experiment_id))
     stops = _by_run(queries.stops(store, experiment_id))
@@ -330,25 +330,25 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 
 
 def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series]:
-    """Finds the recorded losses of a run, by step."""
+    """Returns a function that finds the recorded losses of a run, by step."""
     find = _by_run(queries.losses(store, experiment_id, max_points=None))
     return lambda run_id: _by(find(run_id), "step")["loss"]
 
 
 def _steps(resumptions: pd.DataFrame, *, adds_rounds: bool) -> tuple[int, ...]:
-    """Steps done when the run went on: to train, or to add rounds."""
+    """Steps done when the run was resumed, or when rounds were added."""
     return tuple(resumptions.loc[resumptions["adds_rounds"] == adds_rounds, "step"])
 
 
 def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:
-    """Steps done, devices before and after, of the resumptions that changed their number."""
+    """Steps done, devices before and after, for resumptions that changed the number of devices."""
     counts = resumptions[["step", "num_devices_before", "num_devices"]].dropna().astype(int)
     rows = counts[counts["num_devices_before"] != counts["num_devices"]]
     return tuple(rows.itertuples(index=False, name=None))
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
-    """With what only a run without a compiler finds out of a script, for it holds of all."""
+    """Adds facts about a script that only the baseline finds out but that hold for all runs."""
     baseline = next((one for one in runs if one.role == "baseline"), run)
     of_baseline = baseline.workload
     found = {
@@ -358,15 +358,15 @@ def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
 
 
 def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
-    """Finds the rows of a run, of which there may be very many, where those of each lie together,
-    as queries return them."""
+    """Returns a function that finds the rows of a run. The rows of each run must be consecutive, as
+    queries return them; there may be very many."""
     ids = frame["run_id"].array
     parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
     return lambda run_id: parts.get(run_id, frame.iloc[:0])
 
 
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the compiler did in training, in the first process of each run."""
+    """The compiler's rows from training, in the first process of each run."""
     return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
 
 
@@ -376,7 +376,7 @@ def _stop(stops: pd.DataFrame) -> Stop | None:
     step, reason, ending_text = stops[["step", "reason", "ending"]].iloc[-1]
     ending = None
     if isinstance(ending_text, str):
-        with suppress(InvalidSpec):  # A specification that no supervisor wrote counts as none.
+        with suppress(InvalidSpec):  # Ignores an ending that no supervisor wrote.
             ending = Ending.from_json(ending_text)
     return Stop(int(step), reason or "no reason given", ending)
 
@@ -413,5 +413,5 @@ def counted(controls: Sequence[_Ended]) -> list[_Ended]:
 
 
 def of_role(runs: Iterable[_Run], role: Role) -> _Run | None:
-    """The first one that has a role; None if none has, as where a run folder is missing."""
+    """The first run with a role; None if there is none, for example if its folder is missing."""
     return next((run for run in runs if run.role == role), None)

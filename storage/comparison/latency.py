@@ -1,7 +1,7 @@
-"""What compile caches save: cold processes against warm ones on the caches that they left.
+"""Measures the time that compile caches save: cold processes against warm ones.
 
-Each repeat of the scenario `cache` pairs a process that began with empty caches with one that began
-with the caches it left behind.
+Each repeat of the scenario `cache` pairs a process that began with empty caches with a process that
+began with the caches that the first one wrote.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ from breakeven.storage.statistics.speedups import (
 
 @dataclass(frozen=True, kw_only=True)
 class ColdWarm:
-    """Compile latencies of one backend, over the repeats of which both processes are known."""
+    """Compile latencies of one backend, over the repeats with two known latencies."""
 
     backend: str
-    """The backend as the experiment names it."""
+    """The backend's name in the experiment."""
     cold_seconds: tuple[float, ...]
     warm_seconds: tuple[float, ...]
     gains: tuple[float, ...] = ()
-    """Seconds that a steady step of each repeat's processes saves against the baseline's; empty
-    where a process has no steady step."""
+    """Seconds that a steady step of each repeat saves against the baseline's; empty if a process
+    has no steady step."""
     speed_verdict: SpeedVerdict | None = None
-    """By the steps of the repeats against the baseline's; no control tells of noise here."""
+    """From the steps of the repeats against the baseline's; no control measures noise here."""
     baseline_seconds: float | None = None
-    """What a steady step of the baseline takes."""
+    """Duration of a steady step of the baseline."""
     step_seconds: float | None = None
-    """Median over the repeats of what a steady step takes."""
+    """Median over the repeats of the duration of a steady step."""
     steps_per_epoch: int | None = None
 
     @property
@@ -53,7 +53,7 @@ class ColdWarm:
 
     @property
     def time_saved(self) -> float | None:
-        """1 - sum(warm) / sum(cold), over the repeats; what `cachebench.py` calls a speedup."""
+        """1 - sum(warm) / sum(cold), over the repeats; `cachebench.py` calls this a speedup."""
         total = sum(self.cold_seconds)
         return 1 - sum(self.warm_seconds) / total if total else None
 
@@ -64,7 +64,7 @@ class ColdWarm:
 
     @property
     def warm_break_even(self) -> BreakEven | None:
-        """The same for a process that finds the caches filled."""
+        """The same for a process that begins with filled caches."""
         return self._break_even(self.warm_seconds)
 
     def _break_even(self, latencies: Sequence[float]) -> BreakEven | None:
@@ -82,7 +82,7 @@ class ColdWarm:
 
 
 def without_latency(store: Store, experiment_id: str) -> list[Evidence]:
-    """Cold and warm processes that finished and tell no latency; raises `NotInStore`."""
+    """Cold and warm processes that finished without a known latency; raises `NotInStore`."""
     spec, found = load_evidence(store, experiment_id)
     labels = {one.label for _text, *pair in spec.cold_and_warm for one in pair}
     return [
@@ -95,8 +95,8 @@ def without_latency(store: Store, experiment_id: str) -> list[Evidence]:
 def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     """Latencies by backend, in the order of the experiment; raises `NotInStore`.
 
-    A repeat of which one process has no compile latency (yet) is left out, and so is a backend
-    without a repeat that is complete.
+    Omits repeats in which a process has no compile latency (yet), and backends without a complete
+    repeat.
     """
     spec, found = load_evidence(store, experiment_id)
     runs = {run.label: run for run in found}
@@ -131,7 +131,7 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
 
 
 def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdict]:
-    """The verdict of each backend that has steady steps to compare with the baseline's."""
+    """The verdict of each backend with steady steps to compare with the baseline's."""
     timed = known.dropna(subset=["step"])
     if baseline is None:
         return {}
@@ -144,15 +144,15 @@ def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdi
 
 
 def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
-    """Mean of what a steady step took in each process; None if one of them has none."""
+    """Mean duration of a steady step over the processes; None if one has no steady step."""
     found = [None if process is None else process.step_seconds for process in processes]
     known = [seconds for seconds in found if seconds is not None]
     return float(np.mean(known)) if len(known) == len(found) else None
 
 
 def why_silent(silent: Sequence[Evidence]) -> list[str]:
-    """Sentences on the processes that tell no latency, for the terminal and for pages. Of one that
-    compiled no later step tells what one takes without compiling."""
+    """Sentences on the processes without a latency, for the terminal and pages. If such a process
+    compiled, it has no later step that shows the duration without compiling."""
     blind = [one.label for one in silent if one.has_compiled]
     idle = [one.label for one in silent if not one.has_compiled]
     sentences = []

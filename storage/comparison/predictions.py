@@ -1,8 +1,8 @@
-"""Reads prediction files: which labels a run takes for which, and on which samples runs disagree.
+"""Reads prediction files: which labels a run confuses, and on which samples runs disagree.
 
-Such a file has one row per sample of a split, in its order: `label`, `prediction`, `logits`, and of
-a backend's run `compiled_prediction` and `compiled_logits` (docs/events.md). Where labels are no
-classes, all answers here are empty. Each function raises `PredictionsUnreadable`.
+Such a file has one row per sample of a split, in its order: `label`, `prediction`, `logits`, and
+for a backend `compiled_prediction` and `compiled_logits` (docs/events.md). If labels are no
+classes, all results here are empty. Each function raises `PredictionsUnreadable`.
 """
 
 import re
@@ -22,9 +22,9 @@ from breakeven.runner.texts import printable
 from breakeven.storage.errors import PredictionsUnreadable
 
 MAX_ROWS, MAX_NUMBERS = 2_000_000, 20_000_000
-"""Of a file: samples, and logits of all of them in one column."""
+"""Limits of a file: samples, and logits of all samples in one column."""
 MAX_CLASSES = 1_000
-"""Of a table of classes by classes."""
+"""Limit of a table of labels by predictions."""
 CONFIG: dict[str, Any] = {"memory_limit": "1GB", "threads": 1, "temp_directory": "",
           "autoinstall_known_extensions": False, "autoload_known_extensions": False}  # fmt: skip
 NUMBER = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN)")
@@ -34,17 +34,17 @@ COMPILED_PREDICTION, COMPILED_LOGITS = "compiled_prediction", "compiled_logits"
 
 @dataclass(frozen=True)
 class PredictionFile:
-    """A file of a run folder, by its path relative to it, as the run's journal names it."""
+    """A file of a run folder; `name` is its path in the folder, from the run's journal."""
 
     folder: Path
     name: str
 
 
 def confusion(file: PredictionFile, labels: Sequence[str] | None = None) -> pd.DataFrame:
-    """How many samples of each label (rows) were given each prediction (columns).
+    """The number of samples for each label (rows) and prediction (columns).
 
-    `labels` names the classes in the order of their numbers; without it they keep their numbers.
-    Classes that never occur are counted as 0.
+    `labels` names the classes in the order of their numbers; without it the numbers are the names.
+    Classes that never occur have the count 0.
     """
     frame = _read(file, LABEL, PREDICTION, LOGITS)
     if frame.empty or not _has_classes(frame):
@@ -69,9 +69,9 @@ def disagreements(files: Mapping[str, PredictionFile], baseline: str) -> pd.Data
     """The samples for which a run's prediction is not the baseline's.
 
     `files` has each run's file by the run's label, all of one split; `baseline` is one of these
-    labels. Columns: `sample` (place in the split), `label`, and for every run its prediction under
-    its own label and the margin of it under `margin of <label>`: the probability of the prediction
-    minus that of the next likely class. Numbers of classes, not names.
+    labels. Columns: `sample` (position in the split), `label`, and for each run `<label>` with its
+    prediction and `margin of <label>`: the probability of the prediction minus that of the next
+    likely class. Classes are numbers, not names.
     """
     frames = {run: _read(file, LABEL, PREDICTION, LOGITS) for run, file in files.items()}
     if not all(_has_classes(frame) for frame in frames.values()):
@@ -85,7 +85,7 @@ def disagreements(files: Mapping[str, PredictionFile], baseline: str) -> pd.Data
 
 
 def inference_disagreements(file: PredictionFile) -> pd.DataFrame:
-    """The samples for which the compiled model predicts another class than the same weights do.
+    """The samples for which the compiled model predicts another class than the uncompiled model.
 
     Columns: sample, label, prediction, compiled_prediction, margin, compiled_margin.
     """
@@ -101,15 +101,15 @@ def inference_disagreements(file: PredictionFile) -> pd.DataFrame:
 
 
 def _read(file: PredictionFile, *columns: str) -> pd.DataFrame:
-    # A folder that was copied here may hold and name anything, and readers raise much.
+    # A copied folder may have any files and names, and readers raise many types of errors.
     try:
         with (
             open_inside(file.folder, file.name) as opened,
             duckdb.connect(":memory:", config=CONFIG) as reader,
         ):
-            # Not by its name, which may be another file's by now.
+            # Not by its name, which may belong to another file by now.
             source = reader.read_parquet(f"/dev/fd/{opened.fileno()}")
-            # A name counts in small letters as in capitals there.
+            # DuckDB ignores upper and lower case in names.
             frame = _within_bounds(source.select(*columns)).df().set_axis([*columns], axis=1)
         for name in columns:
             if name in (LOGITS, COMPILED_LOGITS):
@@ -124,7 +124,7 @@ def _read(file: PredictionFile, *columns: str) -> pd.DataFrame:
 
 
 def _within_bounds(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The same rows; raises `ValueError` if they are no numbers, or too many to be held."""
+    """The same rows; raises `ValueError` if they are no numbers, or too many for the memory."""
     for name, kind in zip(rows.columns, map(str, rows.types), strict=True):
         is_list = name in (LOGITS, COMPILED_LOGITS)
         if not NUMBER.fullmatch(kind.removesuffix("[]")) or kind.endswith("[]") != is_list:
@@ -142,7 +142,7 @@ def _within_bounds(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _as_matrix(logits: pd.Series) -> NDArray[np.float64]:
-    """One row per sample; raises `ValueError` or `TypeError` unless all have as many numbers."""
+    """One row per sample; raises `ValueError` or `TypeError` unless all have equal lengths."""
     values = np.stack(logits.to_list()).astype(float) if len(logits) else np.empty((0, 1))
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError("logits are not lists of numbers")

@@ -27,7 +27,7 @@ SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one run shows, and how it compares to the baseline. None is undefined or unmeasured."""
+    """Numbers and verdicts of one run. None means undefined or unmeasured."""
 
     run_id: str
     label: str
@@ -35,41 +35,41 @@ class Result:
     backend: str | None
     state: str
     measured: RunNumbers
-    """What the run says alone; everything below is judged against others."""
+    """Numbers of the run alone; the fields below compare it with others."""
     speedup: Ratio | None
-    """None for the baseline, and without a round that baseline and run both spent steadily."""
+    """None for the baseline, and without a round that was steady in both baseline and run."""
     p_holm: float | None
     speed_verdict: SpeedVerdict | None
-    """None for baseline and control, which are what backends are judged by, and without a step."""
+    """None for baseline and control, which are not judged, and without a step."""
     more_rounds: int | None
-    """About how many more would tell what is unsure; None where more would not help."""
+    """Estimated number of further rounds for a sure verdict; None if more would not help."""
     break_even: BreakEven | None
     """None for a run that compiled nothing, or without a paired round."""
     parity: Parity | None
     """None for baseline and control."""
     inference_gap: float | None
     training_loss_excess: float | None
-    """None for the baseline, and without a hundred steps."""
+    """None for the baseline, and with fewer than 100 steps."""
     device_doubts: tuple[Caution, ...] = ()
-    """What befell the device while this run was timed; `Comparison.warnings` say it, too."""
+    """Disturbances of the device while this run was timed; also in `Comparison.warnings`."""
 
     def value(self, name: str) -> Any:
-        """What METRICS or a task's scores name so. Undefined is None, never is infinite."""
+        """A number of METRICS or a task's scores; None means undefined, infinity means never."""
         return self.measured.metrics.get(name) if name in SCORES else VALUES[name](self)
 
     @property
     def training_loss_check(self) -> LossCheck | None:
-        """What PyTorch's training_loss.py, corrected, would say: much less than parity does."""
+        """Result of PyTorch's training_loss.py, corrected; a much weaker test than parity."""
         return check_loss(self.training_loss_excess)
 
     @property
     def break_even_verdict(self) -> BreakEvenVerdict | None:
-        """Whether the run pays for its compiling, as far as its speed is known."""
+        """Whether the run reaches break-even; None if nothing is known."""
         return None if self.break_even is None else self.break_even.verdict
 
     @property
     def break_even_doubts(self) -> tuple[Caution, ...]:
-        """What the interval of the break-even leaves out."""
+        """Doubts that the interval of the break-even does not include."""
         found = self.break_even
         if found is None or found.low is None or found.verdict != "reached":
             return ()
@@ -77,7 +77,7 @@ class Result:
         return (once,) if found.num_latencies == 1 else ()
 
     def text(self, name: str) -> str:
-        """What METRICS names so as every table writes it: an inconclusive break-even as that."""
+        """A number of METRICS as text for tables; an unsure break-even is "inconclusive"."""
         verdict = self.break_even_verdict
         if name.startswith("break_even") and verdict == "unsure":
             return format_verdict(verdict)
@@ -86,13 +86,13 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredComparison:
-    """What of a comparison is stored: the rest is found faster than it is read."""
+    """The stored part of a comparison; the rest is computed faster than it is read."""
 
     results: tuple[Result, ...]
     warnings: tuple[Caution, ...]
-    """What a reader must know before believing the numbers."""
+    """Facts that cast doubt on the numbers."""
     notes: tuple[Caution, ...]
-    """What a reader would not guess of the workload; it holds for all runs alike."""
+    """Unexpected facts about the workload that hold for all runs."""
     noise_floor: float | None
 
 
@@ -103,31 +103,30 @@ class Comparison(StoredComparison):
     experiment_id: str
     spec: ExperimentSpec
     baseline: str
-    """Label of the run that the others are compared to."""
+    """Label of the baseline run."""
     find_band: Callable[[], pd.DataFrame] = field(compare=False, repr=False)
 
     @property
     def loss_band(self) -> pd.DataFrame:
-        """step, baseline, low, high: where a correct backend's loss must lie, as far as that is
-        known.
+        """step, baseline, low, high: the range in which a correct backend's loss must lie.
 
-        Empty without a control; ends where the control itself strays far.
+        Empty without a control; ends where the control itself is far from the baseline.
         """
         return self.find_band()
 
     def result_of(self, label: str) -> Result:
-        """What a run counts towards: its own result, or that of all its repeats together."""
+        """The result that includes this run: its own, or that of all its repeats together."""
         return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
 
     def why_ended(self, label: str) -> str | None:
-        """Why a run ended early, if it did and that is known; of repeats, the first that did."""
+        """Why a run, or the first of its repeats that did so, ended early; None if unknown."""
         members = self.spec.repeats_by_label.get(label, ())
         ended = (facts["reason"] for warning in self.warnings if warning.kind == "ended early"
                  for member, facts in warning.runs.items() if member in members)  # fmt: skip
         return next(ended, None)
 
     def table(self) -> pd.DataFrame:
-        """One row per run; columns named as in METRICS. Undefined is None, never is infinite.
+        """One row per run; columns named as in METRICS, values as in `Result.value`.
 
         A score other than accuracy has a column if any run has it.
         """
@@ -145,7 +144,7 @@ class Comparison(StoredComparison):
 
 
 IDENTITY = ("label", "role", "backend", "state")
-"""Columns of the table that tell the runs apart."""
+"""Columns of the table that identify a run."""
 VALUES: dict[str, Callable[[Result], Any]] = {
     **{
         field.name: attrgetter(f"measured.{field.name}")
@@ -173,21 +172,21 @@ VALUES: dict[str, Callable[[Result], Any]] = {
     "training_loss_excess": lambda one: one.training_loss_excess,
     "training_loss_check": lambda one: one.training_loss_check,
 }
-"""Where a result has what METRICS names; the scores of a task lie among `measured.metrics`."""
+"""Finds each number of METRICS in a result; the scores of a task are in `measured.metrics`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standings:
-    """The backends of a comparison by the verdict of their speed, the fastest first."""
+    """The backends of a comparison in groups, each with the fastest first."""
 
     counted: tuple[Result, ...]
-    """They have a speed and a verdict."""
+    """Backends with a speed and a verdict."""
     broken: tuple[Result, ...]
-    """Parity is broken: whatever the speed, it is that of something else."""
+    """Backends with broken parity; their speed is that of another computation."""
     unfinished: tuple[Result, ...]
-    """Ended before the last step."""
+    """Backends that ended before the last step."""
     unmeasured: tuple[Result, ...]
-    """No round is paired with the baseline, yet or ever."""
+    """Backends without a round paired with the baseline."""
     baseline: Result | None
 
     @property
@@ -200,8 +199,8 @@ class Standings:
 
 
 def standings(comparison: Comparison) -> Standings:
-    """Each backend in the first group that it fits, in the order broken, unfinished, unmeasured;
-    not the candidates that a search ended before they finished."""
+    """Puts each backend into the first matching group: broken, unfinished, unmeasured, counted.
+    Omits candidates that a search ended before they finished."""
     searches = comparison.spec.kind.searches
     backends = sorted(
         (

@@ -1,8 +1,8 @@
-"""Rounds in which baseline and another run were both timed, and repeats: the processes of the
-scenario `speed` that recorded the same run, pooled as one run.
+"""Pairs the blocks of baseline and another run by round, and pools repeats: the processes of the
+scenario `speed` that recorded the same run.
 
-Every speedup is made of rounds, and every experiment is compared through `load_compared`; where
-nothing is repeated, a run is compared as it is.
+Every speedup comes from rounds, and every comparison loads its runs with `load_compared`. A run
+without repeats is compared as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,15 @@ from breakeven.storage.statistics.speedups import Ratio
 
 KEYS = ["process", "round", "num_steps"]
 SIZES = ("samples", "tokens")
-"""Columns with what a script says that the steps of a block worked on."""
+"""Columns with the amount of work of a block's steps, as the script reported it."""
 
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
-    """process, round, num_steps, baseline, other: seconds of blocks of equal length that both spent
-    steadily in a round, in the order of time; of `pool`.
+    """process, round, num_steps, baseline, other: seconds of steady blocks of equal length from the
+    same round, in the order of time. Both runs come from `pool`.
 
-    Rounds in which a script gave one run more to work on than the other compare nothing. Where one
-    of the two ended early, too few rounds count as none: no more will follow.
+    Omits rounds in which a script gave the two runs different amounts of work. If one of the two
+    ended early, too few rounds count as none, because no more will follow.
     """
     if baseline is None or run.role == "baseline":
         return pd.DataFrame({name: [] for name in [*KEYS, "baseline", "other"]}, dtype=float)
@@ -46,8 +46,8 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
 
 
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
-    """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of the steady
-    blocks of a round in which the two worked on different amounts."""
+    """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of steady
+    blocks from rounds in which the two runs had different amounts of work."""
     known = [one.steady_blocks[size].notna().any() for one in (run, baseline) for size in SIZES]
     if not (any(known[:2]) and any(known[2:])):
         return run.steady_blocks.iloc[:0][[*KEYS, *SIZES]]
@@ -63,7 +63,7 @@ def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
         columns = [*KEYS, "seconds"]
         pairs = blocks[columns].merge(others[columns], on=KEYS)
         return pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
-    # As nearly always, one block a round: a tenth of the time that a join takes.
+    # The usual case of one block per round takes a tenth of the time of a join.
     rounds, mine, its = np.intersect1d(
         blocks["round"], others["round"], assume_unique=True, return_indices=True
     )
@@ -79,7 +79,7 @@ def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _are_in_turn(blocks: pd.DataFrame, like: pd.DataFrame | None = None) -> bool:
-    """Whether the blocks are of one process, that of `like`, each of a later round."""
+    """Whether all blocks are of one process, that of `like`, and their rounds ascend."""
     if blocks.empty:
         return False
     processes, rounds = blocks["process"].to_numpy(), blocks["round"].to_numpy()
@@ -105,22 +105,22 @@ def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 ADDED = 100_000
-"""More than an experiment has repeats and places."""
+"""Larger than the number of repeats and places of an experiment."""
 SERIES = ("steps", "device")
-"""Frames that are strung together; `blocks` tell the processes apart."""
+"""Frames that are concatenated; `blocks` also gain the number of the process."""
 
 
 @memo(revision)
 def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
-    """What is compared, in the order of the experiment; raises `NotInStore`."""
+    """The runs to compare, in the order of the experiment; raises `NotInStore`."""
     spec, runs = load_evidence(store, experiment_id)
     return spec, pool(spec, runs)
 
 
 def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
-    """One for each of `spec.repeats_by_label` of which a run is there. Blocks gain the column
-    `process`, the number of the repeat; rounds that were added have numbers of their own, because
-    further processes made them."""
+    """One run for each entry of `spec.repeats_by_label` that has a run. Blocks gain the column
+    `process`, the number of the repeat. Added rounds have other numbers, because further processes
+    computed them."""
     by_label = {run.label: run for run in runs}
     numbers = {variant.label: spec.process_of(variant) for variant in spec.possible_variants}
     begins = {numbers[run.label]: _begins_of_added(run) for run in runs if run.role == "baseline"}
@@ -133,14 +133,14 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _begins_of_added(baseline: Evidence) -> list[int]:
-    """The first round of each of the processes that added rounds."""
+    """The first round of each process that added rounds."""
     blocks = baseline.blocks
     rounds = (blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.added_at)
     return [int(one.min()) for one in rounds if len(one)]
 
 
 def _processes(blocks: pd.DataFrame, number: int, begins: Sequence[int]) -> Any:
-    """Of each block: 1, 2, 3 for repeats, and `ADDED` more in each process that added rounds."""
+    """The process of each block: 1, 2, 3 for repeats, plus `ADDED` for each addition of rounds."""
     if not begins:
         return number
     return number + ADDED * np.searchsorted(sorted(begins), blocks["round"], side="right")
@@ -149,8 +149,8 @@ def _processes(blocks: pd.DataFrame, number: int, begins: Sequence[int]) -> Any:
 def _pool(
     label: str, found: Mapping[int, Evidence], begins: Mapping[int, Sequence[int]]
 ) -> Evidence:
-    """Times and blocks of all processes; of everything else, which all of them repeat alike, that
-    of the process that came farthest."""
+    """Combines the times and blocks of all processes. Everything else is equal in all of them and
+    comes from the process with the most steps."""
     runs = list(found.values())
     farthest = max(runs, key=lambda run: len(run.steps))
     worst = next((run for run in runs if run.state is not RunState.FINISHED), farthest)
@@ -173,7 +173,7 @@ def _pool(
 
 
 def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution, ...]:
-    """After how many rounds and why measuring ended, for each reason; nothing before."""
+    """The number of rounds after which measuring ended, for each reason; empty before the end."""
     rounds: dict[str, list[int]] = {}
     for repeat in range(1, spec.speed.repeats + 1):
         labels = [variant.label for variant in spec.variants if variant.repeat == repeat]
@@ -193,7 +193,7 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution
 def too_wide(
     spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]
 ) -> Caution | None:
-    """Which intervals are wider than requested; None while runs go on, and if none is."""
+    """The intervals that are wider than requested; None while runs go on, or if none is."""
     if not spec.kind.ends_by_width or not all(run.state.is_final for run in runs):
         return None
     found = {
@@ -207,7 +207,7 @@ def too_wide(
 
 
 def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[str]:
-    """Labels of the runs that have one process left of several; none while runs go on."""
+    """Labels of runs with enough blocks in only one of several processes; empty before the end."""
     over = all(run.state.is_final for run in runs)
     if not spec.kind.ends_by_width or spec.speed.repeats == 1 or not over:
         return ()
@@ -216,8 +216,8 @@ def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[s
 
 
 def _reason(runs: Sequence[Evidence]) -> str:
-    """Why the supervisor ended a repeat. Widths at that moment are left out, because only the
-    comparison's widths count."""
+    """Why the supervisor ended a repeat, without the widths at that moment: only the comparison's
+    widths count."""
     stops = [run.stop for run in runs if run.stop is not None]
     if not stops:
         return "the requested rounds are over"

@@ -1,4 +1,4 @@
-"""What one run says alone, without another one to compare it with: its numbers, from its series."""
+"""Computes the numbers of one run from its series, without comparing it with another run."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,10 +14,10 @@ from breakeven.storage.comparison.evidence import Evidence, number
 
 @dataclass(frozen=True, kw_only=True)
 class RunNumbers:
-    """The numbers of a run, named as in METRICS. None is undefined or unmeasured."""
+    """The numbers of a run, named as in METRICS. None means undefined or unmeasured."""
 
     num_steps: int
-    """Steps that were done and recorded."""
+    """Recorded steps."""
     step_seconds: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
@@ -25,7 +25,7 @@ class RunNumbers:
     flops_per_second: float | None
     peak_share: float | None
     energy_per_step: float | None
-    """None without a counter that could be read, and where several devices share a run."""
+    """None without a readable counter, and if several devices share a run."""
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
@@ -33,7 +33,7 @@ class RunNumbers:
     accuracy: float | None
     eval_loss: float | None
     metrics: dict[str, float]
-    """Every metric of the last evaluation that was defined, by name, without a compiler."""
+    """All defined metrics of the last evaluation without a compiler, by name."""
     final_loss: float | None
     graph_breaks: int | None
     """None for a run that compiled nothing, as `distinct_graph_breaks`."""
@@ -44,12 +44,12 @@ class RunNumbers:
 
 
 def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
-    """The numbers of a run as far as it has got."""
+    """The numbers of a run from its present data."""
     steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"]]
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.graph_breaks if run.has_compiled else None
     frames = run.compiled_frames
-    # A script says by itself in which precision it computes, as far as it was found out.
+    # The precision of a script is the one that its run found out.
     precision = run.workload.get("precision") if spec.is_script else spec.training.precision
     return RunNumbers(
         num_steps=len(run.steps),
@@ -78,30 +78,30 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
 
 
 def _energy_per_step(run: Evidence) -> float | None:
-    """Joules of the steady blocks that were watched over their steps."""
+    """Joules of the steady blocks with measured energy, divided by their steps."""
     known = run.steady_device[["energy_joules", "num_steps"]].dropna()
     return number(known["energy_joules"].sum() / known["num_steps"].sum()) if len(known) else None
 
 
 def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:
-    """Bytes that a device must have for these blocks: the most that the allocator held from the
-    driver, without which it cannot go on; on the CPU the most that was resident. None where that
-    was not recorded: what was allocated leaves out private pools of captured graphs.
+    """Bytes that a device needs for these blocks: the most memory that the allocator reserved from
+    the driver; on the CPU the most resident memory. None if not recorded: allocated memory is no
+    substitute, because it excludes private pools of captured graphs.
     """
     return _most(blocks["peak_memory_bytes" if on_cpu else "reserved_memory_bytes"])
 
 
 @np.errstate(invalid="ignore")
 def final_loss(losses: pd.Series) -> float | None:
-    """Mean over the last tenth of the steps done, at least one; NaN if one of them is, or if two
-    are infinite with different signs."""
+    """Mean over the last tenth of the steps done, at least one; NaN if one of these losses is NaN,
+    or if two are infinite with different signs."""
     if losses.empty:
         return None
     return float(losses.iloc[-max(1, len(losses) // 10) :].mean(skipna=False))
 
 
 def _per_second(run: Evidence, per_step: float | None) -> float | None:
-    """Throughput of what there is so much of in a step."""
+    """Throughput of a quantity with this amount per step."""
     step_seconds = run.step_seconds
     return None if per_step is None or not step_seconds else per_step / step_seconds
 
@@ -113,7 +113,7 @@ def _real_tokens_per_second(run: Evidence) -> float | None:
 
 
 def _peak_share(run: Evidence, achieved: float | None, precision: Precision | None) -> float | None:
-    """Share of what the device can do at most, where that is known."""
+    """Share of the device's peak; None if the peak is unknown."""
     if achieved is None or precision is None:
         return None
     peak = peak_flops(run.environment.get("device_name"), precision)
@@ -121,7 +121,7 @@ def _peak_share(run: Evidence, achieved: float | None, precision: Precision | No
 
 
 def _last_scores(run: Evidence, split: str) -> dict[str, float]:
-    """Every metric of the last evaluation of a split, without a compiler, by name."""
+    """All metrics of the last evaluation of a split without a compiler, by name."""
     mine = run.scores[(run.scores["split"] == split) & ~run.scores["compiled"]]
     last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
     return dict(zip(last["name"], last["value"], strict=True))
@@ -142,7 +142,7 @@ A100 = (19.5, 156, 312, 312)
 H100_SXM = (67, 494.7, 989.4, 989.4)
 H100_NVL = (60, 417.5, 835.5, 835.5)
 PEAKS: dict[str, tuple[float | None, ...]] = {
-    # Name that CUDA gives the device: TFLOPS in float32 (CUDA cores), TF32, bf16, fp16 (tensor).
+    # CUDA's name of the device: TFLOPS in float32 (CUDA cores), TF32, bf16, fp16 (tensor cores).
     "NVIDIA H100 * HBM3": H100_SXM,  # H100 Tensor Core GPU data sheet, H100 SXM
     "NVIDIA H100 PCIe": (51, 378, 756.5, 756.5),  # H100 Tensor Core GPU data sheet, H100 PCIe
     "NVIDIA H100 NVL": H100_NVL,  # H100 Tensor Core GPU data sheet, H100 NVL
@@ -160,12 +160,12 @@ PEAKS: dict[str, tuple[float | None, ...]] = {
     "* RTX 4090": (82.6, 82.6, 165.2, 165.2),  # Ada GPU architecture whitepaper, appendix A
     "* RTX 3090": (35.6, 35.6, 71, 71),  # GA102 GPU architecture whitepaper, appendix A
 }
-"""None where the device has no unit for it. Names stand for whole devices: slices of one (MIG) and
-relatives, such as `RTX 4090 Laptop GPU` or `A10G`, are others."""
+"""None if the device has no unit for the precision. The names do not include slices of a device
+(MIG) or related models, such as `RTX 4090 Laptop GPU` or `A10G`."""
 
 
 def peak_flops(device_name: str | None, precision: Precision) -> float | None:
-    """Operations per second at most; None for a device that is not listed, such as any CPU."""
+    """Peak operations per second; None for a device that is not listed, such as any CPU."""
     name = device_name or ""
     for pattern, peaks in PEAKS.items():
         if fnmatchcase(name, pattern) and "MIG" not in name.split():

@@ -1,9 +1,8 @@
-"""The parity of an experiment's runs: what each recorded, by `storage.statistics.parity`.
+"""Judges the parity of an experiment's runs from their records, by `storage.statistics.parity`.
 
-No band can judge the losses of a backend that draws its own random numbers. Its numbers are judged
-step by step where it drew none, in a rehearsal without dropout; what it draws by what each dropout
-does; and both together by steps from one state with many draws (docs/metrics.md; the measurements
-are in docs/parity.md).
+No band can judge the losses of a backend that draws its own random numbers. Three checks replace
+it: single steps of a rehearsal without dropout, the draws of each dropout, and many draws of a step
+from one state (docs/metrics.md; the measurements are in docs/parity.md).
 """
 
 import math
@@ -36,13 +35,13 @@ from breakeven.storage.statistics.random_numbers import find_dropout_faults, fin
 
 @dataclass(frozen=True)
 class Equals:
-    """Baseline and controls, by which all backends of an experiment are judged alike: what they
-    tell is computed once."""
+    """Baseline and controls, which judge all backends of an experiment; their band and learning are
+    computed once."""
 
     spec: ExperimentSpec
     baseline: Evidence
     controls: Sequence[Evidence]
-    """Those that have begun."""
+    """Controls that have begun."""
 
     @classmethod
     def of(
@@ -54,12 +53,12 @@ class Equals:
 
     @property
     def precision(self) -> Precision:
-        """As asked for; what a script computes in, its baseline found out."""
+        """The requested precision; for a script, the one that its baseline found out."""
         return computed_in(self.spec, self.baseline.workload)
 
     @cached_property
     def band(self) -> pd.DataFrame:
-        """`storage.statistics.parity`; empty without a control."""
+        """The band of `storage.statistics.parity`; empty without a control."""
         if not self.controls:
             return no_band()
         return loss_band(self.baseline.losses, self._control_losses, self.precision)
@@ -89,7 +88,7 @@ class Equals:
         return [control.losses for control in self.controls]
 
     def judge(self, run: Evidence) -> Parity:
-        """Whether a backend that has begun learned the same."""
+        """The parity of a backend that has begun."""
         if draws_own_numbers(self.baseline.losses, run, self.precision):
             return self._judge_own_numbers(run)
         if not self.controls:
@@ -112,9 +111,9 @@ class Equals:
         return rules.with_controls(parity, len(self.controls), seconds)
 
     def _doubted(self, parity: Parity, run: Evidence) -> Parity:
-        """Left open where other random numbers may be why it is broken, and nothing tells: on a
-        GPU, or where only times are compared, so that nothing asks for them. Whether a script draws
-        random numbers in its steps, its generators tell."""
+        """Makes broken parity unknown if other random numbers may be the cause and no record
+        excludes them: on a GPU, or if only times are compared, where runs do not record random
+        numbers. A script's generators show whether its steps draw random numbers."""
         if self.spec.task == SCRIPT_TASK:
             mine, theirs = run.inputs, self.baseline.inputs
             draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
@@ -131,12 +130,12 @@ class Equals:
         return rules.judge_learning(parity, self.has_learned)
 
     def _readings(self, parity: Parity, run: Evidence, by_band: bool = True) -> list[Reading]:
-        """What the training came to from the end of the band on, or all along without one, and each
-        of its evaluations."""
+        """Windows of losses after the end of the band, or from the first step without one, and all
+        evaluations."""
         after, least = 0, 0.0
         if by_band and len(self.band):
-            # Some steps later, because a correct backend may part from the baseline before the
-            # controls do. The last steps of a band that did not end are as sure as those before.
+            # Some steps later, because a correct backend may diverge from the baseline before the
+            # controls do. The last steps of a band that did not end are as reliable as the others.
             last = self.band.iloc[-1]
             after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
             least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
@@ -152,13 +151,13 @@ class Equals:
 
 
 def computed_in(spec: ExperimentSpec, workload: Mapping[str, Any]) -> Precision:
-    """`workload`: the baseline's."""
+    """The precision of the computation; `workload` is the baseline's."""
     told: Precision | None = workload.get("precision")
     return told if told and told in get_args(Precision) else spec.training.precision
 
 
 def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity | None:
-    """None for what is not judged: baseline and controls, and what has no loss."""
+    """The parity of a run; None for baseline and controls, and for runs without losses."""
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
     parity = _judge(spec, equals, run)
@@ -207,17 +206,17 @@ def _last_num_samples(run: Evidence) -> int | None:
 
 FIRST_STEPS = 10
 MAX_SHARE_OF_SPREAD = 0.1
-"""Losses of the first steps that differ by less than this share of what other numbers make of a
-loss were computed with the same numbers."""
+"""Two runs drew the same numbers if their first losses differ by less than this share of the
+standard deviation of a loss over many draws."""
 
 
 def draws_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> bool:
-    """Whether the run's losses say nothing step by step, because it draws other random numbers than
+    """Whether the run's single losses cannot be judged, because it draws other random numbers than
     the baseline.
 
-    Its steps differ at the end of training, but so do those of a backend that is wrong. Other
-    numbers are not why if the losses agree at first, or if it is wrong without dropout while its
-    dropouts drop as many as they do without a compiler, to the last one.
+    Its steps differ at the end of training, but so do those of a wrong backend. Other numbers are
+    not the cause if the first losses agree. Nor are they if the run is wrong without dropout while
+    each of its dropouts drops exactly as many numbers as without a compiler.
     """
     randomness = run.randomness
     if not randomness.draws_own_numbers or _agree_at_first(
@@ -240,8 +239,8 @@ def _agree_at_first(baseline: pd.Series, losses: pd.Series, spread: float) -> bo
 
 
 def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> Parity:
-    """What the three checks say; the losses of training must only be finite where the baseline's
-    are. Windows and evaluations are judged by who calls this."""
+    """The parity from the three checks; the losses of training must only be finite where the
+    baseline's are. The caller judges windows and evaluations."""
     randomness = run.randomness
     parity = _without_dropout(randomness, precision)
     faults = find_dropout_faults(randomness.drawn(compiled=False), randomness.drawn(compiled=True))

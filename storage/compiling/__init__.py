@@ -1,1 +1,1 @@
-"""What each stage of a compiler did to a run, and what it did otherwise in another run."""
+"""The effect of each compiler stage on a run, and compiler differences between two runs."""

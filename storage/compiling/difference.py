@@ -1,6 +1,6 @@
-"""What a compiler did otherwise in one run than in another, of one experiment or of two.
+"""Compares the compiler's work in two runs, of the same experiment or of two.
 
-How long compiling took is shown apart and is no difference: each time was measured once.
+Compile times are shown separately and are no difference, because each was measured only once.
 """
 
 import re
@@ -30,23 +30,23 @@ from breakeven.storage.queries import RunRecord
 
 LINE = re.compile(r"(?P<file>.*):(?P<line>\d+)")
 Sources = Mapping[str, Sequence[str]]
-"""A person's own files as a run executed them: path to lines."""
+"""The user's own files as a run executed them: path to lines."""
 NEW = "\N{NULL}"
-"""Stands before a place that the other run does not have."""
+"""Prefix of a place that the other run does not have."""
 DONE = ("graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel")
-"""What the compiler did; the other kinds are what it was given."""
+"""Kinds of the compiler's results; the other kinds are its inputs."""
 MAX_KERNELS = 40
-"""Of those that are not the same the ones that took most."""
+"""Number of different kernels that are shown, the slowest ones."""
 MAX_SOURCE_BYTES = 1_000_000
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
-"""What is another in every process of what a reason says: addresses, ids of compilations."""
+"""Parts of a reason that differ in every process: addresses, ids of compilations."""
 RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 Placed = Mapping[tuple[str, str], str]
-"""Line and what happened there to how much of it."""
+"""Line and event to a description of its amount."""
 
 
 class LineMap:
-    """Places of `other` as `one` would name them; `file:line` texts."""
+    """Maps places (`file:line` texts) of the run `other` to places of the run `one`."""
 
     def __init__(self, one: Sources, other: Sources) -> None:
         self._files = dict(_pairs(one, other))
@@ -55,12 +55,12 @@ class LineMap:
         }
 
     def knows(self, place: str) -> bool:
-        """Whether a place lies in a file that both runs keep."""
+        """Whether both runs have a copy of the file of a place."""
         found = LINE.fullmatch(place)
         return found is not None and self._file(found["file"]) is not None
 
     def __call__(self, place: str) -> str:
-        """A line that only the other run has is one that no place of the first reads like."""
+        """The place in the first run; a line that only the other run has gets the prefix `NEW`."""
         found = LINE.fullmatch(place)
         file = None if found is None else self._file(found["file"])
         if found is None or file is None:
@@ -69,15 +69,15 @@ class LineMap:
         return f"{NEW}{place}" if line is None else f"{self._files[file]}:{line}"
 
     def _file(self, named: str) -> str | None:
-        """The kept file that a place names, which may do so by the end of its path alone."""
+        """The copied file of a place, which may have only the name of the file."""
         name = PurePath(named).name
         return next((file for file in self._files
                      if file == named or PurePath(file).name == name), None)  # fmt: skip
 
 
 def _pairs(one: Sources, other: Sources) -> list[tuple[str, str]]:
-    """Files of the other run, and which of the first they are: of the same name, and the rest in
-    their order."""
+    """Pairs of a file of the other run and one of the first: files of equal names, then the rest in
+    order."""
     names = {PurePath(file).name: file for file in one}
     found = [(file, names[PurePath(file).name]) for file in other if PurePath(file).name in names]
     taken_there, taken_here = {there for there, _ in found}, {here for _, here in found}
@@ -87,7 +87,7 @@ def _pairs(one: Sources, other: Sources) -> list[tuple[str, str]]:
 
 
 def _same_lines(one: Sequence[str], other: Sequence[str]) -> dict[int, int]:
-    """Line of the other text to the line of the first that says the same, both counted from 1."""
+    """Line of the other text to the equal line of the first text, both counted from 1."""
     blocks = SequenceMatcher(None, other, one, autojunk=False).get_matching_blocks()
     return {
         block.a + offset + 1: block.b + offset + 1
@@ -98,14 +98,14 @@ def _same_lines(one: Sequence[str], other: Sequence[str]) -> dict[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRun:
-    """One run, as far as its compiler goes; of training, by its first process."""
+    """The compiler's data of one run, from training in its first process."""
 
     record: RunRecord
     breaks: pd.DataFrame
     frames: pd.DataFrame
     caches: pd.DataFrame
     kernels: pd.DataFrame
-    """Kernels, on the CPU operators, of a profiled step; empty where none was profiled."""
+    """Kernels of a profiled step (on the CPU, operators); empty without a profile."""
     sources: Mapping[str, list[str]]
 
     @property
@@ -114,7 +114,7 @@ class CompiledRun:
 
 
 def load_compiled(store: Store, run_id: str) -> CompiledRun:
-    """Raises `NotInStore`."""
+    """The compiler's data of a run; raises `NotInStore`."""
     record = queries.run_record(store, run_id)
 
     def mine(frame: pd.DataFrame) -> pd.DataFrame:
@@ -135,8 +135,7 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
 
 
 def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Differing]:
-    """Everything that differs and nothing else: what the compiler did first, then what it was
-    given."""
+    """All differences: the compiler's results first, then its inputs."""
     moved = LineMap(one.sources, other.sources)
     by_kind = [
         ("graph break", *_lined_up(_breaks(one), _breaks(other), moved)),
@@ -155,14 +154,14 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Differing]:
 
 
 def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:
-    """phase, one, other: seconds that each phase of compiling took alone, over all frames."""
+    """phase, one, other: seconds of each phase without its inner phases, over all frames."""
     seconds = [taken_apart(run.frames).sum() for run in (one, other)]
     return pd.DataFrame({"phase": list(PHASES), "one": seconds[0].to_numpy(dtype=float),
                          "other": seconds[1].to_numpy(dtype=float)})  # fmt: skip
 
 
 def _breaks(run: CompiledRun) -> Placed:
-    """Distinct ones: how often Dynamo stopped there follows from how often it compiled."""
+    """Distinct graph breaks, without counts: the counts depend on the number of compilations."""
     return {(row.location or DASH, _first_line(row.reason)): "breaks the graph"
             for row in run.breaks.itertuples()}  # fmt: skip
 
@@ -179,7 +178,7 @@ def _failures(run: CompiledRun) -> Placed:
 
 
 def _frames(run: CompiledRun) -> Placed:
-    """What was compiled of each function, recompilations included."""
+    """Compilations of each function, including recompilations."""
     names = [RESUMED.sub(r"rest of \1", str(name)) for name in run.frames["function"]]
     frames = run.frames.assign(function=names)
     frames = frames[frames["line"].notna()]
@@ -212,7 +211,7 @@ def _caches(run: CompiledRun) -> Mapping[str, str]:
 
 
 def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """How often a step calls each kernel, where both runs were profiled."""
+    """Calls per step of each different kernel, if both runs were profiled."""
     if one.kernels.empty or other.kernels.empty:
         return {}, {}
     calls = [_calls(run.kernels) for run in (one, other)]
@@ -225,7 +224,7 @@ def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], M
 
 
 def _calls(kernels: pd.DataFrame) -> dict[str, str]:
-    """The median over the profiled turns; a kernel of several classes is one."""
+    """Median calls over the profiled turns; a kernel of several classes counts as one."""
     by_turn = kernels.groupby(["name", "round"])["calls"].sum()
     return {str(name): f"{calls:.3g} x a step"
             for name, calls in by_turn.groupby("name").median().items()}  # fmt: skip
@@ -244,11 +243,11 @@ def _environment(run: CompiledRun) -> Mapping[str, str]:
 def _lined_up(
     one: Placed, other: Placed, moved: LineMap, in_order: bool = False
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Both under the same names where they mean the same line, whatever stands above it by now.
+    """Gives both sides the same names for the same lines, even if lines above have changed.
 
-    Of files that were not kept, as a library's in another version, what is left over is paired in
-    the order of the lines, if it is the same that happens there. `in_order`: so is all that is left
-    over, for functions that grew.
+    In files without copies, such as those of another library version, remaining places are paired
+    in the order of lines if their events are equal. `in_order`: pairs all remaining places this
+    way, for functions that became longer.
     """
     keys = {(moved(place), what): (place, what) for place, what in other}
     paired = {keys[key]: key for key in keys if key in one}
@@ -269,7 +268,7 @@ def _lined_up(
 
 
 def _beside(name: str, taken: Mapping[str, str]) -> str:
-    """A name of something new, which must not read like what the other run has."""
+    """A name for a new entry that differs from all names of the other run."""
     return f"{name} (new)" if name in taken else name
 
 
@@ -294,8 +293,7 @@ def _constant(reason: str) -> str:
 
 
 def _sources(record: RunRecord, kept: pd.DataFrame) -> dict[str, list[str]]:
-    """The run's own files, as far as they can be read; of several versions the first, which
-    compiled."""
+    """The run's readable source files; of several versions the first, which was compiled."""
     found: dict[str, list[str]] = {}
     for row in kept.itertuples():
         try:

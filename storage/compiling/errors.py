@@ -1,5 +1,5 @@
-"""Where a backend's errors grow: every tensor of the scenario `accuracy` in the order in which a
-model computes."""
+"""Finds where a backend's errors grow: sorts the tensors of the scenario `accuracy` in the order of
+the model's computation."""
 
 import math
 from collections.abc import Iterator
@@ -15,46 +15,46 @@ PASSES: dict[str, Pass] = {
     ACTIVATION: "forward", "output": "forward", "loss": "forward", "gradient": "backward",
     "parameter": "weights", "buffer": "weights",
 }  # fmt: skip
-"""What is compared, and the pass through the model that computes it. Weights are those after the
-optimizer's steps."""
+"""Each compared quantity and the pass that computes it. Weights are those after the optimizer's
+steps."""
 ORDER: tuple[Pass, ...] = ("forward", "backward", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """Where the errors of a backend first pass what is allowed, in one part of the check."""
+    """The first tensor of a backend whose error exceeds the limit, in one part of the check."""
 
     label: str
     part: str
     quantity: str
     tensor: str
     ratio: float
-    """The error over what is allowed; infinite where it cannot be compared at all."""
+    """The error over the limit; infinite if it cannot be compared."""
     is_beyond: bool
-    """Whether it is beyond what is allowed; else it is the largest there is."""
+    """Whether the error exceeds the limit; if not, it is the largest of all."""
 
 
 def placed(tensors: pd.DataFrame) -> pd.DataFrame:
-    """`storage.queries.accuracy_tensors` of the backends with two columns more.
+    """`storage.queries.accuracy_tensors` of the backends with two additional columns.
 
-    pass: `PASSES`; place: of the tensor in the order of the model's layers, from the first to the
-    last, counted from 0 within its part and pass, the same for all backends.
+    pass: a pass of `PASSES`; place: position of the tensor in the order of the model's layers,
+    from 0 within its part and pass, equal for all backends.
     """
     mine = tensors[(tensors["role"] == "backend") & tensors["quantity"].isin(list(PASSES))]
     mine = mine.assign(**{"pass": mine["quantity"].map(PASSES)})
     names = mine[["part", "pass", "quantity", "tensor"]].drop_duplicates()
-    # Layers are looked at when the check is over, and come before what comes of them.
+    # The check records layers last, but they precede the results that they compute.
     names = names.sort_values("quantity", key=lambda one: one != ACTIVATION, kind="stable")
     names["place"] = names.groupby(["part", "pass"], sort=False).cumcount()
     return mine.merge(names, on=["part", "pass", "quantity", "tensor"], how="left")
 
 
 def growths(tensors: pd.DataFrame) -> Iterator[Growth]:
-    """One for each backend and part, of `placed`.
+    """One growth for each backend and part in the result of `placed`.
 
-    A model computes its outputs first, then gradients from the last layer to the first, then
-    weights: the first tensor in this order whose error is beyond what is allowed. Where none is,
-    the one with the largest error.
+    A model computes outputs, then gradients from the last layer to the first, then weights. The
+    growth is at the first tensor in this order whose error exceeds the limit; if there is none, at
+    the tensor with the largest error.
     """
     for (label, part), mine in tensors.groupby(["label", "part"], sort=False):
         backward = mine["pass"] == "backward"

@@ -1,4 +1,4 @@
-"""What a run kept of its compiler on request: graphs, generated code, torch's trace."""
+"""Reads stored compiler outputs of a run: graphs, generated code, torch's trace."""
 
 import re
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from breakeven.storage.queries import RunRecord
 TRACE = "trace"
 MAX_COMPARED_BYTES = 2_000_000
 MAX_COMPARED_LINES = 20_000
-"""Of a file: what differs takes the square of their number in the worst case."""
+"""Limit of a file: a comparison takes the square of the number of lines in the worst case."""
 WORD = re.compile(r"[^\s'\"]+")
 CACHE_FOLDER, TORCHS_OWN = "/compile_cache/", "/tmp/torchinductor_"
-"""Where this process kept what it compiled: another place in every run."""
+"""Parts of paths of compile caches, which differ in every run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +30,21 @@ class KeptFile:
     compile_id: str | None
     file: str
     num_bytes: int | None
-    """None where the file grew after its record was written."""
+    """None if the file grew after its record was written."""
 
     @property
     def name(self) -> str:
         return self.file.rpartition("/")[2]
 
     def read(self, most: int) -> bytes:
-        """The first so many bytes; raises `InvalidRunFolder` or `OSError` where there is no such
-        plain file in the folder."""
+        """The first `most` bytes; raises `InvalidRunFolder` or `OSError` if the folder has no such
+        plain file."""
         with self.folder.open(self.file) as opened:
             return opened.read(most)
 
 
 def kept_of(store: Store, record: RunRecord) -> list[KeptFile]:
-    """In the order in which they were written; the later one of a name counts."""
+    """The stored files of a run in the order of writing; the last one of a name counts."""
     kept = queries.kept_files(store, record.experiment_id)
     mine = kept[kept["run_id"] == record.run_id].drop_duplicates("file", keep="last")
     folder = RunDir(record.folder)
@@ -61,8 +61,8 @@ def kept_of(store: Store, record: RunRecord) -> list[KeptFile]:
 
 
 def code_difference(one: Sequence[KeptFile], other: Sequence[KeptFile]) -> list[tuple[str, str]]:
-    """Name and unified difference of each file that is not the same in two runs; one that only one
-    run has differs in all its lines. Raises as `KeptFile.read` does."""
+    """Name and unified diff of each file that differs between two runs; a file of only one run
+    differs in all lines. Raises the errors of `KeptFile.read`."""
     mine = {file.name: file for file in one if file.what != TRACE}
     its = {file.name: file for file in other if file.what != TRACE}
     found = []
@@ -83,8 +83,8 @@ def _lines(file: KeptFile | None) -> list[str]:
 
 
 def _without_cache(word: re.Match[str]) -> str:
-    """A path into a compile cache as what it is. Each word is looked at once: texts are foreign,
-    and a pattern that searched for the path would try every stroke of a long one."""
+    """Replaces a path in a compile cache by a constant. It scans each word only once: texts are
+    untrusted, and a regular expression for the path would retry at every slash of a long one."""
     text = word[0]
     at = text.find("/") if CACHE_FOLDER in text else text.find(TORCHS_OWN)
     return text if at < 0 else f"{text[:at]}<cache>"

@@ -1,8 +1,8 @@
-"""An experiment down the ladder of `runner.specs.ladder`: what each stage of the compiler does to
-step time, memory, compile latency and parity, and the first rung that goes wrong.
+"""Evaluates a ladder (`runner.specs.ladder`): the effect of each compiler stage on step time,
+memory, compile latency and parity, and the first rung with a fault.
 
-A rung is judged by the one below it, and not by the baseline, because it does the same and one
-thing more: that thing alone is then what makes it faster, slower or wrong.
+Each rung is compared with the rung below, not with the baseline. It adds one stage, so this stage
+alone makes it faster, slower or wrong.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from breakeven.storage.statistics.speedups import (
 )
 
 Fault = Literal["fails", "differs", "loses"]
-"""It ends before its last step, its numbers are not the baseline's, or its steps take surely longer
-than those of the rung below."""
+"""The rung ends before its last step; its numbers differ from the baseline's; or its steps take
+surely longer than those of the rung below."""
 FAULTS: tuple[Fault, ...] = ("fails", "differs", "loses")
 MIN_RUNGS = 2
-"""Fewer are no ladder: nothing lies between a backend and the baseline."""
+"""Fewest rungs of a ladder; a single backend has no rung between it and the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +43,20 @@ class RungResult:
     rung: Rung
     result: Result
     below: str
-    """Label of the nearest run below of which a step was timed; the baseline's for the lowest."""
+    """Label of the nearest run below with a timed step; the baseline's for the lowest."""
     step_seconds_below: float | None
     over_below: Ratio | None
     """Times of the run below over this one's, paired by round; above 1 this one is faster."""
     verdict: SpeedVerdict | None
-    """Of `over_below`, corrected over all rungs; None where it was not timed."""
+    """Verdict of `over_below`, corrected over all rungs; None if it was not timed."""
     reason: str | None = None
-    """Why it ended early, or what of a check does not pass."""
+    """Why the run ended early, or why checks do not pass."""
     failed_checks: tuple[Check, ...] = ()
-    """Of the scenario `accuracy`: those that do not pass."""
+    """Checks of the scenario `accuracy` that do not pass."""
 
     @property
     def seconds_gained(self) -> float | None:
-        """How much shorter a step is than below."""
+        """Step time of the run below minus that of this run."""
         own = self.result.measured.step_seconds
         if own is None or self.step_seconds_below is None:
             return None
@@ -64,7 +64,7 @@ class RungResult:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What goes wrong here, the worst first."""
+        """Faults of this rung, the worst first."""
         parity = self.result.parity
         crashed = any(check.outcome == "failed" for check in self.failed_checks)
         wrong = any(check.outcome == "differs" for check in self.failed_checks)
@@ -78,35 +78,35 @@ class RungResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The rungs that an experiment climbed, from the lowest."""
+    """The rungs of an experiment, from the lowest."""
 
     baseline: Result | None
     rungs: tuple[RungResult, ...]
     compares_runs: bool
-    """Whether steps were timed and losses compared; else tensors were."""
+    """Whether steps were timed and losses compared; otherwise tensors were compared."""
     missing: tuple[Rung, ...]
-    """Rungs that the experiment leaves out although the device has them."""
+    """Rungs that the device supports but the experiment omits."""
 
     def first(self, fault: Fault) -> RungResult | None:
-        """The lowest rung with such a fault."""
+        """The lowest rung with this fault."""
         return next((one for one in self.rungs if fault in one.faults), None)
 
     @property
     def costliest(self) -> RungResult | None:
-        """Of the rungs that lose time the one that loses most."""
+        """The rung that loses most time; None if none loses time."""
         losers = [one for one in self.rungs if "loses" in one.faults]
         return min(losers, key=lambda one: one.seconds_gained or 0.0, default=None)
 
     @property
     def is_alarming(self) -> bool:
-        """Whether a rung fails, computes wrongly, or loses what no rung above it makes up for."""
+        """Whether a rung fails, computes wrongly, or loses time that no rung above regains."""
         return any(
             one.faults and (one.faults != ("loses",) or self.made_up_by(one) is None)
             for one in self.rungs
         )
 
     def made_up_by(self, loser: RungResult) -> RungResult | None:
-        """The lowest rung above one that loses time whose step is shorter again than before."""
+        """The lowest rung above `loser` with a shorter step than the rung below `loser`."""
         least = loser.step_seconds_below
         above = self.rungs[self.rungs.index(loser) + 1 :]
         return next((one for one in above if least is not None
@@ -117,14 +117,14 @@ class Ladder:
 @memo(revision)
 @stored("ladder", Ladder, RungResult, Rung, Check, *KINDS)
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
-    """The ladder as far as the experiment has got; None if it has fewer than two rungs,
-    compares caches, has rungs on devices apart, or a baseline that failed. Raises `NotInStore`."""
+    """The ladder from the experiment's present data; None if it has fewer than two rungs, compares
+    caches, has rungs on different devices, or a failed baseline. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
     is_apart = comparison.spec.num_places > 1
     baseline = of_role(comparison.results, "baseline")
-    # What fails without a compiler, too, fails on no rung.
+    # If the baseline fails too, the compiler is not the cause.
     has_failed = baseline is not None and RunState(baseline.state).is_failed
     if len(standing) < MIN_RUNGS or kind.compares_caches or is_apart or has_failed:
         return None
@@ -145,7 +145,7 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
 
 
 def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
-    """The runs that stand on a rung, from the lowest; of several on one the first."""
+    """The first run of each rung, from the lowest rung."""
     by_stage: dict[str, tuple[Rung, Result]] = {}
     for result in comparison.results:
         rung = rung_of(variant_of(comparison.spec, result.label)[0])
@@ -202,5 +202,5 @@ def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) ->
 
 
 def _why(check: Check) -> str:
-    """Why nothing was compared, or which tensors differ most, without by how much."""
+    """Why nothing was compared, or the tensors that differ most, without sizes."""
     return check.message or ", ".join(worst.rpartition(", ")[0] for worst in check.worst)

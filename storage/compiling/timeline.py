@@ -1,5 +1,5 @@
-"""Compiling as it went: what worked when on which frames, and the time of each phase, also
-compared with an earlier run of the same backend."""
+"""The timeline of compiling: stages by frame and time, and the duration of each phase, also for an
+earlier run of the same backend."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ STAGES = {
     "kernels": "Triton and C++",
     "autotuning": "Autotuning",
 }
-"""What a journal calls a stage, and what people do. Mostly each lies in those before it, of which
-it takes its time: what a stage did alone is what none of the later ones did."""
+"""Name of a stage in journals to its displayed name. Most stages are nested in the earlier ones:
+the own time of a stage excludes all later stages."""
 MAX_SPANS = 3_000
-"""Readers cannot distinguish more bars than that; the longest are shown."""
+"""Largest number of bars, because readers cannot distinguish more; the longest are shown."""
 COLUMNS = (
     "frame",
     "place",
@@ -38,12 +38,12 @@ COLUMNS = (
 
 
 def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
-    """A row for each stage of each compilation of a run, frame by frame as they began.
+    """A row for each stage of each compilation of a run, in the order of their beginning.
 
     frame: `forward [0/0]`, the function and the compilation's id; place: `file:line` of the
-    function; stage: as people call it; begin: seconds since the run's first compilation began,
-    without the time between compilations, in which the run trained and waited for its turn; waited:
-    seconds of such time that were left out before this row. Empty for journals that tell no spans.
+    function; stage: its displayed name; begin: seconds since the run's first compilation began,
+    without the time between compilations, in which the run trained or waited for its turn; waited:
+    seconds omitted in this way before this row. Empty if the journal has no spans.
     """
     spans = queries.compile_spans(store, experiment_id)
     spans = spans[(spans["run_id"] == run_id) & spans["stage"].isin(list(STAGES))]
@@ -72,7 +72,7 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
 
 
 def _left_out(starts: Iterable[float], seconds: Iterable[float]) -> list[float]:
-    """How much of the time before each start nothing compiled, in all; starts are in order."""
+    """Total time without compiling before each start; starts are in order."""
     end, idle, found = None, 0.0, []
     for start, length in zip(starts, seconds, strict=True):
         if end is not None and start > end:
@@ -89,12 +89,12 @@ PHASES = {
     "Code generation": "code_seconds",
     "Triton and C++": "kernel_seconds",
 }
-"""Phases, each lying in the one before, and the column that has it with all that lies in it."""
+"""Phases, each nested in the one before, and the column with its time including inner phases."""
 
 
 def phases_by_run(store: Store, experiment_id: str) -> pd.DataFrame:
-    """run_id, label, role, phase, seconds: what each phase took alone, over all frames that a run
-    compiled in training. Together they are the time that torch reports of the frames.
+    """run_id, label, role, phase, seconds: each phase's own time, over all frames that a run
+    compiled in training. Their sum is the time that torch reports for these frames.
     """
     frames = queries.compile_metrics(store, experiment_id)
     frames = frames[(frames["phase"] == "training") & (frames["attempt"] == 1)]
@@ -105,15 +105,15 @@ def phases_by_run(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def taken_apart(frames: pd.DataFrame) -> pd.DataFrame:
-    """One row per frame, a column per phase: its time less that of the phases in it.
+    """One row per frame, a column per phase: its time minus that of the inner phases.
 
-    What torch does not report took no time. A backward that is compiled later is a frame of its
-    own, whose total is AOTAutograd's.
+    Times that torch does not report are 0. A backward pass that is compiled later is a separate
+    frame, whose total is the time of AOTAutograd.
     """
     within = frames[list(PHASES.values())].astype(float).copy()
     is_backward = within["aot_seconds"].isna() & frames["function"].isna()
     within.loc[is_backward, "aot_seconds"] = within["total_seconds"]
-    # A phase that torch left out, as Inductor's where its cache had the graph, may hold others.
+    # A phase that torch omits, such as Inductor's after a cache hit, may still have inner phases.
     within = within.fillna(0.0).iloc[:, ::-1].cummax(axis="columns").iloc[:, ::-1]
     alone = within - within.shift(-1, axis="columns", fill_value=0.0)
     return alone.set_axis(list(PHASES), axis="columns")
@@ -121,18 +121,18 @@ def taken_apart(frames: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTimes:
-    """Of one run. Seconds by phase, as `PHASES` names them; empty while nothing is reported."""
+    """Seconds of one run by phase of `PHASES`; empty while nothing is reported."""
 
     label: str
     since: pd.Timestamp | None
-    """When the compilation began that goes on, or would have, had no time passed since the graphs
-    before it of which nothing is reported yet; None if none goes on."""
+    """Beginning of the present compilation, minus the time of earlier graphs without a report; None
+    while nothing compiles."""
     now: dict[str, float]
     last: dict[str, float]
 
     def phase_after(self, seconds: float) -> str | None:
-        """In which phase the earlier run was after so long, if each followed the one before; None
-        after the last one, and if nothing is known of an earlier run."""
+        """The phase of the earlier run after this time, if phases follow one another; None after
+        the last phase, and without an earlier run."""
         for phase, took in self.last.items():
             seconds -= took
             if seconds < 0:
@@ -143,16 +143,16 @@ class PhaseTimes:
 def phase_times(
     store: Store, experiment_id: str, runs: pd.DataFrame, earlier: Sequence[Costs]
 ) -> list[PhaseTimes]:
-    """Of each run that compiles or has compiled, in the order of the experiment.
+    """The times of each run that compiles or has compiled, in the order of the experiment.
 
-    `runs`: rows of `storage.queries.list_runs`; `earlier`: what `earlier_costs` found, of which the
-    first that has such a run counts.
+    `runs`: rows of `storage.queries.list_runs`; `earlier`: the result of `earlier_costs`; the first
+    experiment in it with such a run counts.
     """
     now = _by_label(store, experiment_id)
     found = []
     for run in runs.itertuples():
         label, since = str(run.label), run.compiling_since
-        # Compiling for an evaluation does not count to the latency that phases divide.
+        # Phases divide the compile latency, which excludes compiling for an evaluation.
         since = None if pd.isna(since) or run.phase in ("evaluating", "checking") else since
         if since is not None and label not in now:
             since -= pd.Timedelta(seconds=run.compiled_seconds)

@@ -1,1 +1,1 @@
-"""Experiments held against each other: what differs, what may be compared, by how much."""
+"""Compares experiments: differences in settings, comparability, and differences in numbers."""

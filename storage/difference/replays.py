@@ -1,4 +1,4 @@
-"""A replay: the numbers of a second measurement, compared with the recorded ones."""
+"""Compares the numbers of a replay, a second measurement, with the recorded ones."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from breakeven.storage.statistics.intervals import Spread
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 MAX_REPLAYS = 30
-"""Newest ones that are looked at."""
+"""Number of replays that are examined, the newest ones."""
 PATIENCE = 60.0
-"""Seconds that finding out their numbers may take; they are kept."""
+"""Longest time for computing their numbers, which are then stored."""
 Reason = Literal["missing", "no control", "yardstick", "compiled once", "not known yet",
                  "other training", "other work"]  # fmt: skip
-"""Why a figure is not judged: one of the two has none; nothing tells how far equal processes stray;
-it is what shows how fast the machine is; nothing else was compiled twice on it, or that is still
-being looked up; weights or data are others; the model is."""
+"""Why a number is not judged: one of the two is missing; the spread of equal processes is unknown;
+the number is the measure of the machine's speed; nothing else was compiled twice on the machine, or
+that is not known yet; weights or data differ; the model differs."""
 MACHINE = ["host", "device", "torch"]
 
 
@@ -62,13 +62,13 @@ ReplayVerdict = Literal["inside", "outside", "not judged"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedNumber:
-    """One number, recorded and measured again; named as in METRICS. None is unmeasured."""
+    """One number, recorded and measured again; named as in METRICS. None means unmeasured."""
 
     name: str
     recorded: float | None
     again: float | None
     low: float | None = None
-    """The range in which the replay's value lies in 95 % of cases; None where it is unknown."""
+    """The range in which the replay's value lies in 95 % of cases; None if unknown."""
     high: float | None = None
     reason: Reason | None = None
 
@@ -81,7 +81,7 @@ class ReplayedNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A run as it was recorded and as it came out again, each within its experiment."""
+    """A recorded run and its replay, each within its experiment."""
 
     sides: tuple[Side, Side]
     results: tuple[Result, Result]
@@ -89,21 +89,21 @@ class Pair:
     """How far the logarithm of compile latency varies on this machine, or why that is unknown."""
 
     def figures(self) -> list[ReplayedNumber]:
-        """Those numbers that either of the two has."""
+        """The numbers that at least one of the two has."""
         made = (self._speedup(), self._step_seconds(), self._compile_seconds(),
                 self._peak_memory(), self._final_loss())  # fmt: skip
         return [one for one in made if (one.recorded, one.again) != (None, None)]
 
     def _speedup(self) -> ReplayedNumber:
-        """Four processes stand behind the quotient of two speedups, each of which strays as equal
-        ones do; and never is it better known than the rounds of both measurements tell it."""
+        """The ratio of two speedups depends on four processes, each with the spread of equal
+        processes. The range is at least as wide as the rounds of both measurements imply."""
         before, after = (one.speedup.median if one.speedup else None for one in self.results)
         spread = Spread.pooled(map(_paces, self.sides))
         below, above = self._by_rounds()
         return self._judged("speedup", before, after, spread, 4, least=(below, above))
 
     def _step_seconds(self) -> ReplayedNumber:
-        """As much slower or faster as the equal processes of the same experiment have become."""
+        """The step time; its range is scaled by the change of the equal processes' step times."""
         before, after = (one.measured.step_seconds for one in self.results)
         equals = [_logs(side, "step_seconds") for side in self.sides]
         variances = 2 + sum(1 / len(group) for group in equals if group)
@@ -117,23 +117,23 @@ class Pair:
                             least=(below, above), pace=pace(self.sides) or 1.0)  # fmt: skip
 
     def _compile_seconds(self) -> ReplayedNumber:
-        """As far as what else was compiled twice on this machine strayed."""
+        """The compile latency; its range comes from other compilations repeated on this machine."""
         before, after = (one.measured.compile_seconds for one in self.results)
         if not isinstance(self.compiling, Spread):
             return self._judged("compile_seconds", before, after, None, 2, unknown=self.compiling)
         return self._judged("compile_seconds", before, after, self.compiling, 2)
 
     def _peak_memory(self) -> ReplayedNumber:
-        """As far as that of equal processes strays, though differences as small as those of speeds
-        that are called the same are none."""
+        """Peak memory; its range comes from equal processes and is at least the margin of speeds
+        that are called the same."""
         before, after = (one.measured.peak_memory_bytes for one in self.results)
         spread = Spread.pooled(_logs(side, "peak_memory_bytes") for side in self.sides)
         least = math.log1p(MIN_MARGIN)
         return self._judged("peak_memory_bytes", before, after, spread, 2, least=(least, least))
 
     def _final_loss(self) -> ReplayedNumber:
-        """As far as trainings from minutely other weights end apart, and at least as rounding
-        does."""
+        """The final loss; its range comes from trainings with minimally changed weights and is at
+        least the effect of rounding."""
         name = "final_loss"
         before, after = (one.measured.final_loss for one in self.results)
         spread = Spread.pooled(_equals(side, name) for side in self.sides)
@@ -158,8 +158,8 @@ class Pair:
         pace: float = 1.0,
         unknown: Reason = "no control",
     ) -> ReplayedNumber:
-        """On logarithms: as far as so many variances of the spread let it stray, and at `least`
-        this far below and above what was recorded, `pace` times as much now."""
+        """Computes the range on logarithms: around `pace` times the recorded value, the prediction
+        interval of `variances` times the variance, and at `least` this far below and above."""
         reason = self._why_not(before, after) or (None if spread else unknown)
         if reason is not None or spread is None or before is None:
             return ReplayedNumber(name=name, recorded=before, again=after, reason=reason)
@@ -171,28 +171,28 @@ class Pair:
         )  # fmt: skip
 
     def _why_not(self, *values: float | None) -> Reason | None:
-        """A loss that diverged, or a latency of 0, is no number that another one could be near."""
+        """Why values cannot be compared; a diverged loss or a latency of 0 counts as missing."""
         if any(value is None or not math.isfinite(value) or value == 0 for value in values):
             return "missing"
         return None if comparable(*self.sides).speed else "other work"
 
     def _by_rounds(self) -> tuple[float, float]:
-        """How far below and above the recorded speedup the new one may lie as far as rounds tell:
-        the ends of the interval of their quotient, seen from the quotient. On logarithms; 0 where
-        one of them has no interval."""
+        """Distances below and above the recorded speedup that rounds alone explain, as logarithms:
+        from the quotient of the two speedups to the ends of its interval. 0 if one speedup has no
+        interval."""
         before, after = (one.speedup for one in self.results)
         if before is None or after is None:
             return 0.0, 0.0
         quotient, low, high = ratio_of_speedups(before, after)
         if low is None or high is None:
             return 0.0, 0.0
-        # Too low is what has even the upper end below 1, too high what has the lower one above.
+        # The new speedup is too low if even `high` is below 1, too high if even `low` is above 1.
         return math.log(high / quotient), math.log(quotient / low)
 
 
 def pace(sides: tuple[Side, Side]) -> float | None:
-    """Times longer that a step of baseline and controls took on the second side: the geometric
-    means of their step times, over each other. None without them."""
+    """Step time of baseline and controls on the second side over that on the first: the ratio of
+    geometric means. None without them."""
     logs = [_logs(side, "step_seconds") for side in sides]
     if not all(logs):
         return None
@@ -201,7 +201,7 @@ def pace(sides: tuple[Side, Side]) -> float | None:
 
 
 def _equals(side: Side, name: str) -> list[float]:
-    """A number of the equal processes of a side, baseline and controls, as far as it is known."""
+    """The known values of a number for the equal processes of a side, baseline and controls."""
     values = [getattr(one.measured, name) for one in side.comparison.results
               if one.role in ("baseline", "control")]  # fmt: skip
     return [value for value in values if value is not None and math.isfinite(value)]
@@ -219,14 +219,14 @@ def _paces(side: Side) -> Sequence[float]:
 
 
 def _rounding(side: Side) -> float:
-    """What rounding alone may change of a loss: the least half width of the band of parity."""
+    """Change of a loss that rounding alone explains: the least half width of parity's band."""
     band, precision = side.comparison.loss_band, side.spec.training.precision
     first_loss = abs(float(band["baseline"].iloc[0])) if len(band) else 0.0
     return SAFETY_FACTORS[precision] * LOSS_FLOORS[precision] * first_loss
 
 
 CHOSEN = ("backends", "controls", "model.dropout")
-"""Settings in which a replay may differ by itself: it has no more than it needs."""
+"""Settings that a replay may change itself, because it has only the runs that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,11 +238,11 @@ class Replay:
     again: Side
     figures: tuple[ReplayedNumber, ...]
     pace: float | None
-    """Times longer that a step of baseline and controls takes now: the machine, not the backend."""
+    """Step time of baseline and controls now over then: the machine's effect, not the backend's."""
     parity: tuple[str | None, str | None]
-    """The verdicts, recorded and again."""
+    """The recorded verdict and that of the replay."""
     differs: tuple[Differing, ...]
-    """Machine, software, data and settings that are not what they were."""
+    """Differences in machine, software, data and settings."""
 
     @property
     def is_over(self) -> bool:
@@ -257,15 +257,15 @@ class Replay:
 
 
 def replays_of(store: Store, experiment_id: str) -> list[str]:
-    """Ids of the experiments that measured runs of this one again, newest first."""
+    """Ids of the experiments that replay runs of this one, newest first."""
     listed = queries.list_experiments(store)
     return list(listed.loc[listed["replay_of"] == experiment_id, "experiment_id"])
 
 
 def load_replay(store: Store, experiment_id: str, patience: float = PATIENCE) -> Replay:
-    """Raises `NotInStore` if this is no replay, or what it replays is not here (any more).
+    """A replay with its original; raises `NotInStore` if it is no replay or lacks its original.
 
-    `patience` is how many seconds may be spent on numbers of other replays that are not known yet.
+    `patience`: longest time in seconds for computing unknown numbers of other replays.
     """
     spec = queries.experiment_spec(store, experiment_id)
     if spec.replay_of is None:

@@ -1,4 +1,4 @@
-"""The experiments that are held against each other, each as a whole."""
+"""The sides of a comparison of experiments: their settings, environments and comparability."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,31 +21,31 @@ MAX_SIDES = len(LETTERS)
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One experiment; the first of several is what the others are compared with."""
+    """One experiment of a comparison; the first side is the reference."""
 
     letter: str
-    """Its name among the sides."""
+    """Name of the side."""
     experiment_id: str
     name: str
     submitted: Any
     """A UTC timestamp, or NaT."""
     comparison: Comparison
     environment: dict[str, Any]
-    """What its first run that says anything says of machine and software."""
+    """Machine and software of its first run with a record."""
     workload: dict[str, Any]
-    """The same of model and data."""
+    """Model and data of its first run with a record."""
 
     @property
     def spec(self) -> ExperimentSpec:
         return self.comparison.spec
 
     def result(self, label: str) -> Result | None:
-        """What a backend, or baseline or control, shows here."""
+        """The result of a backend, baseline or control; None if it is missing."""
         return next((one for one in self.comparison.results if one.label == label), None)
 
 
 def load_sides(store: Store, experiment_ids: Sequence[str]) -> list[Side]:
-    """The sides, in this order, each once and at most `MAX_SIDES`; raises `NotInStore`."""
+    """The sides in this order, without duplicates, at most `MAX_SIDES`; raises `NotInStore`."""
     ids = list(dict.fromkeys(experiment_ids))[:MAX_SIDES]
     listed = queries.list_experiments(store).set_index("experiment_id")
     return [_side(store, key, letter, listed) for key, letter in zip(ids, LETTERS, strict=False)]
@@ -69,7 +69,7 @@ def _first(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def labels(sides: Sequence[Side]) -> list[str]:
-    """What is lined up: every backend that any side has, in the order of the sides."""
+    """The labels of all backends of all sides, in the order of the sides."""
     found = [one.label for side in sides for one in side.comparison.results
              if one.role == "backend"]  # fmt: skip
     return list(dict.fromkeys(found))
@@ -77,15 +77,15 @@ def labels(sides: Sequence[Side]) -> list[str]:
 
 Obstacle = Literal["scenario", "task", "model", "weights", "data", "part", "unknown"]
 OF_SPEED: tuple[Obstacle, ...] = ("scenario", "part", "task", "model")
-"""With one of these, times are those of other work. Other batch sizes, precisions, devices and
-versions are what one compares for."""
+"""Obstacles to comparing times, because the work differs. Different batch sizes, precisions,
+devices and versions are no obstacles, but reasons to compare."""
 OF_LEARNING: tuple[Obstacle, ...] = (*OF_SPEED, "weights", "data", "unknown")
-"""With one of these, losses and accuracies are those of another training."""
+"""Obstacles to comparing losses and accuracies, because the training differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparable:
-    """What stands between two experiments; nothing where all of it may be compared."""
+    """Obstacles to comparing two experiments; empty if all numbers may be compared."""
 
     obstacles: tuple[Obstacle, ...]
 
@@ -101,7 +101,7 @@ class Comparable:
 
 
 def comparable(one: Side, other: Side) -> Comparable:
-    """Weights and data are the same if their hashes are; unknown if a run recorded no hash."""
+    """Finds obstacles; weights and data are compared by hashes, and unknown without a hash."""
     found: list[Obstacle] = []
     if one.spec.kind.compares != other.spec.kind.compares or not one.spec.kind.compares_runs:
         found.append("scenario")
@@ -121,30 +121,30 @@ def comparable(one: Side, other: Side) -> Comparable:
 
 
 def _model(side: Side) -> tuple[object, ...]:
-    """The source alone may lie elsewhere on another machine, or hold something else by now."""
+    """Name and size of the model, because paths differ between machines and contents change."""
     size = side.workload.get("num_parameters")
     name = side.spec.model.source.rstrip("/").rpartition("/")[2]
     return name, size
 
 
 LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of", "confirms")
-"""Settings that say who an experiment is, not what it does."""
+"""Settings that identify an experiment without changing its work."""
 LONGEST = 200
-"""Characters of a value that are shown."""
+"""Largest number of shown characters of a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Differing:
-    """Something that is not the same on all sides."""
+    """A fact that differs between sides."""
 
     kind: str
     name: str
     values: tuple[str, ...]
-    """One for each side, as text; a dash where nothing is known."""
+    """One text for each side; a dash if unknown."""
 
 
 def differing(sides: Sequence[Side]) -> list[Differing]:
-    """Everything that is not the same on all sides, and nothing else."""
+    """All facts that differ between the sides."""
     kinds = (
         ("setting", [settings_of(side.spec) for side in sides]),
         ("environment", [environment_of(side.environment, side.experiment_id) for side in sides]),
@@ -154,7 +154,7 @@ def differing(sides: Sequence[Side]) -> list[Differing]:
 
 
 def unequal(kind: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Differing]:
-    """Each name of which not all say the same."""
+    """Yields each name with different values."""
     for name in dict.fromkeys(name for one in facts for name in one):
         values = tuple(one.get(name, DASH) for one in facts)
         if len(set(values)) > 1:
@@ -162,7 +162,7 @@ def unequal(kind: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Differing
 
 
 def settings_of(spec: ExperimentSpec) -> dict[str, str]:
-    """Every setting that says what an experiment does, as text, by its path."""
+    """All settings that define an experiment's work, as texts, by their paths."""
     return {
         field.path: _text(field.value_in(spec))
         for field in fields_of(ExperimentSpec)
@@ -171,8 +171,8 @@ def settings_of(spec: ExperimentSpec) -> dict[str, str]:
 
 
 def environment_of(environment: Mapping[str, Any], experiment_id: str) -> dict[str, str]:
-    """Machine and software of a run, as texts by name, without what names the run itself,
-    such as its cache folder."""
+    """Machine and software of a run, as texts by name, without values that contain its own id, such
+    as its cache folder."""
     return facts_of({
         name: {key: value for key, value in entry.items() if experiment_id not in str(value)}
         if isinstance(entry, Mapping)
@@ -196,6 +196,6 @@ def _text(value: Any) -> str:
     if value is None:
         return DASH
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)  # a data frame with missing counts holds floats
+        value = int(value)  # a data frame stores counts with missing values as floats
     written = value if isinstance(value, str) else json.dumps(value, default=str)
     return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."

@@ -1,5 +1,5 @@
-"""By how much two speedups differ, with an interval and a verdict; and scaling efficiency: an
-experiment on several devices, compared with one on one device (docs/metrics.md)."""
+"""Computes the ratio of two speedups, with interval and verdict, and scaling efficiency: an
+experiment on several devices compared with one on a single device (docs/metrics.md)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from breakeven.storage.statistics.speedups import (
 )
 
 QUANTILE = 1.959964
-"""Of the normal distribution, at which a 95 % interval ends."""
+"""Quantile of the normal distribution at the end of a 95 % interval."""
 DifferenceVerdict = Literal["higher", "lower", "same", "unsure"]
 
 
@@ -30,25 +30,25 @@ class Difference:
 
     label: str
     letter: str
-    """Of the side that is compared with the first."""
+    """Letter of the side that is compared with the reference."""
     ratio: float
     low: float | None
     high: float | None
     p_holm: float | None
-    """Corrected over everything that is compared with the reference."""
+    """Corrected over all comparisons with the reference."""
     verdict: DifferenceVerdict
 
 
 def ratio_of_speedups(reference: Ratio, other: Ratio) -> tuple[float, float | None, float | None]:
-    """The other speedup over the reference's, and the ends of its 95 % interval; None where one of
+    """The other speedup over the reference's, and the ends of its 95 % interval; None if one of
     them has no interval.
 
-    The two were measured apart from each other, each has its own interval, and the interval of
-    their quotient follows from those by the method of variance estimates recovery (Zou and Donner,
-    2008: Construction of confidence limits about effect measures), on logarithms: with estimates
-    a, b and ends l, u, it is a - b - sqrt((a - l_a)^2 + (u_b - b)^2) to
-    a - b + sqrt((u_a - a)^2 + (b - l_b)^2). It asks for nothing but the two intervals, so it is the
-    same for rounds of one process (bootstrap) and for several processes (Student's t).
+    The two measurements are independent, each with its own interval. The interval of their quotient
+    follows by the method of variance estimates recovery (Zou and Donner, 2008: Construction of
+    confidence limits about effect measures), on logarithms: with estimates a, b and ends l, u, it
+    is a - b - sqrt((a - l_a)^2 + (u_b - b)^2) to a - b + sqrt((u_a - a)^2 + (b - l_b)^2). The
+    method needs only the two intervals, so it serves for rounds of one process (bootstrap) and for
+    several processes (Student's t).
     """
     quotient = other.median / reference.median
     if not (reference.low and reference.high and other.low and other.high):
@@ -61,8 +61,8 @@ def ratio_of_speedups(reference: Ratio, other: Ratio) -> tuple[float, float | No
 
 
 def p_value(quotient: float, low: float | None, high: float | None) -> float | None:
-    """Two-sided p-value that belongs to the interval: how far 1 lies from the quotient, in units of
-    the standard error that the interval's half on that side stands for. None without an interval.
+    """Two-sided p-value that corresponds to the interval: the distance of the quotient from 1 in
+    standard errors, estimated from the interval's half on the side of 1. None without an interval.
     """
     if low is None or high is None:
         return None
@@ -74,8 +74,8 @@ def p_value(quotient: float, low: float | None, high: float | None) -> float | N
 
 
 def differences(sides: Sequence[Side]) -> list[Difference]:
-    """Of every backend that both the first side and another one have measured, where speeds of the
-    two may be compared at all."""
+    """Differences for every backend measured on both the first side and another one, if the speeds
+    of these sides may be compared."""
     reference, *others = sides
     found = []
     for side in others:
@@ -98,8 +98,8 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
 def verdict(
     ratio: float, low: float | None, high: float | None, p_holm: float | None, margin: float
 ) -> DifferenceVerdict:
-    """As of a speedup itself: higher or lower only beyond chance and margin, same only inside the
-    margin, and on no machine that is noisier than that allows."""
+    """The verdict of a difference, as for a speedup: higher or lower only beyond chance and margin,
+    same only inside the margin, and not on a noisy machine."""
     if low is None or high is None or p_holm is None:
         return "unsure"
     within = low >= 1 / (1 + margin) and high <= 1 + margin
@@ -113,67 +113,67 @@ def verdict(
 
 
 def _margin(one: Side, other: Side) -> float:
-    """What neither machine can tell apart."""
+    """The margin of a verdict: the larger noise floor of both machines, at least `MIN_MARGIN`."""
     floors = [side.comparison.noise_floor or 0.0 for side in (one, other)]
     return max(MIN_MARGIN, *floors)
 
 
 ScalingKind = Literal["strong", "weak"]
-"""Strong: all devices work on the batch of the one. Weak: each has a batch as large as that."""
+"""Strong: all devices share the batch of the single device. Weak: each has a batch of that size."""
 ScalingObstacle = Literal["work", "cpu", "device", "moved", "dropout", "setting", "batch"]
-"""Reasons for no scaling efficiency: speeds are not comparable at all; the devices are processes on
-the CPUs of one machine; the devices are of different models; a run was resumed on another number of
-devices; one side trains with dropout; a setting that decides how much work a sample is differs; the
-batch is neither that of one device nor that times the number of devices."""
+"""Reasons for no scaling efficiency: speeds are not comparable; the devices are processes on the
+CPUs of one machine; the devices are different models; a run was resumed on another number of
+devices; only one side has dropout; a setting that affects the work per sample differs; the batch is
+neither that of one device nor that times the number of devices."""
 SAME_WORK = (
     "settings", "data.sequence_length", "training.losses", "training.optimizer",
     "training.optimizer_options", "training.parameter_groups", "training.gradient_accumulation",
     "training.clip_norm", "training.clip_value", "training.record_gradient_norm",
     "training.gradient_statistics_every", "training.precision",
 )  # fmt: skip
-"""Settings that decide how much work a sample is."""
+"""Settings that affect the work per sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """One backend, baseline or control on several devices, compared with itself on one."""
+    """One backend, baseline or control on several devices, compared with itself on one device."""
 
     label: str
     letter: str
-    """Of the side on several devices."""
+    """Letter of the side on several devices."""
     kind: ScalingKind
     num_devices: int
     efficiency: float
-    """Samples per second of all devices, over as many times those of one."""
+    """Samples per second of all devices, over the number of devices times those of one."""
     low: float | None
-    """End of the 95 % interval; None where one of the two has too few blocks."""
+    """End of the 95 % interval; None if one of the two has too few blocks."""
     high: float | None
 
     @property
     def throughput(self) -> float:
-        """Times the samples per second of one device."""
+        """Samples per second of all devices over those of one device."""
         return self.efficiency * self.num_devices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why a side on several devices is not held against one device."""
+    """Why a side on several devices is not compared with one device."""
 
     letter: str
     obstacle: ScalingObstacle
     names: tuple[str, ...] = ()
-    """Settings that are other ones, or the samples of a step on one and on several devices."""
+    """Settings that differ, or the samples of a step on one and on several devices."""
 
 
 def alone_and_together(sides: Sequence[Side]) -> tuple[Side | None, list[Side]]:
-    """The first side whose runs have one device each, and those whose runs have several."""
+    """The first side whose runs use one device each, and the sides whose runs use several."""
     single = [side for side in sides if devices_of(side) == 1]
     several = [side for side in sides if devices_of(side) > 1]
     return (single[0] if single else None), several
 
 
 def devices_of(side: Side) -> int:
-    """Devices that each run has; of an experiment that is spread, one."""
+    """Number of devices of each run; 1 if the runs are spread over several devices."""
     return side.spec.num_devices
 
 
@@ -199,7 +199,7 @@ def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[R
 
 
 def _obstacle(alone: Side, side: Side) -> Refusal | ScalingKind:
-    """What stands between the two, or how they scale."""
+    """The obstacle to comparing the two sides, or the kind of scaling."""
     if not comparable(alone, side).speed:
         return Refusal(letter=side.letter, obstacle="work")
     if side.spec.device == "cpu":
@@ -220,14 +220,14 @@ def _obstacle(alone: Side, side: Side) -> Refusal | ScalingKind:
 
 
 def scaling_kind(one: float, many: float, num_devices: int) -> ScalingKind | None:
-    """By the samples of a step on one device and on several; None for neither."""
+    """The kind of scaling, from the samples per step on one and on several devices, or None."""
     if many == one:
         return "strong"
     return "weak" if many == num_devices * one else None
 
 
 def _samples(side: Side) -> float:
-    """Of a step; of a forward pass as many."""
+    """Samples of a step or of a forward pass."""
     return float(side.spec.training.batch_size * side.spec.batches_per_step)
 
 
@@ -236,7 +236,7 @@ def _runs(store: Store, side: Side) -> list[Evidence]:
 
 
 def _timed(runs: Sequence[Evidence]) -> dict[str, Ratio]:
-    """Seconds of a step by label, as typical of steady blocks, with the ends of the interval."""
+    """Typical step time of steady blocks by label, with its interval."""
     times = ((run.label, _step_time(run)) for run in runs)
     return {label: time for label, time in times if time is not None}
 
@@ -253,8 +253,8 @@ def _step_time(run: Evidence) -> Ratio | None:
 def _held_against(
     alone: dict[str, Ratio], together: dict[str, Ratio], side: Side, kind: ScalingKind
 ) -> Iterator[Scaling]:
-    """By samples per second: of one batch each device does a part, of batches as large as that of
-    one device each does one."""
+    """Scalings of runs on both sides, by samples per second. With strong scaling, each device
+    processes a part of the batch; with weak scaling, a whole batch."""
     count = devices_of(side)
     share = 1 / count if kind == "strong" else 1.0
     for label, one in alone.items():

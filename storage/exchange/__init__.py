@@ -12,9 +12,9 @@ FORMATS: dict[str, Callable[[Store, str], str]] = {
     "hud-json": formats.hud_json,
     "cachebench-json": formats.cachebench_json,
 }
-"""Name of a format to what writes a file of an experiment or a suite run, given its id.
+"""Name of a format to the function that returns the file of an experiment or suite run by its id.
 
-They raise `NotInStore`, or `NotExportable` where the format cannot express the experiment.
+The functions raise `NotInStore`, or `NotExportable` if the format cannot express the experiment.
 """
 NOTES = {"cachebench-json": formats.NOTE}
-"""What a reader of a file in that format must know."""
+"""Notes for readers of a file, by format."""

@@ -1,9 +1,9 @@
-"""Unpacks archives that somebody brought along, whatever is in them.
+"""Unpacks archives from unknown sources.
 
-An archive may be anything: files that would land outside, links, devices, a few bytes that become
-terabytes, a table of names that fills the memory. So nothing is extracted on an archive's word:
-every name is looked at, every byte is counted as it comes, and what is odd ends it all. Nothing
-that was unpacked is ever run.
+An archive may contain paths outside the target folder, links, devices, a few bytes that expand to
+terabytes, or a table of names that fills the memory. Unpacking therefore trusts no header: it
+checks every name, counts every byte, and stops at anything unusual. Unpacked files are never
+executed.
 """
 
 import errno
@@ -26,26 +26,26 @@ from breakeven.storage.errors import ImportUnusable
 
 CHUNK = 2**16
 MAX_DEPTH, LONGEST_NAME = 12, 200
-"""Of a path: parts, and bytes of each."""
+"""Limits of a path: number of parts, and bytes of each."""
 MAX_DIRECTORY_BYTES = 16 * 2**20
-"""Of a ZIP's table of contents, which is read into memory at once."""
+"""Limit of a ZIP's table of contents, which is read into memory as a whole."""
 END_OF_ZIP, LOCATOR_OF_ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
 LONGEST_END = 22 + 2**16
 ENCRYPTED = 1
 KNOWN = "a ZIP archive, a tar archive or a tar.gz"
 JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db")
-"""What systems put into archives by themselves."""
+"""Files that operating systems add to archives."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an archive may become."""
+    """Limits of an unpacked archive."""
 
     files: int = 20_000
     total_bytes: int = 2 * 2**30
 
     def check(self, files: int, num_bytes: int) -> None:
-        """Raises `ImportUnusable`."""
+        """Raises `ImportUnusable` above the limits."""
         if files > self.files:
             raise ImportUnusable(f"it holds more than {self.files:,} files")
         if num_bytes > self.total_bytes:
@@ -60,10 +60,10 @@ class _Readable(Protocol):
 
 
 def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
-    """Writes the plain files of an archive below an empty folder; their paths in it.
+    """Writes the plain files of an archive into an empty folder; returns their paths in it.
 
-    Raises `ImportUnusable` for what is none, is damaged, or holds anything but plain files and
-    folders at plain places; what was written until then is left to the caller.
+    Raises `ImportUnusable` if the file is no archive, is damaged, or contains anything except plain
+    files and folders with safe paths. Then the caller must delete the files already written.
     """
     places = _Places(into, limits)
     try:
@@ -74,7 +74,7 @@ def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
     except (NotImplementedError, RuntimeError, UnicodeError, ValueError) as error:
         raise ImportUnusable(f"it cannot be unpacked: {printable(error)}") from None
     except OSError as error:
-        # A place before the file's beginning, or what gzip itself says; a full disk is another.
+        # A negative offset, or an error of gzip; other errors, such as a full disk, pass on.
         if error.errno in (None, errno.EINVAL):
             raise ImportUnusable(f"it is damaged: {printable(error)}") from None
         raise
@@ -82,7 +82,7 @@ def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
 
 
 class _Places:
-    """The files written so far, and where none may be."""
+    """The files written so far, and the paths already in use."""
 
     def __init__(self, into: Path, limits: Limits) -> None:
         self.into, self.limits = into, limits
@@ -91,11 +91,11 @@ class _Places:
         self._num_bytes = 0
 
     def write(self, name: str, content: _Readable | None) -> None:
-        """A file, or without content a folder."""
+        """Writes a file; without content, claims the path for a folder."""
         parts = plain_parts(name)
         if not parts or any(part in JUNK or part.startswith("._") for part in parts):
             return
-        # Some systems take names for the same that differ in case or in how letters are composed.
+        # Some systems treat names as equal that differ in case or in Unicode normalization.
         same = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
         for length in range(1, len(same)):
             self._claim(same[:length], "folder", name)
@@ -119,7 +119,7 @@ class _Places:
 
 
 def plain_parts(name: str) -> tuple[str, ...]:
-    """The parts of a path that stays where it is put; raises `ImportUnusable` for any other."""
+    """The parts of a path that stays within its folder; raises `ImportUnusable` for any other."""
     shown = printable(name)
     if name.startswith(("/", "\\")) or "\\" in name or ":" in name:
         raise ImportUnusable(f"{shown} is no path below a folder")
@@ -135,7 +135,7 @@ def plain_parts(name: str) -> tuple[str, ...]:
 
 
 def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, _Readable | None]]:
-    """Name and content of every file, and the names of folders, one after the other."""
+    """Yields name and content of each file, and the name of each folder with None."""
     with archive.open("rb") as file:
         head = file.read(512)
         file.seek(0)
@@ -162,7 +162,7 @@ def _of_zip(file: BinaryIO) -> Iterator[tuple[str, _Readable | None]]:
                 raise ImportUnusable(f"{shown} is encrypted")
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ImportUnusable(f"{shown} is packed in a way that is not usual (not deflate)")
-            # zipfile cuts a name at NUL, and has made its own of what the other says.
+            # `filename` is cut at NUL and changed by zipfile; `orig_filename` is not.
             if entry.orig_filename.endswith("/") or kind == stat.S_IFDIR:
                 yield entry.orig_filename, None
             else:
@@ -171,7 +171,7 @@ def _of_zip(file: BinaryIO) -> Iterator[tuple[str, _Readable | None]]:
 
 
 def _check_directory(file: BinaryIO) -> None:
-    """Raises `ImportUnusable` for a table of contents that memory should not hold."""
+    """Raises `ImportUnusable` if the table of contents is too large for the memory."""
     size = file.seek(0, io.SEEK_END)
     file.seek(max(0, size - LONGEST_END - 20))
     tail = file.read()
@@ -197,8 +197,8 @@ def _of_tar(file: "_Counted") -> Iterator[tuple[str, _Readable | None]]:
 
 
 class _Counted:
-    """A file that gives no more than may be unpacked, and never much at once: what stands in the
-    heads of a tar archive is read into memory as long as it says it is."""
+    """A file that limits the total and single reads: tarfile reads headers of any declared length
+    into memory."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile, limits: Limits) -> None:
         self._file, self._limits = file, limits
@@ -211,7 +211,7 @@ class _Counted:
         return found
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_SET:  # before a packed file is read through up to there
+        if whence == io.SEEK_SET:  # a check before gzip decompresses up to this offset
             self._limits.check(0, offset)
         at = self._file.seek(offset, whence)
         self._limits.check(0, at)
@@ -223,7 +223,7 @@ class _Counted:
 
 @contextmanager
 def named(file: Path) -> Iterator[None]:
-    """Errors within it say which file they are about."""
+    """Adds the name of the file to errors of the body."""
     try:
         yield
     except ImportUnusable as error:

@@ -43,18 +43,18 @@ IDENTITY = ("dev", "name", "batch_size", "tag")
 
 
 def performance_csv(store: Store, id: str) -> str:
-    """A row per backend of an experiment or a suite run. A backend that failed has a speedup and a
-    latency of 0.0, as in the harness; one that goes on or was cancelled has no numbers at all,
-    because the harness has no word for a part of a run.
+    """A row per backend of an experiment or a suite run. A failed backend has a speedup and a
+    latency of 0.0, as in the harness. A running or cancelled one has no numbers, because the
+    harness has no status for a part of a run.
     """
     return write_csv(PERFORMANCE_COLUMNS, map(_performance, rows_of(store, id)))
 
 
 def accuracy_csv(store: Store, id: str) -> str:
-    """A row per backend; its status is empty where neither sameness nor failure was shown.
+    """A row per backend; its status is empty if neither parity nor a failure is certain.
 
-    Of an experiment of the scenario `accuracy` a row per backend and part, training or inference;
-    of a suite run a row per cell that was checked.
+    For the scenario `accuracy`, a row per backend and part, training or inference; for a suite run,
+    a row per checked cell.
     """
     if is_suite_run(store, id):
         return write_csv(ACCURACY_COLUMNS, _checked_cells(store, id))
@@ -98,7 +98,7 @@ def _performance(row: HarnessRow) -> dict[str, str]:
 
 
 def _cells(row: HarnessRow, columns: Sequence[str]) -> dict[str, str]:
-    """By column; columns that nothing here measures are left out."""
+    """Texts by column; empty for columns that Breakeven does not measure."""
     return {column: _written(getattr(row, column, None)) for column in columns}
 
 
@@ -109,7 +109,7 @@ def _written(value: str | int | float | None) -> str:
 
 
 def write_csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
-    """Cells by column; those that are left out are empty. No text is a formula."""
+    """CSV of rows of cells by column; missing cells are empty. Texts are never formulas."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -122,26 +122,25 @@ HUD_METRICS = (
     "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
     "dynamo_peak_mem", "calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks",
 )  # fmt: skip
-"""Named as the harness's columns, in its units."""
+"""Metrics with the names and units of the harness's columns."""
 
 
 def hud_json(store: Store, id: str) -> str:
-    """Benchmark records of PyTorch's HUD, version 3, of an experiment or a suite run, one per
-    backend and metric. Only fields that are known are written; of all of them the format requires
-    `metric` alone."""
+    """Benchmark records of PyTorch's HUD, version 3, for an experiment or a suite run, one per
+    backend and metric. Unknown fields are omitted; the format requires only `metric`."""
     found = [record for row in rows_of(store, id) for record in _hud_records(row)]
     return json.dumps(found, indent=2) + "\n"
 
 
 def _hud_records(row: HarnessRow) -> Iterator[dict[str, Any]]:
-    """Its records; a run that did not finish has no numbers, only a status if any."""
+    """The records of a row; a run that did not finish has at most a status."""
     common = _common(row)
     measured = {name: getattr(row, name) for name in HUD_METRICS if row.has_finished}
     for name, value in measured.items():
         if value is not None:
             yield {**common, "metric": {"name": name, "benchmark_values": [value]}}
     if row.accuracy is not None:
-        # A status is a text, and benchmark_values holds numbers.
+        # A status is a text, but benchmark_values contains numbers.
         status = {"benchmark_values": [row.accuracy]}
         yield {**common, "metric": {"name": "accuracy", "benchmark_values": [],
                                     "extra_info": status}}  # fmt: skip
@@ -189,29 +188,29 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 MEASURED = ("cache", *TIMED)
-"""Scenarios that tell compile latencies."""
+"""Scenarios with compile latencies."""
 NOTE = "of a training only cold compile times are known; the scenario cache measures warm ones too"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileTimes:
-    """Of one backend, in seconds; `warm` is empty where no warm process was measured."""
+    """Compile seconds of one backend; `warm` is empty without a measured warm process."""
 
     backend: str
-    """Its name; with settings, the label that they make."""
+    """Name of the backend; with settings, its label."""
     dynamic: bool
-    """Whether shapes were symbols from the start."""
+    """Whether shapes were dynamic from the start."""
     cold: Sequence[float]
     warm: Sequence[float] = ()
 
 
 def cachebench_json(store: Store, id: str) -> str:
-    """JSON of `cachebench.py`, of an experiment or of all cells of a suite run that have a compile
+    """JSON of `cachebench.py` for an experiment, or for all cells of a suite run with a compile
     latency; raises `NotInStore` or `NotExportable`.
 
-    Its three records of a model are the cold compile times, the warm ones, and how much less the
-    warm ones are, in percent. An experiment of the scenario `cache` has all three. A training
-    compiles once, from an empty cache: that is a cold time, and the other two are left out.
+    The three records of a model are the cold compile times, the warm ones, and the reduction in
+    percent. An experiment of the scenario `cache` has all three. A training compiles once, from an
+    empty cache: it has only a cold time.
     """
     ids = [id]
     if is_suite_run(store, id):
@@ -226,7 +225,7 @@ def cachebench_json(store: Store, id: str) -> str:
 
 
 def _cache_records(spec: ExperimentSpec, times: CompileTimes) -> Iterator[dict[str, Any]]:
-    """A record for each of the three metrics that is known."""
+    """A record for each known one of the three metrics."""
     metrics: dict[str, Sequence[float]] = {"Cold compile time (s)": times.cold}
     if times.warm:
         metrics["Warm compile time (s)"] = times.warm
@@ -239,13 +238,13 @@ def _cache_records(spec: ExperimentSpec, times: CompileTimes) -> Iterator[dict[s
                 "mode": "training" if spec.trains else "inference",
                 "extra_info": {"is_dynamic": times.dynamic, "device": device},
             },
-            # A model of one's own comes from none of the suites that `origins` names.
+            # A user's own model belongs to none of the suites for `origins`.
             "model": {
                 "name": harness_name(spec.model),
                 "backend": times.backend,
                 "origins": [spec.model.from_suite.suite] if spec.model.from_suite else [],
             },
-            # The type stands here and not in the model because cachebench has it so.
+            # The type is here and not in the model, as in cachebench.
             "metric": {"name": name, "type": "OSS model", "benchmark_values": list(values)},
         }
 

@@ -1,8 +1,8 @@
-"""Imported results of PyTorch's benchmarks, shown next to own ones: CSV of the Dynamo harness, JSON
-of cachebench and of the HUD.
+"""Imports results of PyTorch's benchmarks for display next to own ones: CSV of the Dynamo harness,
+JSON of cachebench and of the HUD.
 
-The unchanged files lie in `imports/` of the data folder. They are few and small, so each request
-reads them. The harness writes 0.0 for a failure; here it is a failure and never a number.
+The unchanged files are in `imports/` of the data folder. They are few and small, so each request
+reads them. The harness writes 0.0 for a failure; here it is a failure and not a number.
 """
 
 import csv
@@ -28,15 +28,15 @@ from breakeven.storage.exchange.run_folders import TakenIn, take_in
 FOLDER = "imports"
 SUFFIXES = (".csv", ".json")
 MAX_BYTES = 16 * 2**20
-"""Of one file; real ones have some thousands, and all of them are read for a page."""
+"""Limit of one file; real files have some thousand bytes, and a page reads all files."""
 REQUIRED = ("dev", "name", "batch_size")
 MEASURED = ("speedup", "accuracy")
-"""A performance file has the first, an accuracy file the second."""
+"""Performance files have the first column, accuracy files the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRow:
-    """One row of a file, in the harness's units: ms, s and GB. What the file lacks is None."""
+    """One row of a file, in the harness's units: ms, s and GB. Missing values are None."""
 
     file: str
     dev: str
@@ -44,7 +44,7 @@ class ImportedRow:
     batch_size: int | None
     tag: str | None
     outcome: str
-    """`measured`, `failed`, or the status that an accuracy file gives."""
+    """`measured`, `failed`, or the status in an accuracy file."""
     has_failed: bool
     speedup: float | None
     abs_latency: float | None
@@ -64,7 +64,7 @@ NUMBERS = (
 def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
     """Copies a file into the data folder and returns its rows.
 
-    Raises `ImportUnusable` if it holds none, or if another file of its name is there.
+    Raises `ImportUnusable` if it has no rows, or if another file of its name exists.
     """
     if file.suffix.lower() not in SUFFIXES:
         raise ImportUnusable(
@@ -84,16 +84,16 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
 
 
 def imported(data_dir: DataDir) -> pd.DataFrame:
-    """Every row of every imported file, with the columns of `ImportedRow`.
+    """All rows of all imported files, with the columns of `ImportedRow`.
 
-    Raises `ImportUnusable` for a file that was put there by hand and holds no such rows.
+    Raises `ImportUnusable` if a file that was copied there by hand has no such rows.
     """
     rows = [asdict(row) for file in _files(data_dir) for row in read_rows(file)]
     return pd.DataFrame(rows, columns=[field.name for field in fields(ImportedRow)])
 
 
 def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:
-    """Another one after every change of the imported files."""
+    """A version that differs after each change of the imported files."""
     stats = [(file.name, file.stat()) for file in _files(data_dir)]
     return tuple((name, found.st_mtime_ns, found.st_size) for name, found in stats)
 
@@ -104,7 +104,7 @@ def _files(data_dir: DataDir) -> list[Path]:
 
 
 def read_rows(file: Path) -> Iterator[ImportedRow]:
-    """The rows of one file; raises `ImportUnusable`, naming the line."""
+    """The rows of one file; raises `ImportUnusable` with the number of the line."""
     if file.suffix.lower() == ".json":
         for cells in read_records(file, NUMBERS):
             numbers: dict[str, Any] = {
@@ -141,7 +141,7 @@ def _row(file: Path, line: int, cells: Mapping[str, str | None]) -> ImportedRow:
         has_failed = bool(status) and status not in PASSED
         outcome = status or "unknown"
     else:
-        # The harness writes 0.0 where nothing ran, and fills the other cells with 0.
+        # If nothing ran, the harness writes 0.0 and fills the other cells with 0.
         has_failed = 0.0 in (numbers["speedup"], numbers["abs_latency"])
         outcome = "failed" if has_failed else "measured"
     batch_size = _number(file, line, "batch_size", cells["batch_size"])
@@ -172,16 +172,16 @@ def _number(file: Path, line: int, column: str, text: str | None) -> float | Non
 IDENTITY = ("dev", "name", "batch_size", "tag")
 JUDGED = ("outcome", "has_failed")
 COMPILE_TIMES = {"Cold compile time (s)": "compilation_latency"}
-"""Of cachebench's metrics those that a row has a place for."""
+"""Metrics of cachebench that a row can hold, with their columns."""
 LONGEST_COUNT = 10
-"""Digits of a batch size; none has more."""
+"""Largest number of digits of a batch size."""
 PASSED = ("pass", "pass_due_to_skip")
 
 
 def read_records(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Cells by column: dev, name, batch_size, tag, outcome, has_failed and `columns`.
 
-    Raises `ImportUnusable` for anything but a list of such records.
+    Raises `ImportUnusable` if the file is no list of such records.
     """
     try:
         records = read_json(file.read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def _key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _measured(metric: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    """What a metric comes to in a row: a column, or the status."""
+    """The cell of a metric: a column with its number, or the status."""
     name = metric.get("name")
     if name == "accuracy":
         more = metric.get("extra_info")
@@ -253,7 +253,7 @@ HEAD = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Brought:
-    """The content of an imported file: runs, or rows to show next to the own ones."""
+    """The content of an imported file: runs, or rows to show next to own results."""
 
     runs: TakenIn = field(default_factory=TakenIn)
     rows: Sequence[ImportedRow] = ()
@@ -262,7 +262,7 @@ class Brought:
 def bring(
     data_dir: DataDir, file: Path, examples: Path | None = None, limits: Limits = USUAL
 ) -> Brought:
-    """Raises `ImportUnusable`, saying what is wrong; then nothing was taken in."""
+    """Imports a file; if it raises `ImportUnusable`, nothing was imported."""
     brought = _brought(data_dir, file, examples, limits)
     counts = {"runs": len(brought.runs.new_runs), "rows": len(brought.rows)}
     audit.record(data_dir, "import", file.name, **counts)

@@ -1,9 +1,8 @@
-"""The data in a one-file report (`views/report/`): put into it, and taken out of it again.
+"""Embeds run folders in a one-file report (`views/report/`) and extracts them again.
 
-A report is a page, and what is in it may have been changed by anybody. Of all of it only one
-element is read, by its exact form: the run folders, packed and written in base64, with their
-digest. Nothing in the page is shown or executed here; what the archive may hold, `archives.py`
-judges.
+A report is an HTML page, and anybody may have changed it. Only one element is read, by its exact
+form: the archive of run folders in base64, with its digest. Nothing in the page is shown or
+executed here; `archives.py` checks the archive.
 """
 
 import base64
@@ -25,7 +24,7 @@ _ELEMENT = re.compile(
 
 
 def element(archive: bytes) -> str:
-    """The archive as an element of a page, which browsers show and execute nothing of."""
+    """The archive as an HTML element that browsers neither show nor execute."""
     packed = base64.b64encode(archive).decode()
     return f'{_BEFORE} data-format="{FORMAT}" data-sha256="{digest(archive)}">{packed}</script>'
 

@@ -1,7 +1,7 @@
-"""Results in the words and units of the Dynamo harness, one row per model and backend.
+"""Results with the statuses and units of the Dynamo harness, one row per model and backend.
 
-Only what was measured: the rest is None. The harness has a file for each backend, precision and
-part; here `tag` tells them apart.
+Unmeasured values are None. The harness writes one file for each backend, precision and part; here
+`tag` identifies them.
 """
 
 from collections.abc import Iterator
@@ -25,34 +25,34 @@ from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome
 
 MILLISECONDS, GIGABYTES = 1e3, 1e-9
-"""Of a second, of a byte."""
+"""Factors that convert seconds and bytes."""
 FAILURES = {
     RunState.FAILED: "fail_to_run",
     RunState.LOST: "fail_to_run",
     RunState.OUT_OF_MEMORY: "OOM",
     RunState.TIMEOUT: "timeout",
 }
-"""How a run ended to the harness's word. A run that was cancelled or goes on has none."""
+"""Final state of a run to the harness's status. A cancelled or running run has none."""
 EAGER_FAILURES = {
     RunState.FAILED: "fail",
     RunState.LOST: "fail",
     RunState.OUT_OF_MEMORY: "OOM",
 }
 TIMED = tuple(one.name for one in SCENARIOS.values() if one.compares_runs)
-"""Scenarios whose steps are timed against a baseline's."""
+"""Scenarios that time steps against a baseline."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessRow:
-    """One backend's run. Names and units are those of the harness's columns."""
+    """One backend's run, with names and units of the harness's columns."""
 
     dev: str
     """cpu or cuda."""
     name: str
-    """The model; of a suite's model the name that the harness has for it."""
+    """The model; for a suite's model the name in the harness."""
     origin: str | None
-    """The suite of the model; None for one of none."""
+    """The suite of the model; None without a suite."""
     part: Part
     batch_size: int
     tag: str
@@ -60,17 +60,17 @@ class HarnessRow:
     backend: str
     dtype: str
     dynamic: bool
-    """Whether shapes were symbols from the start."""
+    """Whether shapes were dynamic from the start."""
     state: RunState
     accuracy: str | None
-    """Status, None if neither sameness nor failure was shown."""
+    """Status; None if neither parity nor a failure is certain."""
     speedup: float | None
     abs_latency: float | None
-    """Median step, ms."""
+    """Median step time in ms."""
     compilation_latency: float | None
-    """Seconds, from a compile cache that was empty at first."""
+    """Seconds, with an initially empty compile cache."""
     eager_peak_mem: float | None
-    """Of the baseline, GB."""
+    """Peak memory of the baseline in GB."""
     dynamo_peak_mem: float | None
     calls_captured: int | None
     unique_graphs: int | None
@@ -83,7 +83,7 @@ class HarnessRow:
 
     @property
     def has_finished(self) -> bool:
-        """Whether its numbers are those of a whole run."""
+        """Whether the numbers are those of a complete run."""
         return self.state == RunState.FINISHED
 
     @property
@@ -92,20 +92,20 @@ class HarnessRow:
 
     @property
     def compression_ratio(self) -> float | None:
-        """The baseline's memory needed over the backend's."""
+        """Memory needed by the baseline over that of the backend."""
         if self.eager_peak_mem is None or not self.dynamo_peak_mem:
             return None
         return self.eager_peak_mem / self.dynamo_peak_mem
 
 
 def load_spec(store: Store, experiment_id: str) -> ExperimentSpec:
-    """What the experiment was to do; raises `NotInStore`."""
+    """The specification of the experiment; raises `NotInStore`."""
     return compare(store, experiment_id).spec
 
 
 def harness_name(model: ModelSpec) -> str:
-    """What the harness calls a model of its suites, with a stroke and a number where it was made
-    smaller; any other as the experiment names it."""
+    """The harness's name for a model of its suites, with a slash and a number if its size was
+    reduced; the experiment's name for any other model."""
     return model.source.partition(":")[2] if model.from_suite else model.source
 
 
@@ -114,8 +114,8 @@ def is_suite_run(store: Store, id: str) -> bool:
 
 
 def rows_of(store: Store, id: str) -> list[HarnessRow]:
-    """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` for
-    one that times no steps."""
+    """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` if it
+    times no steps."""
     if not is_suite_run(store, id):
         return rows(store, id)
     found = suite_rows(store, id)
@@ -125,7 +125,7 @@ def rows_of(store: Store, id: str) -> list[HarnessRow]:
 
 
 def suite_rows(store: Store, suite_run: str) -> list[HarnessRow]:
-    """The rows of all cells that were timed, with the statuses of their accuracy checks."""
+    """The rows of all timed cells, with the statuses of their accuracy checks."""
     return [row for one in outcomes(store, suite_run) for row in _cell_rows(store, one)]
 
 
@@ -148,7 +148,7 @@ def cell_experiments(outcome: Outcome, scenarios: tuple[str, ...]) -> list[str]:
 def rows(store: Store, experiment_id: str) -> list[HarnessRow]:
     """The rows of an experiment's backends, in its order.
 
-    Raises `NotInStore`, and `NotExportable` for an experiment that times no steps.
+    Raises `NotInStore`, and `NotExportable` if the experiment times no steps.
     """
     comparison = compare(store, experiment_id)
     if not comparison.spec.kind.compares_runs:
@@ -202,7 +202,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
 
 
 def _status(comparison: Comparison, result: Result) -> str | None:
-    """The harness's word for parity or for the failure, the baseline's and control's first."""
+    """The harness's status for parity or a failure; failures of baseline and control come first."""
     for one in comparison.results:
         if one.role in EAGER_RUNS and one.state in EAGER_FAILURES:
             return f"{EAGER_RUNS[one.role]}_{EAGER_FAILURES[RunState(one.state)]}"

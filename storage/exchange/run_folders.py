@@ -1,7 +1,7 @@
-"""Run folders that travel: packed into an archive, and taken in from one.
+"""Packs run folders into an archive, and imports them from one.
 
-What is taken in has ended: a folder that waits would be run here, and one that goes on belongs to
-somebody. All of it is taken in or nothing, and nothing that is there is written over.
+Only runs that have ended are imported: a waiting run would start here, and a running one belongs to
+another machine. An import is complete or changes nothing, and never overwrites existing files.
 """
 
 import io
@@ -28,25 +28,25 @@ from breakeven.storage.exchange.archives import USUAL, Limits, plain_parts, unpa
 from breakeven.storage.index.folders import count_left_out
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
-"""The time of every file in an archive, so that the same runs give the same archive."""
+"""Time stamp of all files in an archive, so that equal runs give equal archives."""
 LOCK_PATIENCE_SECONDS = 10.0
 INCOMING = ".incoming-"
 CHUNK = 2**20
 LABELS = "labels.json"
-"""What people here added since, and so no part of what is compared."""
+"""File of labels that users added later; it is not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakenIn:
-    """What came of an archive."""
+    """The result of an import."""
 
     experiments: Sequence[str] = ()
-    """Ids of those that came with it, whether or not they were there."""
+    """Ids of the experiments in the archive, new or already known."""
     new_runs: Sequence[str] = ()
     known_runs: Sequence[str] = ()
-    """Those that were there already, with the same content."""
+    """Runs that already existed with the same content."""
     left_out: Sequence[str] = ()
-    """Files that belong to no run, and caches of compilers."""
+    """Files that belong to no run, and compile caches."""
 
 
 def pack(
@@ -54,11 +54,11 @@ def pack(
     max_artifact_bytes: int | None = None,
     max_bytes: int | None = None,
 ) -> bytes:
-    """A ZIP archive of whole run folders, without checkpoints and caches of compilers, and without
-    artifacts larger than `max_artifact_bytes`.
+    """A ZIP archive of whole run folders, without checkpoints, compile caches and artifacts larger
+    than `max_artifact_bytes`.
 
-    Raises `NotExportable` as soon as it takes more than `max_bytes`, and for what `take_in` would
-    not take back: a few blocks on the disk may say that they are terabytes.
+    Raises `NotExportable` if the archive exceeds `max_bytes`, or if `take_in` would refuse it: a
+    sparse file may have terabytes.
     """
     archive, unpacked = io.BytesIO(), 0
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
@@ -87,9 +87,9 @@ def _too_large(how: str, most: int) -> NotExportable:
 def take_in(
     data_dir: DataDir, archive: Path, examples: Path | None = None, limits: Limits = USUAL
 ) -> TakenIn:
-    """Unpacks an archive of run folders and puts them to the others.
+    """Unpacks an archive of run folders and adds them to the data folder.
 
-    Raises `ImportUnusable`, saying what is wrong, and then nothing has changed.
+    If it raises `ImportUnusable`, nothing has changed.
     """
     with _locked(data_dir), _staging(data_dir) as staging:
         names = unpack(archive, staging / "unpacked", limits)
@@ -114,8 +114,8 @@ def take_in(
 
 
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
-    """Paths of the files of a run that travel, relative to it."""
-    stat_journal(run.events_file)  # An old, compressed journal becomes a plain one.
+    """Relative paths of a run's files that an archive includes."""
+    stat_journal(run.events_file)  # Unpacks an old, compressed journal.
     for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(one for one in folders if here / one not in
@@ -134,8 +134,8 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
 
 
 def _may_be_taken_back(name: str) -> bool:
-    """Whether an archive may hold a file of that name. A stranger may have chosen the name: bytes
-    that are no text, a line end and a drive of Windows are refused."""
+    """Whether an import would accept this file name. Names may be from an unknown source: bytes
+    that are no text, line ends and Windows drives are refused."""
     try:
         plain_parts(name)
     except ImportUnusable:
@@ -144,7 +144,7 @@ def _may_be_taken_back(name: str) -> bool:
 
 
 def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
-    """Every folder with a specification, moved to where it has the name of its run."""
+    """Moves each folder with a specification to a folder named after its run; returns them."""
     runs = []
     there_are = set(names)
     (staging / "runs").mkdir()
@@ -168,7 +168,7 @@ def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
 
 
 def _require_plain_journals(runs: Sequence[RunDir]) -> None:
-    """A compressed journal could unpack to more than the archive's limits allow."""
+    """Raises `ImportUnusable` for compressed journals, which could exceed the limits."""
     for run in runs:
         packed = run.events_file.with_name(run.events_file.name + ENDING)
         if os.path.lexists(packed):
@@ -179,12 +179,12 @@ def _require_plain_journals(runs: Sequence[RunDir]) -> None:
 
 
 def _is_within(path: PurePosixPath, names: set[str]) -> bool:
-    """Whether a file or a folder lies in a folder that is a run's, as artifacts do."""
+    """Whether a path is inside a run folder, like artifacts."""
     return any(f"{parent}/spec.json" in names for parent in path.parents)
 
 
 def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> None:
-    """Raises `ImportUnusable` for runs that have not ended, or that make no whole experiment."""
+    """Raises `ImportUnusable` for runs that have not ended, or if an experiment is incomplete."""
     together: dict[str, list[RunDir]] = {}
     for run in runs:
         together.setdefault(run.run_id.partition(".")[0], []).append(run)
@@ -205,7 +205,7 @@ def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> 
 
 
 def _known(data_dir: DataDir, examples: Path | None, run_id: str) -> Path | None:
-    """The folder of a run that is there, among the own ones or the shipped examples."""
+    """The folder of an existing run, in the data folder or among the shipped examples."""
     shipped = [group.path for group in run_dirs(examples)] if examples else []
     places = [parent / run_id for parent in (data_dir.runs, *shipped)]
     return next((place for place in places if os.path.lexists(place)), None)
@@ -237,15 +237,15 @@ def _check_run(run: RunDir, spec: object) -> None:
 
 
 def _as_in(staging: Path, error: RunnerError) -> str:
-    """What is wrong with a file, by its path in the archive: the folder is gone in a moment."""
+    """The error's text with paths in the archive instead of the temporary folder."""
     return re.sub(f"{re.escape(printable(staging))}/(unpacked|runs)/", "", str(error))
 
 
 def _require_same(one: Path, other: Path) -> None:
-    """Raises `ImportUnusable` unless both folders hold the same, caches and checkpoints aside."""
+    """Raises `ImportUnusable` unless both folders are equal, apart from caches and checkpoints."""
     mine, theirs = ({name for name in _files_of(RunDir(folder), None) if name != LABELS}
                     for folder in (one, other))  # fmt: skip
-    # Artifacts may have been left behind somewhere; what tells of the run may not.
+    # Artifacts may be missing on one side, but the run's own files may not.
     compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
     compared |= mine & theirs
     differing = [name for name in sorted(compared) if name not in mine & theirs
@@ -268,7 +268,7 @@ def _equal(one: RunDir, other: RunDir, name: str) -> bool:
 
 
 def _put(data_dir: DataDir, runs: Sequence[RunDir]) -> None:
-    """All of them, or none where one fails."""
+    """Moves all runs into the data folder, or none if one fails."""
     data_dir.runs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as undo:
         for run in runs:
@@ -280,7 +280,7 @@ def _put(data_dir: DataDir, runs: Sequence[RunDir]) -> None:
 
 @contextmanager
 def _locked(data_dir: DataDir) -> Iterator[None]:
-    """Holds the lock, so that no other process changes the list of runs."""
+    """Holds the lock that prevents other processes from changing the list of runs."""
     lock = FileLock(data_dir.library_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
         raise ImportUnusable("something else changes the library of experiments; try again")
@@ -291,7 +291,7 @@ def _locked(data_dir: DataDir) -> Iterator[None]:
 @contextmanager
 def _staging(data_dir: DataDir) -> Iterator[Path]:
     """A temporary folder on the disk of the runs. Only the holder of the lock has one, so any other
-    is the leftover of a killed process and is deleted."""
+    one is from a killed process and is deleted."""
     for left in data_dir.path.glob(f"{INCOMING}*"):
         shutil.rmtree(left, ignore_errors=True)
     folder = data_dir.path / f"{INCOMING}{secrets.token_hex(6)}"

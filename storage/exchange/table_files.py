@@ -1,4 +1,4 @@
-"""Exports any table, all of it, with every digit, as CSV or Parquet."""
+"""Exports whole tables as CSV or Parquet, with all digits."""
 
 import math
 import re
@@ -15,14 +15,14 @@ from breakeven.storage.numbers.formats import cell
 from breakeven.storage.numbers.recorded import NUMBERS
 
 ALWAYS_RECORDED = ("loss", "value")
-"""Columns in which every row was recorded: NaN is a value in them, a diverged loss, and not a
-missing one. In other columns of numbers only None tells what is missing from what is NaN."""
+"""Columns without missing values: NaN is a diverged loss. In other columns of numbers, None is
+missing and NaN is a value."""
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How a table leaves, how its file ends, and what browsers call it."""
+    """A file format of tables: its title, suffix, MIME type and writer."""
 
     title: str
     suffix: str
@@ -31,8 +31,8 @@ class TableFormat:
 
 
 def to_csv(frame: pd.DataFrame) -> bytes:
-    """UTF-8, with a header; missing values are empty cells, a diverged loss reads NaN. No text, in
-    the header neither, is a formula to a spreadsheet."""
+    """UTF-8 with a header; missing values are empty cells, a diverged loss is NaN. Texts, also in
+    the header, are never formulas in a spreadsheet."""
     shown = frame.copy()
     for number, name in enumerate(shown.columns):
         values = shown.iloc[:, number]
@@ -48,8 +48,8 @@ def to_csv(frame: pd.DataFrame) -> bytes:
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Columns of numbers, texts and times as they are; missing is null, a diverged loss NaN. What
-    else an object column mixes, such as a number and a word, is written as text."""
+    """Keeps the types of numbers, texts and times; missing values are null, a diverged loss is NaN.
+    An object column of mixed types, such as a number and a word, becomes text."""
     columns = [_arrow(str(name), frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
     file = BytesIO()
     pq.write_table(pa.table(columns, names=[str(name) for name in frame.columns]), file)
@@ -63,7 +63,7 @@ TABLE_FORMATS = {
         TableFormat("Parquet", "parquet", "application/vnd.apache.parquet", to_parquet),
     )
 }
-"""By the ending of a file."""
+"""Formats by suffix."""
 
 
 def _with_nan(value: object) -> object:
@@ -71,7 +71,7 @@ def _with_nan(value: object) -> object:
 
 
 def _arrow(name: str, values: pd.Series) -> pa.Array:
-    """In an object column only None is missing, and NaN is what was measured."""
+    """An Arrow array; in an object column only None is missing, and NaN is a measured value."""
     own = list(values) if values.dtype == object else values
     try:
         return pa.array(own, from_pandas=values.dtype != object and name not in ALWAYS_RECORDED)

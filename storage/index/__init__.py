@@ -1,1 +1,1 @@
-"""DuckDB as an index of the run folders, which it can be rebuilt from."""
+"""The DuckDB index of the run folders; it can be rebuilt from them."""

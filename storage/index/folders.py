@@ -1,5 +1,5 @@
-"""Looks at a run folder: what it describes, how the run stands, what its journal gained, and what
-people added to it."""
+"""Reads a run folder: its specification, the run's state, new lines of its journal, and labels that
+users added."""
 
 import errno
 import json
@@ -25,21 +25,21 @@ from breakeven.storage.index.journal_lines import Lines, counting_lines
 from breakeven.storage.index.listing import Agreed
 
 MAX_TICK_BYTES = 16_000_000
-"""Journal bytes after which a look stops reading; well under a second of work. It is also the
-longest line that is read."""
+"""Journal bytes after which a look stops reading, well under a second of work; also the longest
+line that is read."""
 
 MAX_MESSAGE = 1_000
-"""Characters that are kept of what is wrong with a folder."""
+"""Stored characters of the error of a folder."""
 REASONS = {
     RunState.LOST: "its process vanished without a word",
     RunState.ELSEWHERE: "claimed on another machine; how it goes on cannot be seen from here",
 }
-"""Reasons for states that are derived, because no exit.json says one."""
+"""Reasons for derived states, for which no exit.json has a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRun:
-    """How a run stands and how far its journal was read; a row of table `progress`."""
+    """The state of a run and the position in its journal; a row of table `progress`."""
 
     run_id: str
     folder: str
@@ -49,51 +49,51 @@ class IndexedRun:
     """Seconds since the epoch, like `ended`."""
     ended: float | None = None
     exit_stamp: int | None = None
-    """When exit.json was written, in nanoseconds; None while there is none."""
+    """Modification time of exit.json in nanoseconds; None without this file."""
     journal_offset: int = 0
     journal_inode: int | None = None
-    """Which file was read: a run that began anew has another one of the same name."""
+    """Inode of the file that was read: a run that began anew has another file of the same name."""
     last_seq: int = -1
-    """Of the last event that was taken from the journal; -1 before the first one."""
+    """`seq` of the last event read from the journal; -1 before the first one."""
     left_out: int = 0
-    """Events of the journal that did not come after those before them, and so do not count."""
+    """Ignored events of the journal, because their `seq` does not ascend."""
     missing: int = 0
-    """Events that the journal should have had between those that count."""
+    """Events that are missing between those that count."""
 
 
 @dataclass(kw_only=True)
 class FolderScan:
-    """What a look at run folders found."""
+    """The result of a look at run folders."""
 
     unreadable: dict[str, tuple[str, str]]
-    """All folders that cannot be read, by name: as they are shown, and what is wrong."""
+    """All unreadable folders by name: the displayed path, and the error."""
     new_runs: list[dict[str, Any]] = field(default_factory=list)
     """Rows of table `runs`."""
     progress: dict[str, IndexedRun] = field(default_factory=dict)
-    """Of the runs that were looked at."""
+    """New progress of the runs examined."""
     gone: list[str] = field(default_factory=list)
-    """Runs that leave the index, or whose place another copy takes."""
+    """Runs that leave the index, or that another copy replaces."""
     events: dict[str, Lines] = field(default_factory=dict)
-    """Run id to the lines that its journal gained and that count."""
+    """Run id to the new lines of its journal that count."""
     restarted: list[str] = field(default_factory=list)
-    """Runs whose journal is another one than was read, or got shorter, so all of it is read."""
+    """Runs whose journal was replaced or became shorter, so that it is read from the beginning."""
     behind: list[str] = field(default_factory=list)
-    """Runs of whose journals bytes were left for the next look."""
+    """Runs with journal bytes left for the next look."""
     labels: dict[str, tuple[int, str] | None] = field(default_factory=dict)
-    """Run id to stamp and content of labels that are new; None for those that are gone."""
+    """Run id to time stamp and content of new labels; None for removed labels."""
     stamps: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of folders that need no further look as long as they have these."""
+    """Time stamps of folders; a folder needs no further look while they are equal."""
     num_bytes: int = 0
     num_looked: int = 0
     num_damaged: int = 0
-    """Folders tried again that could not be read before."""
+    """Folders that were unreadable before and were tried again."""
 
     @property
     def is_full(self) -> bool:
         return self.num_bytes >= MAX_TICK_BYTES
 
     def drop(self, names: Set[str]) -> None:
-        """Forgets what was found of these runs."""
+        """Removes the results for these runs."""
         self.new_runs = [row for row in self.new_runs if row["run_id"] not in names]
         for found in (self.progress, self.events, self.labels, self.unreadable, self.stamps):
             for name in names & found.keys():
@@ -102,7 +102,7 @@ class FolderScan:
 
 
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
-    """The run's row of table `runs`; raises `RunnerError` for a folder that is none."""
+    """The run's row of table `runs`; raises `RunnerError` if the folder is no run folder."""
     spec = require_readable(run_dir, agreed.spec(run_dir.run_id.partition(".")[0]))
     whole = spec.experiment
     return {
@@ -128,7 +128,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "fallback_of": whole.fallback_of,
         "replay_of": whole.replay_of,
         "confirms": whole.confirms,
-        # As `RunSpec.to_json` writes it, for all runs of the experiment from one text.
+        # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {agreed.text(spec.experiment_id)}, '
         f'"variant": {json.dumps(asdict(spec.variant))}}}',
@@ -137,7 +137,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
 
 def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Derives a run's state from its files, unless it has ended and was not resumed since."""
-    # Before the file is read: one that is replaced meanwhile is then read again the next time.
+    # Stamp before content: a file that is replaced in between is read again the next time.
     stamp = written(run_dir.exit_file)
     if stamp is not None and stamp == before.exit_stamp:
         return before
@@ -145,17 +145,17 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     return replace(
         before,
         state=str(stands.state),
-        # An active run reports its obstacle immediately, and the index may lie on the same disk.
+        # An active run reports its obstacle immediately; the index may be on the same full disk.
         reason=None if stands.state.is_active else stands.reason or REASONS.get(stands.state),
         claimed=stands.claimed,
         ended=stands.ended,
-        # A record that could not be read is looked at again.
+        # An unreadable record is read again later.
         exit_stamp=stamp if stands.ended is not None else None,
     )
 
 
 def written(file: Path) -> int | None:
-    """When a file was written, in nanoseconds; None if there is none."""
+    """Modification time of a file in nanoseconds; None if it does not exist."""
     found = lstat(file)
     return None if found is None else found.st_mtime_ns
 
@@ -168,8 +168,8 @@ def lstat(file: str | Path) -> os.stat_result | None:
 
 
 def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
-    """The first byte from `offset` on that is on the disk: a sparse file may claim terabytes that
-    were never written."""
+    """Offset of the first byte from `offset` on that exists on the disk: a sparse file may pretend
+    to have terabytes."""
     with run_dir.open(run_dir.events_file.name) as file:
         try:
             return os.lseek(file.fileno(), offset, os.SEEK_DATA)
@@ -178,8 +178,8 @@ def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
 
 
 def count_left_out(run_dir: RunDir) -> int:
-    """How many events of a run's journal do not count, because they do not come after those before
-    them. Reads all of it; raises `InvalidRunFolder`."""
+    """The number of ignored events of a run's journal, because their `seq` does not ascend. Reads
+    the whole journal; raises `InvalidRunFolder`."""
     run = IndexedRun(run_id=run_dir.run_id, folder=str(run_dir.path))
     while True:
         seen = FolderScan(unreadable={})
@@ -189,7 +189,7 @@ def count_left_out(run_dir: RunDir) -> int:
 
 
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
-    """Takes the events that the journal gained, unless the look is full; returns the new offset."""
+    """Reads new events of the journal, unless the look is full; returns the new progress."""
     stands = stat_journal(run_dir.events_file)
     size, inode = (stands.size, stands.inode) if stands else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
@@ -204,7 +204,7 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
     if size - run.journal_offset > MAX_TICK_BYTES:
         seen.behind.append(run.run_id)
         if not lines:
-            # No event is that long: this is garbage, and its rest is skipped like any bad line.
+            # No event is that long: the line is garbage, and its rest is skipped like a bad line.
             end = _after_hole(run_dir, run.journal_offset + MAX_TICK_BYTES, size)
     if lines:
         require_known_format(run_dir.events_file, lines)
@@ -217,10 +217,10 @@ def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedR
 
 
 def look_at_labels(seen: FolderScan, run: RunDir, known: int | None) -> None:
-    """Notes differences from the labels that the index has, which were written at `known`.  Labels
-    that cannot be read appear among the unreadable folders; their run counts all the same.
+    """Notes changes of labels since those in the index, with the time stamp `known`. Unreadable
+    labels appear among the unreadable folders, but their run counts.
     """
-    # Before the file is read: one that is replaced meanwhile is read again the next time.
+    # Stamp before content: a file that is replaced in between is read again the next time.
     stamp = written(run.labels_file)
     if stamp == known:
         return

@@ -1,8 +1,8 @@
-"""Brings run folders into the database: incrementally, and every event exactly once.
+"""Ingests run folders into the database: incrementally, and every event exactly once.
 
-A *tick* looks at the folders that may have changed, takes what their journals gained since the last
-one, removes what a resumption takes back, and commits rows and new byte offsets in one transaction.
-A tick that is killed leaves no trace; the next one reads the same bytes again.
+A *tick* examines the folders that may have changed, reads the new lines of their journals, removes
+the rows that a resumption invalidates, and commits rows and new byte offsets in one transaction.
+A killed tick changes nothing; the next one reads the same bytes again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ REVISIONS = "revisions"
 
 
 def run_tick(cursor: Cursor, watch: Watch) -> tuple[int, bool]:
-    """Runs one tick; returns the number of new event rows and whether more bytes wait."""
+    """Runs one tick; returns the number of new event rows and whether bytes remain."""
     seen = watch.look()
     is_new = watch.is_news(seen)
     num_rows = _commit(cursor, seen, watch.changed(seen)) if is_new else 0
@@ -32,19 +32,19 @@ def run_tick(cursor: Cursor, watch: Watch) -> tuple[int, bool]:
 
 
 def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: str = "") -> Watch:
-    """A watch over run folders that knows what the database holds of them."""
+    """A watch over run folders that starts with the state in the database."""
     known = known_progress(cursor, "data_folder = ?", data_folder)
     query = "SELECT folder, message FROM unreadable WHERE data_folder = ?"
     rows = cursor.execute(query, [data_folder]).fetchall()
     unreadable = {Path(folder).name: (folder, why) for folder, why in rows}
-    # When the labels that were taken in were written, in nanoseconds.
+    # Modification times of the labels in the database, in nanoseconds.
     labels = dict(cursor.execute("SELECT run_id, stamp FROM labels").fetchall())
     mine = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
     return Watch(runs, examples, known, unreadable, mine)
 
 
 def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[str, IndexedRun]:
-    """How runs stood when they were last taken in, by their ids."""
+    """The stored progress of runs, by their ids."""
     names = [field.name for field in fields(IndexedRun)]
     query = f"SELECT {', '.join(names)} FROM progress WHERE {condition}"
     rows = cursor.execute(query, parameters).fetchall()
@@ -62,13 +62,13 @@ def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
 
 @contextmanager
 def whole(cursor: Cursor) -> Iterator[None]:
-    """One transaction: all that is done within it counts, or nothing."""
+    """Runs the body as one transaction: all of its changes count, or none."""
     cursor.begin()
     try:
         yield
         cursor.commit()
     except BaseException:
-        with suppress(duckdb.Error):  # A commit that failed has rolled back already.
+        with suppress(duckdb.Error):  # A failed commit has already rolled back.
             cursor.rollback()
         raise
 
@@ -81,7 +81,7 @@ def write_runs(
     revision: int,
     data_folder: str = "",
 ) -> None:
-    """Writes all that a look found but for events; `revision`: the number of the write."""
+    """Writes all results of a look except events; `revision`: the number of the write."""
     out = [*seen.gone, *seen.restarted]
     if out:
         for table in EVENT_TABLES.values():
@@ -104,13 +104,13 @@ def write_runs(
 
 
 def experiments_of(seen: FolderScan) -> set[str]:
-    """The ids of the experiments that a look found something of."""
+    """The ids of experiments with new runs or events."""
     ids = {str(row["experiment_id"]) for row in seen.new_runs}
     return ids | {run_id.partition(".")[0] for run_id in seen.events}
 
 
 def add_numbers(cursor: Cursor, ids: Collection[str]) -> dict[str, int]:
-    """The numbers of experiments; new ones are given theirs."""
+    """The numbers of experiments; assigns numbers to new ones."""
     if not ids:
         return {}
     cursor.execute(

@@ -1,8 +1,8 @@
-"""Inserts lines of journals into the tables of their kinds, and believes of them what can be.
+"""Inserts lines of journals into the tables of their kinds, without implausible values.
 
-A journal may come from anywhere. A line that the database cannot read has no row, a field of
-another type than its column is NULL, and so is a number that no run could have counted or a time
-that no calendar holds: further on, arithmetic on every row is safe.
+A journal may come from an unknown source. A line that the database cannot read has no row. A field
+of a wrong type is NULL, and so is an impossible count or time. Later arithmetic on all rows is
+therefore safe.
 """
 
 import json
@@ -55,52 +55,52 @@ EVENT_TABLES = {
     "dropout": "dropouts",
     "error": "errors",
 }
-"""Kind of event to its table, whose columns name the fields to read."""
+"""Kind of event to its table; the columns of the table are the fields to read."""
 TAKEN_BACK = {
     "steps": "step >= resumed_step",
     "inputs": "step >= resumed_step",
     "blocks": "first_step >= resumed_step",
     "device_samples": "first_step >= resumed_step",
     "gradient_statistics": "step >= resumed_step",
-    # What came after so many steps came before the checkpoint that was made there.
+    # At the same number of steps, these rows precede the checkpoint.
     "evaluations": "step > resumed_step",
     "checkpoints": "step > resumed_step",
     "own_values": "step > resumed_step",
     "graph_breaks": "step > resumed_step",
-    # In training a compilation belongs to the step that follows, in evaluating to those before.
+    # A compilation belongs to the next step in training, to the previous ones in evaluation.
     **dict.fromkeys(
         ("compile_ends", "compile_metrics", "compile_spans"),
         "step >= resumed_step + (phase IS NOT DISTINCT FROM 'evaluating')::INTEGER",
     ),
-    # Ends that turned out to be none, and what the process was in the middle of.
+    # Ends that were not final, and unfinished activities of the process.
     **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
     **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
 }
-"""Table to which of its rows a resumption takes back, among those above it in the journal."""
+"""Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
                "uncounted": "ARRAY", "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
-"""Fields that are kept as JSON, and what they must be."""
+"""Fields that are stored as JSON, and their required types."""
 MAX_SECONDS = 1e9
-"""Longest duration that is believed: thirty years."""
+"""Longest plausible duration in seconds: thirty years."""
 MAX_NUMBER = 1e100
-"""Beyond which a number counts as infinite: of losses that diverged so far, the squares that every
-spread is made of are none."""
+"""Larger numbers count as infinite, because the squares of such diverged losses, which a standard
+deviation needs, overflow."""
 MAX_CHARACTERS = 100_000
-"""Of a text, such as a traceback: pages show it whole."""
+"""Limit of a text, such as a traceback, because pages show all of it."""
 MAX_JSON_CHARACTERS = 500_000
-"""Of a field that is kept as JSON: a hundred times what the variables of a real environment take.
-Each entry of a longer one, of 100,000 variables, would be compared with those of all other runs."""
+"""Limit of a JSON field: a hundred times the variables of a real environment. With 100,000
+variables, each entry would be compared with those of all other runs."""
 LINES = "new_lines"
 
 Cursor = duckdb.DuckDBPyConnection
 Columns = dict[str, tuple[str, bool]]
-"""Name to type and whether a value is required."""
+"""Name of a column to its type and whether a value is required."""
 
 
 def insert_events(cursor: Cursor, journals: Mapping[str, Lines], numbers: Mapping[str, int]) -> int:
-    """Inserts new lines, by run, and removes what resumptions take back; returns the number of new
-    rows. `numbers`: of the experiments."""
+    """Inserts new lines, by run, and removes rows that resumptions invalidate; returns the number
+    of new rows. `numbers`: the numbers of the experiments."""
     tables = event_columns()
     num_rows = 0
     for kind, table in EVENT_TABLES.items():
@@ -122,7 +122,7 @@ def _insert(
     shape = json.dumps({name: kind for name, (kind, _) in columns.items()})
     fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, (kind, _) in columns.items())
     required = [f"{name} IS NOT NULL" for name, (_, needed) in columns.items() if needed]
-    # After a window, so that what picks the rows is not computed from each line once more.
+    # A window function first, so that the condition does not parse each line again.
     picked = " AND ".join(["row_number() OVER () > 0", *required])
     counts = [*map(len, found.values())]
     experiments = [numbers[run_id.partition(".")[0]] for run_id in found]
@@ -158,8 +158,8 @@ def event_columns() -> dict[str, Columns]:
 
 
 def _believed(name: str, kind: str) -> str:
-    """SQL of a field of a line as far as it is believed. The texts "NaN", "Infinity" and
-    "-Infinity" are numbers in a column of numbers."""
+    """SQL for a field of a line, without implausible values. In a column of numbers, the texts
+    "NaN", "Infinity" and "-Infinity" are numbers."""
     value = f"line.{name}"
     if name == "time":
         return f"CASE WHEN {value} >= 0 AND {value} < {MAX_TIME} THEN {value} END"
@@ -182,13 +182,13 @@ def _believed(name: str, kind: str) -> str:
 
 
 def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:
-    """Removes what these runs did between their last checkpoint and each resumption; doing so again
+    """Removes the rows of these runs between the checkpoint and each resumption; a second call
     changes nothing.
 
-    A resumed run goes on at the checkpoint's step and does again what it had done after it. Of the
-    rows that stand above the line `resumed` in the journal, those with a later place then count no
-    more. The order of the lines decides, not when they were read: a row and the resumption that
-    takes it back may arrive together or ticks apart.
+    A resumed run starts at the checkpoint's step and repeats the later steps. Rows of these steps
+    that precede the line `resumed` in the journal no longer count. The order of the lines decides,
+    not the time of reading: a row and the resumption may arrive in the same tick or in different
+    ticks.
     """
     if not run_ids:
         return

@@ -1,4 +1,4 @@
-"""Takes journals apart: the lines that count, by the kind of their event."""
+"""Parses journals: the lines that count, by the kind of their event."""
 
 import json
 from typing import Any
@@ -9,11 +9,11 @@ from breakeven.runner.folders.events import BOOLEANS, Order, read_event
 
 USUAL = frozenset(BOOLEANS)
 Lines = dict[str, list[bytes]]
-"""Of a journal, by the kind of their event."""
+"""Lines of a journal by the kind of their event."""
 
 
 def counting_lines(journal: bytes, order: Order) -> Lines:
-    """The lines that are events and come after the events before, which `order` counts."""
+    """The lines that are events in ascending order; `order` counts the others."""
     found: Lines = {}
     for line in journal.split(b"\n"):
         event, text = _parsed(line)
@@ -23,11 +23,11 @@ def counting_lines(journal: bytes, order: Order) -> Lines:
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any] | None, bytes]:
-    """The event of a line, None of one that is none, and the line as the database may read it:
-    without true and false in the place of numbers, which it would take for 1 and 0."""
+    """The event of a line, or None, and the line in a form that the database reads correctly:
+    without true and false in fields of numbers, which it would read as 1 and 0."""
     try:
         event = orjson.loads(line)
-    except ValueError:  # It may hold what is no JSON to the letter, such as NaN.
+    except ValueError:  # It may contain values that are no strict JSON, such as NaN.
         event = None
     if isinstance(event, dict) and isinstance(event.get("kind"), str):
         num_words = line.count(b"true") + line.count(b"false")

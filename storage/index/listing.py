@@ -1,5 +1,5 @@
-"""Which folders may be runs, listed again only where the time stamp of their parent changed; and
-what most folders of an experiment say that it is."""
+"""Lists the folders that may be runs, again only if the time stamp of their parent changed, and
+finds the specification that most folders of an experiment have."""
 
 import json
 import os
@@ -15,11 +15,11 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 
 GRANULARITY_NS = 2_000_000_000
-"""Coarsest time stamps of file systems: a younger one may hide a second change."""
+"""Coarsest resolution of file time stamps: a more recent stamp may hide a second change."""
 
 
 class Folder(NamedTuple):
-    """One that may be a run."""
+    """A folder that may be a run."""
 
     path: str
     origin: str
@@ -27,23 +27,23 @@ class Folder(NamedTuple):
 
 
 class Listing:
-    """Every folder that may be a run, by its name.
+    """All folders that may be runs, by name.
 
-    Folders of the same name are copies of the same run; then the local one counts.
+    Folders of the same name are copies of the same run; the local one counts.
     """
 
     def __init__(self, runs: Path, examples: Path | None) -> None:
         self.folders: Mapping[str, Folder] = {}
         self._runs, self._examples = str(runs), str(examples) if examples else None
         self._parents: dict[str, tuple[tuple[int, int] | None, bool, list[str]]] = {}
-        """Time stamp of each folder that was listed, whether it can be relied on, and the names."""
+        """For each listed folder: time stamp, whether the stamp is old enough to rely on, names."""
         self._listed: list[list[str]] = []
         self.was_touched = False
-        """Whether the time stamp of a parent changed since the last but one look."""
+        """Whether the last update found a changed time stamp of a parent."""
         self._experiments: dict[str, list[Path]] | None = None
 
     def update(self) -> bool:
-        """Looks whether folders came or went; returns whether they did."""
+        """Lists folders again if necessary; returns whether any were added or removed."""
         self.was_touched = False
         groups = self._names(self._examples) if self._examples else []
         parents = [(f"{self._examples}/{group}", "example") for group in groups]
@@ -61,7 +61,7 @@ class Listing:
         return True
 
     def of_experiment(self, experiment_id: str) -> list[Path]:
-        """Folders that by their names belong to an experiment."""
+        """Folders whose names belong to an experiment."""
         if self._experiments is None:
             self._experiments = {}
             for name, folder in self.folders.items():
@@ -70,7 +70,7 @@ class Listing:
         return self._experiments.get(experiment_id, [])
 
     def _names(self, parent: str) -> list[str]:
-        """Names of folders in `parent`; the same list as before where none came or went."""
+        """Names of folders in `parent`; the same list object if nothing changed."""
         known, is_old, names = self._parents.get(parent, (None, False, []))
         try:
             found = os.stat(parent)
@@ -101,7 +101,7 @@ class Agreed:
         return self._specs[experiment_id]
 
     def text(self, experiment_id: str) -> str:
-        """The same as JSON."""
+        """The specification as JSON."""
         if experiment_id not in self._texts:
             spec = self.spec(experiment_id)
             self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))

@@ -1,8 +1,8 @@
-"""The store: one DuckDB database per data folder, one process that owns it.
+"""The store: one DuckDB database per data folder, owned by one process.
 
-DuckDB lets one process write *or* many read, and loses its file lock when the owner opens the file
-a second time. So one elected owner holds a separate lock file from before connecting until after
-closing, no code here opens the database file itself, and all other processes read the run folders
+DuckDB allows one writing process *or* many readers, and loses its file lock when the owner opens
+the file a second time. The owner therefore holds a separate lock file from before connecting until
+after closing, and no other code opens the database file. All other processes read the run folders
 into a database in memory.
 """
 
@@ -28,27 +28,27 @@ from breakeven.storage.index.journal_inserts import SCHEMA
 from breakeven.storage.index.watch import Watch
 
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
-"""Tells a database that this schema made from one that another version of the project made."""
+"""Identifies databases with this schema; other versions of the project have another hash."""
 MANY_ROWS = 100_000
-"""Of which it is worth a moment to give back the memory that taking them in took."""
+"""Number of ingested rows after which the store returns free memory to the system."""
 MANY_ANSWERED = 20_000
-"""The same of an answer: sorting and joining its rows took several times their room."""
+"""The same for rows of a result: sorting and joining took several times their memory."""
 CONFIG: dict[str, Any] = {
-    # The machine's other cores belong to the training that is measured; and of an experiment there
-    # are so few rows that a second thread takes more time than it saves.
+    # The other cores belong to the measured training, and an experiment has so few rows that a
+    # second thread costs more time than it saves.
     "threads": 1,
-    "memory_limit": "200MB",  # so does its memory; with less, much at once goes over the disk
-    # Of each column of each table that grows a block is held in memory: a quarter of DuckDB's own.
+    "memory_limit": "200MB",  # with less, large ingests write temporary files
+    # Memory holds one block for each column of each growing table: a quarter of DuckDB's default.
     "default_block_size": 65_536,
-    "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
+    "autoinstall_known_extensions": False,  # all needed extensions are built in: no network
 }
 SETTLED_MEMORY = "80MB"
-"""Once all is taken in: queries are as fast, for the system has the file in its memory. Of it 32 MB
-are for reading journals, however short they are, and some 30 for what is not in the file yet."""
+"""Limit after all rows are ingested: queries remain fast, because the system caches the file. Some
+32 MB are for reading journals of any length, some 30 MB for rows that are not in the file yet."""
 SETTLED_WITHOUT_FILE = "100MB"
-"""The same where all rows are in memory, and what does not fit lies in files for the time being."""
+"""The same for a database in memory, which moves rows above the limit to temporary files."""
 LARGEST_MEMORY = "1GB"
-"""For what does not fit into less: a look that finds much at once, a question about very many."""
+"""Limit for work that needs more memory: a look with many new rows, a query over very many."""
 
 T = TypeVar("T")
 
@@ -71,9 +71,9 @@ class Store:
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
         self.num_results = 0
-        """Grows with every summary that this process has computed or read."""
+        """Number of summaries that this process has computed or read."""
         self._unwritten: dict[tuple[str, str], list[Any]] = {}
-        """Results that the database had no room for, by experiment and name."""
+        """Results that could not be written to the database, by experiment and name."""
         self._caught_up: float | None = None
         self._allowed = str(CONFIG["memory_limit"])
         self._allowing = threading.Lock()
@@ -82,7 +82,7 @@ class Store:
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
         """Becomes the owner of the data folder's database, until `close`.
 
-        A file that is no database, or was made with another schema, is replaced by an empty one;
+        If the file is no database or has another schema, an empty database replaces it, and
         `ingest` fills it. Raises `StoreLocked` if another process owns it, `StoreUnusable` if it
         cannot be created.
         """
@@ -106,7 +106,7 @@ class Store:
 
     @classmethod
     def in_memory(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
-        """Reads all run folders into a database in memory, while another process owns the file."""
+        """Reads all run folders into memory, for use while another process owns the database."""
         _require_unicode(data_dir)
         connection = duckdb.connect(":memory:", config=CONFIG)
         _create_schema(connection)
@@ -115,11 +115,11 @@ class Store:
         return store
 
     def ingest(self) -> int:
-        """Takes in what the run folders gained; returns the number of new event rows.
+        """Ingests new data of the run folders; returns the number of new event rows.
 
-        Reads about 16 MB of journals at most, so that a call takes a fraction of a second; the
-        next call goes on from there. Raises `StoreUnusable`, for instance while the disk is full;
-        what was taken in before can still be queried.
+        Reads at most about 16 MB of journals, so that a call takes a fraction of a second; the
+        next call continues there. Raises `StoreUnusable`, for instance while the disk is full;
+        rows from before can still be queried.
         """
         return self._tick()[0]
 
@@ -147,34 +147,34 @@ class Store:
         return SETTLED_MEMORY if self.is_own_file else SETTLED_WITHOUT_FILE
 
     def give_back(self) -> None:
-        """Returns the database's free memory to the system. Without a new memory limit the database
-        holds the memory of a query, some thirty MB."""
+        """Returns the database's free memory to the system: DuckDB keeps the memory of a query,
+        about 30 MB, until the memory limit is set again."""
         self._allow()
 
     def _allow(self, memory: str | None = None) -> None:
-        """So much, or again as much as before."""
+        """Sets the memory limit, or sets the present one again."""
         with self._allowing, suppress(duckdb.Error), self._connection.cursor() as cursor:
             self._allowed = memory or self._allowed
             cursor.execute(f"SET memory_limit = '{self._allowed}'")
 
     @property
     def is_own_file(self) -> bool:
-        """Whether its rows lie in a file of this machine alone, and not in memory."""
+        """Whether the rows are in a file that only this machine uses, and not in memory."""
         return self._lock is not None
 
     @property
     def generation(self) -> int:
-        """Grows whenever the store took in something new."""
+        """A number that grows with each ingest of new data."""
         return 0 if self._watch is None else self._watch.generation
 
     @property
     def age(self) -> float | None:
-        """Seconds since the store last had all that the run folders held; None if it never did."""
+        """Seconds since the store last matched the run folders; None if it never did."""
         return None if self._caught_up is None else time.monotonic() - self._caught_up
 
     @property
     def run_counts(self) -> dict[str, int]:
-        """How many runs of the data folder are in each state."""
+        """Number of runs of the data folder in each state."""
         return {} if self._watch is None else self._watch.counts
 
     @property
@@ -184,7 +184,7 @@ class Store:
 
     @property
     def num_unreadable(self) -> int:
-        """Run folders that cannot be read."""
+        """Number of unreadable run folders."""
         return 0 if self._watch is None else len(self._watch.unreadable)
 
     def number_of(self, experiment_id: str) -> int:
@@ -200,7 +200,7 @@ class Store:
     def rows(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[tuple[Any, ...]]:
-        """Like `query`, for a few rows: a data frame takes longer than they do."""
+        """Like `query`, but faster for few rows, because it makes no data frame."""
 
         def ask() -> list[tuple[Any, ...]]:
             with self._connection.cursor() as cursor:
@@ -209,7 +209,7 @@ class Store:
         return self._with_room(ask)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
-        """Runs one query, on a cursor of its own: a shared connection returns wrong rows."""
+        """Runs one query on its own cursor, because a shared connection returns wrong rows."""
 
         def ask() -> pd.DataFrame:
             with self._connection.cursor() as cursor:
@@ -221,7 +221,7 @@ class Store:
         return found
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Keeps something that was computed from the rows; raises `StoreUnusable`."""
+        """Writes a computed result; raises `StoreUnusable`."""
 
         def keep() -> None:
             with self._ingesting, self._busy(), self._connection.cursor() as cursor:
@@ -237,8 +237,8 @@ class Store:
     def stored_results(
         self, name: str, version: str, experiment_id: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Experiment, newest write, number of runs and content of each result of a name that this
-        version of the code computed, of one experiment or of all."""
+        """Experiment, newest revision, number of runs and content of each result with this name and
+        code version, for one experiment or for all."""
         query = """SELECT experiment_id, revision, num_runs, content FROM results
             WHERE name = ? AND version = ? AND coalesce(experiment_id = ?, true)"""
         found = self.rows(query, [name, version, experiment_id])
@@ -251,8 +251,8 @@ class Store:
     def store_result(
         self, experiment_id: str, name: str, revision: tuple[int, int], version: str, content: str
     ) -> None:
-        """Keeps a result in the place of an earlier one of the same name; on a full disk as long
-        as this process lives."""
+        """Stores a result and replaces an earlier one of the same name; on a full disk it remains
+        in this process only."""
         row = [experiment_id, name, *revision, version, content]
         try:
             self._write_result(row)
@@ -268,14 +268,14 @@ class Store:
         self.write("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
-        """Closes the database and then gives up its ownership."""
+        """Closes the database, then releases its lock."""
         with self._ingesting:
             self._connection.close()
             if self._lock is not None:
                 self._lock.release()
 
     def _busy(self) -> AbstractContextManager[None]:
-        """Others see since when a thread of this store reads or writes, while one does."""
+        """Shows other processes since when a thread of this store is reading or writing."""
         return nullcontext() if self._lock is None else busy(self._lock.path)
 
     def _tick(self) -> tuple[int, bool]:
@@ -293,8 +293,8 @@ class Store:
         return num_rows, is_full
 
     def _with_room(self, work: Callable[[], T]) -> T:
-        """Does again, with more memory, what needed more than the database may hold: what does not
-        fit now never would."""
+        """Runs the work; repeats it with a larger memory limit if the memory did not suffice,
+        because it would never suffice."""
         with suppress(duckdb.OutOfMemoryException):
             return work()
         self._allow(LARGEST_MEMORY)
@@ -317,7 +317,7 @@ class Store:
 
 
 def _require_unicode(data_dir: DataDir) -> None:
-    """DuckDB holds no other text, and every run is kept with its path."""
+    """Raises `StoreUnusable` if the path is not Unicode, because DuckDB cannot store it."""
     try:
         str(data_dir.path).encode()
     except UnicodeEncodeError:
@@ -327,11 +327,11 @@ def _require_unicode(data_dir: DataDir) -> None:
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:
-    """Opens the database, or a new one in its place if it is not one that this schema made."""
+    """Opens the database; replaces it by a new one if it does not have this schema."""
     connection = _connect_if_usable(file)
     if connection is not None:
         return connection
-    # It is only an index: everything in it is in the run folders.
+    # The file is only an index: the run folders have all of its data.
     try:
         for part in (file, file.with_name(file.name + ".wal")):
             part.unlink(missing_ok=True)
@@ -357,7 +357,7 @@ def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
     except duckdb.Error:
         made_by = []
     if made_by == [(SCHEMA_MARK,)]:
-        with suppress(duckdb.Error):  # On a full disk it is as good as it was.
+        with suppress(duckdb.Error):  # On a full disk the database remains usable.
             settle(connection)
         return connection
     connection.close()

@@ -1,13 +1,12 @@
-"""Which run folders there are, and which of them a tick looks at: those that may have changed.
+"""Selects the run folders that a tick examines: those that may have changed.
 
-Every tick looks at the list of folders (again only if the time stamp of their parent changed), at
-runs that are not over, and at journals that were not read to their end. All others, which hardly
-ever change, have their turn at least every `ROUND_SECONDS`; in a small store that is every tick.
-Looking at one costs four file stamps: its folder's and those of `WATCHED`. Only if one of them is
-another than before is anything read.
+Every tick examines the list of folders (again only if the time stamp of their parent changed), runs
+that are not over, and journals with unread bytes. All others rarely change; a tick examines each of
+them at least every `ROUND_SECONDS`, in a small store every time. One examination reads four file
+stamps: the folder's and those of `WATCHED`. It reads files only if a stamp has changed.
 
 A process that changes the folder of a finished run touches the folder of all runs. Its new time
-stamp makes the next tick look at every run.
+stamp makes the next tick examine every run.
 """
 
 import math
@@ -35,20 +34,20 @@ from breakeven.storage.index.folders import (
 from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
 ROUND_SECONDS = 30.0
-"""How long a change in the folder of a run that was over may go unnoticed while ticks go on."""
+"""Longest time until ticks notice a change in the folder of a finished run."""
 MIN_SETTLED = 100
-"""Folders of runs that are over that every tick looks at, if there are as many; and the most of
-those without an exit record that are looked at out of turn, though nothing runs there."""
+"""Number of folders of finished runs that every tick examines, if there are as many; also the limit
+for folders without an exit record that are examined each time though nothing runs."""
 MAX_DAMAGED = 25
-"""Folders that could not be read that a tick tries again: one takes as long as many others."""
+"""Unreadable folders that a tick tries again; one takes as long as many other folders."""
 
 WATCHED = ("exit.json", "labels.json", "events.jsonl")
-"""What changes in a folder without anything coming or going there."""
+"""Files that change without a new time stamp of their folder."""
 Stamp = tuple[int, ...]
 
 
 class Watch:
-    """What is known of all run folders, and what of it may be old. One thread at a time."""
+    """The known state of all run folders and of possible changes. Not thread-safe."""
 
     def __init__(
         self,
@@ -59,30 +58,30 @@ class Watch:
         labels: Mapping[str, int],
     ) -> None:
         self.known = dict(known)
-        """How every run stood when it was last taken in."""
+        """The progress of every run in the database."""
         self.unreadable = dict(unreadable)
-        """As `FolderScan` has it."""
+        """Like `FolderScan.unreadable`."""
         self._labels = dict(labels)
-        """When the labels were written that were taken in."""
+        """Modification times of the labels in the database."""
         self.elsewhere: set[str] = set()
-        """Runs that another data folder answers for, so that their copies here are left alone."""
+        """Runs for which another data folder is responsible; their copies here are ignored."""
         self.generation = 0
-        """How often something was taken in."""
+        """Number of ingests with new data."""
         self._listing = Listing(runs, examples)
         self._own = f"{runs}/"
         self._counts = Counter(row.state for row in known.values() if self._is_own(row))
         self._stamps: dict[str, Stamp] = {}
-        """Of folders in which nothing changes without changing it."""
+        """Stamps of folders, if each change in the folder would change its stamp."""
         self._open = {name for name, row in known.items() if row.exit_stamp is None}
         self._due: set[str] = set()
-        """To be looked at out of turn, until what was found is taken in."""
+        """Runs that the next look must examine, until their data is ingested."""
         self._gone: set[str] = set()
         self._order: list[str] = []
         self._place = 0
         self._last_look = -math.inf
 
     def look(self) -> FolderScan:
-        """Reads what is new since the last look that was taken in, as far as it fits."""
+        """Reads new data since the last ingested look, up to the limit."""
         if self._listing.update():
             self._compare_lists()
         if self._listing.was_touched:
@@ -95,7 +94,7 @@ class Watch:
         for name in self._names_due():
             if name not in self._listing.folders or name in self.elsewhere:
                 continue
-            # What does not fit has its turn in the next look, an experiment with all its runs.
+            # The next look reads the rest; the runs of an experiment are read together.
             if seen.is_full and not name.startswith(experiment):
                 seen.behind.append(name)
                 continue
@@ -104,17 +103,17 @@ class Watch:
         return seen
 
     def changed(self, seen: FolderScan) -> list[IndexedRun]:
-        """How runs stand that stood otherwise."""
+        """The new progress of runs that have changed."""
         return [row for run_id, row in seen.progress.items() if row != self.known.get(run_id)]
 
     def is_news(self, seen: FolderScan) -> bool:
-        """Whether a look found what was not known."""
+        """Whether a look found new data."""
         return bool(
             seen.gone or self.changed(seen) or seen.labels or seen.unreadable != self.unreadable
         )
 
     def taken_in(self, seen: FolderScan, *, is_new: bool) -> None:
-        """What a look found is in the database, and need not be found again."""
+        """Updates the known state after the database has the results of a look."""
         self.generation += is_new
         for name in (*seen.gone, *seen.progress):
             self._count(self.known.get(name), -1)
@@ -138,8 +137,7 @@ class Watch:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many runs of the data folder are in each state. Kept, not counted: it costs the same
-        with many."""
+        """Number of runs of the data folder in each state, without counting all runs again."""
         return {state: count for state, count in self._counts.items() if count}
 
     @property
@@ -155,7 +153,7 @@ class Watch:
             self._counts[row.state] += by
 
     def _compare_lists(self) -> None:
-        """Finds folders that came, vanished, or took the place of others of their name."""
+        """Finds folders that were added, removed, or replaced by others of the same name."""
         folders = self._listing.folders
         self._gone |= (self.known.keys() | self.unreadable.keys()) - folders.keys()
         moved = {name for name, row in self.known.items()
@@ -165,14 +163,14 @@ class Watch:
         self._order = list(folders)
 
     def _names_due(self) -> Iterable[str]:
-        """Names to look at, each once: those that go on first, then the newest."""
+        """Names to examine, each once: running runs first, then the newest."""
         running = [name for name in self._open if self.known[name].state == RunState.RUNNING]
         others = nlargest(MIN_SETTLED, self._open)  # Names begin with their time.
         due = sorted(self._due, reverse=True)
         return dict.fromkeys([*running, *others, *due, *self._next_settled()])
 
     def _next_settled(self) -> list[str]:
-        """Those whose turn it is: so many that all have had theirs within a round."""
+        """The next names in turn, as many as needed to examine all within `ROUND_SECONDS`."""
         now = time.monotonic()
         share = min(1.0, (now - self._last_look) / ROUND_SECONDS)
         self._last_look = now
@@ -197,10 +195,10 @@ class Watch:
             if before is None or before.folder != path:
                 description = describe(run_dir, origin, agreed)
                 before = IndexedRun(run_id=name, folder=path)
-            # The state first: once it is final, the journal read after it is complete.
+            # The state before the journal: if the state is final, the journal is complete.
             now = standing(before, run_dir)
             seen.progress[name] = read_journal(seen, now, run_dir)
-        # A foreign folder may hold anything, and must not keep the others from being read.
+        # A folder from elsewhere may have any content and must not block the others.
         except (RunnerError, OSError) as error:
             seen.unreadable[name] = (printable(path), printable(error, MAX_MESSAGE))
             if name in self.known:
@@ -215,9 +213,9 @@ class Watch:
 
 
 def _stamp(folder: str) -> Stamp | None:
-    """Differs once anything changed that a look would find; None if it might not."""
+    """A stamp that differs after each relevant change; None if a recent change makes it unsafe."""
     try:
-        found = os.stat(folder)  # It may be a link; what is in it may not.
+        found = os.stat(folder)  # The folder may be a link, but not the files in it.
     except OSError:
         return None
     ended, labels, journal = (_found(f"{folder}/{name}") for name in WATCHED)
@@ -227,6 +225,6 @@ def _stamp(folder: str) -> Stamp | None:
 
 
 def _found(file: str) -> tuple[int, int]:
-    """When it was changed, in nanoseconds, and its size; zeros if there is none."""
+    """Change time of a file in nanoseconds, and its size; zeros if it does not exist."""
     found = lstat(file)
     return (0, 0) if found is None else (found.st_ctime_ns, found.st_size)

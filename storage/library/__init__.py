@@ -1,1 +1,1 @@
-"""What is known of every experiment at a glance: kept summaries, the catalog, filters."""
+"""Overviews of all experiments: stored summaries, the catalog, filters, trends and devices."""

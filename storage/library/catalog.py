@@ -1,4 +1,4 @@
-"""The catalog: a row for every experiment and imported result, with all that lists show of it."""
+"""The catalog: a row for every experiment and imported result, with all data that lists show."""
 
 import math
 import threading
@@ -23,17 +23,17 @@ from breakeven.storage.memo import Revision, memo
 from breakeven.storage.results import read_stored
 
 SHARE_OF_SIZES = 0.2
-"""Of the time of a step, what measuring sizes on disk may take at most."""
+"""Largest share of the computing time that measuring sizes on disk may take."""
 OF_EXPERIMENT = [
     "experiment_id", "name", "submitted", "scenario", "task", "model", "data", "device", "host",
     "torch", "transformers", "precision", "batch", "origin", "archived", "tags", "text",
 ]  # fmt: skip
-"""Columns of the catalog that each row of a backend has, too."""
+"""Columns of the catalog that rows of backends also have."""
 _computing = threading.Lock()
 
 
 def catalog_version(store: Store) -> tuple[Any, ...]:
-    """Differs once the catalog has to be made anew."""
+    """A version that changes if the catalog must be computed again."""
     return (store.generation, store.num_results, sizes.version(store),
             imported_version(store.data_dir))  # fmt: skip
 
@@ -43,8 +43,8 @@ def catalog(store: Store) -> pd.DataFrame:
     """One row per experiment, newest first, then one per imported result.
 
     `known` is false while the numbers are missing; `compute` adds them. Undefined and unknown
-    values are None, break-even steps of never are infinite. Callers must not change the frame: all
-    callers share it until something changes.
+    values are None; break-even steps are infinite for never. Callers must not change the frame,
+    because all of them share it.
     """
     known, measured = summaries(store), sizes.known_sizes(store)
     rows = [
@@ -60,7 +60,7 @@ def catalog(store: Store) -> pd.DataFrame:
 
 @memo(catalog_version, shared=True)
 def summaries(store: Store) -> dict[str, Summary]:
-    """Those that are computed, by experiment, the newest first."""
+    """All stored summaries by experiment, the newest first."""
     found = read_stored(store, "summary", KINDS)
     listed = queries.list_experiments(store)
     keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
@@ -69,9 +69,8 @@ def summaries(store: Store) -> dict[str, Summary]:
 
 
 def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> int:
-    """Computes what the catalog does not know yet of experiments that are over, for about so long,
-    one at least; returns how many rows are still to come. With `only` these experiments, in this
-    order."""
+    """Computes missing summaries of experiments that are over, for about `seconds`, at least one;
+    returns the number of missing rows. With `only`, just these experiments, in this order."""
     listed = queries.list_experiments(store).set_index("experiment_id")
     chosen = [one for one in (listed.index if only is None else only) if one in listed.index]
     is_over = ~listed["state"].isin(ACTIVE_EXPERIMENTS)
@@ -81,7 +80,7 @@ def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> 
 
 
 def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
-    """Returns how many are still missing. While another thread is at it, does nothing."""
+    """Computes missing summaries, unless another thread does; returns how many are missing."""
     deadline, known = time.monotonic() + seconds, summaries(store)
     missing = [one for one in wanted if one not in known]
     if not missing or not _computing.acquire(blocking=False):
@@ -98,10 +97,10 @@ def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
 
 
 def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Of these rows of the catalog, or of all, one for every backend of an experiment that is over
-    and was compared, oldest experiment first: what the matrix and trends are made of.
+    """One row for every backend of the compared experiments among these rows of the catalog, or
+    among all, the oldest first; matrix and trends use these rows.
 
-    Columns: what the catalog says of the experiment, `workload` (`workload_key`), `backend` (its
+    Columns: the catalog's columns of the experiment, `workload` (`workload_key`), `backend` (its
     label) and all fields of `BackendSummary`.
     """
     frame = catalog(store) if chosen is None else chosen
@@ -163,14 +162,14 @@ def _known(value: Any) -> Any:
 
 
 def short_source(source: str) -> str:
-    """`bert-tiny`, `google/bert`, `reviews.csv`: what a model or data set is called in lists."""
+    """The short name of a model or data set in lists: `bert-tiny`, `google/bert`, `reviews.csv`."""
     name = source.removeprefix(BUILTIN).removeprefix(SCRIPT_PREFIX).rstrip("/")
     return PurePosixPath(name).name if name.startswith(("/", "~", ".")) else name
 
 
 def _imported_rows(store: Store) -> list[dict[str, Any]]:
-    """Results of other programs; they have no page of their own."""
-    with suppress(ImportUnusable):  # which Compare tells
+    """Imported results of other programs; they have no page."""
+    with suppress(ImportUnusable):  # The page Compare shows this error.
         frame = imported(store.data_dir)
         whole = frame.astype(object).where(frame.notna(), None)
         return [

@@ -1,7 +1,7 @@
-"""Every device that is known from experiments that are over: how noisy and how fast it was over
-time, and which of them came to a worse level.
+"""Histories of all devices in finished experiments: noise and speed over time, and lasting changes
+for the worse.
 
-`docs/metrics.md` says what the numbers are; steps are those of trends, with their rate of false
+`docs/metrics.md` defines the numbers. Steps are computed as in trends, with the same rate of false
 alarms.
 """
 
@@ -26,15 +26,15 @@ QUANTITIES: tuple[Quantity, ...] = ("device_noise", "device_stray", "device_pace
 LEAST_WORSE: dict[Quantity, float] = {
     "device_noise": 1.5, "device_stray": 1.5, "device_pace": 1.03,
 }  # fmt: skip
-"""The smallest ratio of an earlier level to the present one that is reported: smaller changes
-affect no verdict."""
+"""The smallest reported ratio of the present level to the earlier one: smaller changes affect no
+verdict."""
 SMALLEST = 1e-4
-"""Less noise than that is as good as none; its logarithm would make steps of nothing."""
+"""Smaller noise counts as this value, because logarithms would show steps in negligible noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """A device in one experiment. None is not known."""
+    """A device in one experiment. None means unknown."""
 
     experiment_id: str
     name: str
@@ -42,7 +42,7 @@ class Moment:
     """A UTC timestamp, or NaT."""
     reading: DeviceReading
     pace: float | None
-    """The baseline's step over what its work takes on this device in the middle."""
+    """The baseline's step time over the median for the same workload on this device."""
 
     def value(self, quantity: Quantity) -> float | None:
         readings = {"device_noise": self.reading.noise, "device_stray": self.reading.stray,
@@ -52,7 +52,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True)
 class Worsening:
-    """A level of a device that is worse than the one before, and holds still."""
+    """A present level of a device that is worse than the level before."""
 
     quantity: Quantity
     since: Moment
@@ -73,28 +73,28 @@ class DeviceHistory:
         return self.moments[-1].reading
 
     def series(self, quantity: Quantity) -> list[Moment]:
-        """Where it is known."""
+        """The moments with a known value of this quantity."""
         return [one for one in self.moments if one.value(quantity) is not None]
 
     def level(self, quantity: Quantity) -> float | None:
-        """That of the newest experiment that tells."""
+        """The newest known value."""
         known = self.series(quantity)
         return known[-1].value(quantity) if known else None
 
     @property
     def is_noisy(self) -> bool:
-        """Whether its newest comparison says so: equal runs differ by more than what speeds that
-        are called the same may differ by."""
+        """Whether equal runs differed by more than the smallest margin, in the newest comparison
+        with known noise."""
         return (self.level("device_noise") or 0.0) > MIN_MARGIN
 
     @property
     def can_worsen(self) -> bool:
-        """Whether enough is known of it to tell."""
+        """Whether there are enough values to find a worsening."""
         return any(len(self.series(quantity)) >= FEWEST for quantity in QUANTITIES)
 
     @cached_property
     def worsenings(self) -> tuple[Worsening, ...]:
-        """What is worse at the newest experiments than it was before."""
+        """Quantities whose present level is worse than the level before."""
         found = (self._worsening(quantity) for quantity in QUANTITIES)
         return tuple(one for one in found if one is not None)
 
@@ -108,7 +108,7 @@ class DeviceHistory:
 
 @memo(catalog_version, shared=True)
 def devices(store: Store) -> tuple[DeviceHistory, ...]:
-    """Those with the newest experiments first."""
+    """All devices, those with the newest experiments first."""
     own = catalog(store).dropna(subset="experiment_id").set_index("experiment_id", drop=False)
     grouped: dict[tuple[str, str, str], list[tuple[Any, str, DeviceReading]]] = {}
     for experiment_id, summary in reversed(summaries(store).items()):
@@ -134,7 +134,7 @@ def _moments(mine: Sequence[tuple[Any, str, DeviceReading]]) -> Iterable[Moment]
 
 
 def _usual_seconds(mine: Iterable[tuple[str, DeviceReading]]) -> dict[str, float]:
-    """Of each work that was done more than once."""
+    """Median step time of each workload that ran more than once."""
     seconds: dict[str, list[float]] = {}
     for work, reading in mine:
         if reading.step_seconds:

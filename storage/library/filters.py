@@ -1,4 +1,4 @@
-"""Applies filters to the catalog: `runner.commands.filters` says what they are."""
+"""Applies filters to the catalog; `runner.commands.filters` defines them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from breakeven.storage.numbers.formats import format_verdict
 
 Mask = NDArray[np.bool_]
 COLUMN_OF = {"backend": "backends", "tag": "tags"}
-"""Facets whose column holds several values; the others' has their own name, and one."""
+"""Facets with several values per row; other columns have the facet's name and one value per row."""
 NUMBER_OF = {
     "speedup": ("speedup", 1.0),
     "compile": ("compile_seconds", 1.0),
@@ -23,18 +23,18 @@ NUMBER_OF = {
     "doubts": ("doubts", 1.0),
     "mb": ("total_bytes", 1e-6),
 }
-"""Column of each number that a text can compare, and what to multiply it by."""
+"""Column and factor of each number that a filter text can compare."""
 SEARCHED = (
     "experiment_id", "name", "state", "model", "data", "task", "scenario", "device", "host",
     "torch", "transformers", "precision", "backends", "tags", "notes", "origin", "suite_run",
     "verdict", "parity", "problem",
 )  # fmt: skip
-"""Columns that words are looked for in."""
+"""Columns in which a filter searches words."""
 
 
 def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
-    """The rows of a catalog that a filter lets through, in its order, those without a value of it
-    last; raises ValueError for a text that makes no sense."""
+    """The rows of a catalog that match a filter, in its order, rows without a sort value last;
+    raises ValueError for an invalid text."""
     kept = frame[_mask(frame, wanted) & _all(frame, _facet_masks(frame, wanted).values())]
     values = list(kept[_sort_column(wanted.sort)])
     missing = [pd.isna(value) for value in values]
@@ -44,7 +44,7 @@ def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
 
 
 def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]:
-    """How many rows have each value of each facet, where the other facets and the text hold."""
+    """The number of rows for each value of each facet that match the text and the other facets."""
     base, masks = _mask(frame, wanted), _facet_masks(frame, wanted)
     counts = {}
     for name in FACETS:
@@ -55,13 +55,13 @@ def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]
 
 
 def searchable(row: Mapping[str, Any]) -> str:
-    """All texts of a row that words are looked for in, in small letters."""
+    """All searched texts of a row in lower case."""
     texts = [" ".join(_names(name, row.get(name))) for name in SEARCHED]
     return "\n".join(texts).casefold()
 
 
 def _mask(frame: pd.DataFrame, wanted: Filter) -> Mask:
-    """Which rows the text and the choice of archived experiments let through."""
+    """The rows that match the text and the choice of archived experiments."""
     archived = np.array(frame["archived"], dtype=bool)
     mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
     masks = [mask[wanted.archived]]
@@ -84,7 +84,7 @@ def _facet_masks(frame: pd.DataFrame, criteria: Filter) -> dict[str, Mask]:
 
 
 def _names(facet: str, cell: Any) -> tuple[str, ...]:
-    """What people may call the values of a cell: of a verdict the word of files, and of pages."""
+    """Names that match the values of a cell; a verdict has a name in files and one on pages."""
     values = _values(cell)
     return (*values, *map(format_verdict, values)) if facet in COMPUTED else values
 
@@ -95,7 +95,7 @@ def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
 
 
 def _compared(frame: pd.DataFrame, condition: Condition) -> Mask:
-    """What is not known is neither more nor less."""
+    """The rows that satisfy a comparison; unknown numbers never do."""
     column, factor = NUMBER_OF[condition.name]
     numbers = np.array(frame[column], dtype=float) * factor
     assert condition.limit is not None, "a word of a text has a number behind its sign"

@@ -1,4 +1,4 @@
-"""Backends against models, batch sizes, devices or versions: the newest experiment in each cell."""
+"""A matrix of backends by models, batch sizes, devices or versions, with the newest experiments."""
 
 import math
 from collections import Counter
@@ -11,9 +11,9 @@ import pandas as pd
 Emptiness = Literal["not run", "not finished", "not measured", "unsure"]
 ACROSS = ("model", "data", "task", "scenario", "batch", "precision", "device", "host", "torch",
           "transformers")  # fmt: skip
-"""What the columns may be: columns of `backend_rows`."""
+"""Possible columns of the matrix: columns of `backend_rows`."""
 QUANTITIES = ("speedup", "break_even_steps", "compile_seconds", "peak_memory_bytes", "parity")
-"""What a cell may tell: names in METRICS, and columns of `backend_rows`."""
+"""Possible values of a cell: names in METRICS, and columns of `backend_rows`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class MatrixCell:
     value: Any = None
     """A number, infinite for never, or a verdict."""
     low: float | None = None
-    """The 95 % interval, of a speedup."""
+    """The 95 % interval of a speedup."""
     high: float | None = None
     verdict: str | None = None
-    """Of the speed."""
+    """Verdict of the speed."""
     parity: str | None = None
     state: str | None = None
     """The state of the shown run."""
@@ -42,17 +42,17 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendMatrix:
-    """Cells by backend, the one in most columns first, and by column."""
+    """Cells by backend, the one with values in most columns first, and by column."""
 
     across: str
     quantity: str
     backends: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[MatrixCell, ...]
-    """All of them, row by row."""
+    """All cells, row by row."""
     mixed: dict[str, tuple[str, ...]]
-    """Other settings in which the shown experiments differ, with their values: neighbouring cells
-    differ in these, too."""
+    """Other settings that differ between the shown experiments, with their values: neighbouring
+    cells may also differ in these."""
 
     def rows(self) -> list[list[MatrixCell]]:
         """The cells of each backend."""
@@ -62,7 +62,7 @@ class BackendMatrix:
 
 
 def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
-    """What `backend_rows`, oldest first, come to."""
+    """The matrix of `backend_rows`, which are in order from the oldest."""
     by_place: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_dict("records"):
         by_place.setdefault((row["backend"], _text(row[across])), []).append(row)
@@ -131,7 +131,7 @@ def _text(value: Any) -> str:
 
 
 def _order(text: str) -> tuple[bool, float, str]:
-    """Numbers by their size, then words."""
+    """Sort key: numbers by size, then words."""
     try:
         return False, float(text), text
     except ValueError:

@@ -1,5 +1,5 @@
-"""How much disk experiments take. Walking their folders takes a while, so it is done in small steps
-and counts for some minutes."""
+"""Measures the disk space of experiments. Walking the folders is slow, so it is done in small parts
+and the results are valid for some minutes."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.storage.index.store import Store
 
 VALID_SECONDS = 300.0
-"""After which an experiment is measured again."""
+"""Time after which an experiment is measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Bytes on disk. Checkpoints are no part of the artifacts here."""
+    """Bytes on disk. Here, artifacts exclude checkpoints."""
 
     total: int = 0
     checkpoints: int = 0
@@ -29,28 +29,28 @@ _versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
 
 
 def known_sizes(store: Store) -> dict[str, Sizes]:
-    """What was measured, by experiment, however long ago."""
-    known = _of(store).copy()  # pages are drawn while others are measured
+    """Measured sizes by experiment, of any age."""
+    known = _of(store).copy()  # another thread may measure at the same time
     return {experiment_id: sizes for experiment_id, (_when, sizes) in known.items()}
 
 
 def version(store: Store) -> int:
-    """Another one after every change of what is known."""
+    """A version that changes with every change of known sizes."""
     return _versions.get(store, 0)
 
 
 def forget(store: Store, experiment_ids: Iterable[str]) -> None:
-    """After something was removed, or added."""
+    """Removes the sizes of experiments whose files have changed."""
     for experiment_id in experiment_ids:
         _of(store).pop(experiment_id, None)
     _versions[store] = version(store) + 1
 
 
 def measure(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
-    """Measures experiments, given with their folders, whose size is unknown or old, for about that
-    many seconds; returns how many are still unmeasured."""
+    """Measures experiments with unknown or old sizes for about `seconds`; returns the number still
+    unmeasured. `wanted`: experiments with their folders."""
     measured, now = _of(store), time.monotonic()
-    known = measured.copy()  # somebody may forget some of them meanwhile
+    known = measured.copy()  # another thread may call `forget` meanwhile
     due = [one for one in wanted if one[0] not in known]
     due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > VALID_SECONDS]
     for experiment_id, folders in due:

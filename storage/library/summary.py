@@ -1,7 +1,6 @@
-"""What an experiment came to, in a few numbers: what lists show of it, and what the devices that it
-ran on were like.
+"""Summarises an experiment in a few numbers for lists, with the noise and speed of its devices.
 
-Numbers are those of `storage.comparison`; here they are picked, and nothing is computed anew.
+The numbers are from `storage.comparison`; this module only selects them.
 """
 
 import hashlib
@@ -40,13 +39,13 @@ WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "training": ("seed", "epochs", "max_steps"),
     "speed": ("target_width", "min_rounds", "max_rounds", "max_seconds", "repeats"),
 }
-"""Parts of a specification that decide what a step does, each without the fields that do not: how
-long, how exactly or from which random numbers it is measured."""
+"""Parts of a specification that define a step, with their fields that do not: length and precision
+of the measurement, and random seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSummary:
-    """One backend of an experiment. None is undefined or unmeasured, infinite steps are never."""
+    """One backend of an experiment. None: undefined or unmeasured; infinite steps: never."""
 
     label: str
     state: str
@@ -55,9 +54,9 @@ class BackendSummary:
     speedup_high: float | None = None
     speed_verdict: str | None = None
     parity: str | None = None
-    """Of an experiment that compares tensors, the outcome of its checks."""
+    """For an experiment that compares tensors, the outcome of its checks."""
     compile_seconds: float | None = None
-    """Of one that compares caches, with empty ones."""
+    """For an experiment that compares caches, the time with empty caches."""
     break_even_steps: float | None = None
     break_even_verdict: str | None = None
     step_seconds: float | None = None
@@ -65,21 +64,21 @@ class BackendSummary:
 
     @property
     def counts(self) -> bool:
-        """Whether a headline counts its speed, as `storage.comparison.results` says."""
+        """Whether headlines include its speed, as in `storage.comparison.results`."""
         return self.parity != "broken" and not RunState(self.state).ended_early
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was found out about it."""
+        """Whether there is any result."""
         return self.compile_seconds is not None or self.parity not in (None, "unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReading:
-    """One device in one experiment, by its baseline and its controls. None is not known."""
+    """One device in one experiment, from its baseline and its controls. None means unknown."""
 
     id: str
-    """As specifications call it: `cuda:1`, `cpu`."""
+    """Name in specifications: `cuda:1`, `cpu`."""
     name: str
     host: str
     driver: str | None
@@ -91,29 +90,29 @@ class DeviceReading:
     stray: float | None
     """`device_stray` in `docs/metrics.md`."""
     step_seconds: float | None
-    """Of the baseline, over its steady blocks."""
+    """Median step time of the baseline over its steady blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What an experiment came to."""
+    """The summary of an experiment."""
 
     backends: tuple[BackendSummary, ...] = ()
     losses: tuple[float, ...] = ()
-    """Of the best backend, or of the baseline without one; those that are finite, thinned."""
+    """Averaged finite losses of the best backend, or of the baseline without one."""
     num_doubts: int = 0
-    """Warnings of the comparison."""
+    """Number of warnings of the comparison."""
     devices: tuple[DeviceReading, ...] = ()
-    """What the devices were like that it ran on."""
+    """Noise and speed of the experiment's devices."""
     problem: str | None = None
-    """Why the comparison failed, and all numbers are unknown."""
+    """Why the comparison failed; then all numbers are unknown."""
     workload: str | None = None
     """`workload_key`."""
 
     @property
     def best(self) -> BackendSummary | None:
-        """The backend with the highest speedup among those that count; where none has a speedup,
-        the first of which anything was found out."""
+        """The backend with the highest speedup among those that count; if none has a speedup, the
+        first one with any result."""
         sound = [one for one in self.backends if one.counts]
         timed = [one for one in sound if one.speedup is not None]
         if timed:
@@ -122,7 +121,7 @@ class Summary:
 
     @property
     def parity(self) -> str | None:
-        """The worst verdict that any backend has."""
+        """The worst verdict of all backends."""
         found = {one.parity for one in self.backends}
         order = (*PARITY_WORST_FIRST[:1], *OUTCOMES_WORST_FIRST, *PARITY_WORST_FIRST[1:])
         return next((verdict for verdict in order if verdict in found), None)
@@ -134,7 +133,7 @@ KINDS = (Summary, BackendSummary, DeviceReading)
 @memo(revision)
 @stored("summary", *KINDS)
 def summarize(store: Store, experiment_id: str) -> Summary:
-    """What an experiment came to, as far as it has got; a `problem` where it cannot be compared.
+    """The summary of an experiment's present data; with a `problem` if it cannot be compared.
     Raises `NotInStore`."""
     spec = queries.experiment_spec(store, experiment_id)
     try:
@@ -214,11 +213,11 @@ READERS: dict[Compared, Callable[[Store, str], Summary]] = {
     "tensors": _of_tensors,
     "caches": _of_caches,
 }
-"""What reads an experiment, by what it compares."""
+"""The function that summarises an experiment, by the kind of its comparison."""
 
 
 def device_readings(store: Store, experiment_id: str) -> tuple[DeviceReading, ...]:
-    """One for each device that runs had to themselves; none of devices that share every batch."""
+    """One reading per device; none if several devices share each run."""
     spec, runs = load_compared(store, experiment_id)
     if spec.num_devices > 1:
         return ()
@@ -252,13 +251,13 @@ def _readings(spec: ExperimentSpec, runs: list[Evidence]) -> Iterator[DeviceRead
 
 
 def _on(blocks: pd.DataFrame, spec: ExperimentSpec, number: int) -> pd.DataFrame:
-    """Those of the processes on one of the places."""
+    """The blocks of processes on one of the devices."""
     return blocks[(blocks["process"] - 1) % spec.num_places + 1 == number]
 
 
 def workload_key(spec: ExperimentSpec) -> str:
-    """A short text that two experiments share exactly if their steps do the same on one kind of
-    device. Backends are not part of it: each backend has its own trend."""
+    """A short text that is equal for two experiments exactly if their steps do the same on the same
+    kind of device. It excludes backends, because each backend has its own trend."""
     content = asdict(spec)
     identity: dict[str, Any] = {name: content[name] for name in OF_WORKLOAD}
     identity["device"] = spec.device.partition(":")[0]

@@ -1,6 +1,6 @@
-"""How one workload fared over time: a series for each device and backend, and its steps.
+"""Trends of a workload over time: a series for each device and backend, and its steps.
 
-`docs/metrics.md` says what a step is. Points are the experiments, in the order of their submission.
+`docs/metrics.md` defines a step. Each point is an experiment, in the order of submission.
 """
 
 import math
@@ -19,9 +19,9 @@ from breakeven.storage.statistics.steps import Level, Step, divide
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """Numbers that have trends: names in METRICS and in `BackendSummary`."""
 AS_ASKED = re.compile(r"cpu|mps|cuda(:\d+)?")
-"""What a specification calls a device."""
+"""Pattern of device names in specifications."""
 VERSIONS = ("torch", "transformers", "host")
-"""What may explain a step."""
+"""Columns that may explain a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Point:
     """A UTC timestamp, or NaT."""
     value: float
     low: float | None
-    """The 95 % interval, of a speedup."""
+    """The 95 % interval of a speedup."""
     high: float | None
     parity: str | None
     versions: dict[str, str | None]
@@ -42,11 +42,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Failure:
-    """A newest experiment that came to no number."""
+    """The newest experiment of a series, if it has no number."""
 
     experiment_id: str
     state: str
-    """Of the backend's run; one that finished may lack the number all the same."""
+    """State of the backend's run; even a finished run may lack the number."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Series:
     quantity: str
     workload: str
     title: str
-    """Model, data, precision and batch size, as lists call them."""
+    """Model, data, precision and batch size, with their names in lists."""
     device: str
     backend: str
     points: tuple[Point, ...]
     failure: Failure | None = None
-    """Of an experiment that is newer than all points."""
+    """The failure of an experiment that is newer than all points."""
 
     @cached_property
     def levels(self) -> list[Level]:
@@ -73,28 +73,28 @@ class Series:
 
     @property
     def is_out_of_line(self) -> bool:
-        """Whether the newest point is none of the level that the ones before it have."""
+        """Whether the newest point is outside the level of the points before it."""
         last = self.levels[-1]
         before = Level(first=last.first, last=last.last - 1, logs=last.logs[:-1])
         return len(last.logs) > 1 and not before.expects(self.points[-1].value)
 
     def worsening(self, step: Step) -> float:
-        """How much worse the new level is, as a share of the old one; negative if it is better."""
+        """Relative worsening from the old level to the new one; negative if it is better."""
         change = step.ratio - 1
         return -change if METRICS[self.quantity].better == "higher" else change
 
     def changed(self, step: Step) -> dict[str, tuple[str | None, str | None]]:
-        """Versions and host, at the end of the level before and the beginning of the one after,
-        that differ."""
+        """Versions and host that differ between the end of the level before and the beginning of
+        the level after."""
         before, after = (self.points[at].versions for at in (step.before.last, step.index))
         return {name: (before[name], after[name]) for name in VERSIONS
                 if before[name] != after[name]}  # fmt: skip
 
     def regression(self, least: float, within: int) -> Step | None:
-        """From the best level that held among the newest so many points, or just before them, to
-        the one that holds now, if that is worse by more than a share.
+        """The step from the best level among the newest `within` points, or just before them, to
+        the present level, if that is worse by more than the share `least`.
 
-        Several small steps add up, and what came back to where it was is none.
+        Several small steps add up; a level that has recovered is no regression.
         """
         first = len(self.points) - within
         held = [level for level in self.levels if level.last >= first - 1]
@@ -105,9 +105,9 @@ class Series:
         return worst if worst is not None and self.worsening(worst) > least else None
 
     def regression_shown_by(self, least: float, within: int) -> str | None:
-        """The id of the experiment with which the last regression first showed, some experiments
-        after its step; None if that was none of the newest so many. Later experiments may move the
-        step a little; the regression then is no new one."""
+        """The id of the experiment that first showed the last regression, some experiments after
+        its step; None if it is not among the newest `within`. Later experiments may move the step
+        slightly; this makes no new regression."""
         first = max(1, len(self.points) - within)
         shown, found = first - 1, None
         for number in range(first, len(self.points)):
@@ -120,7 +120,7 @@ class Series:
 def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     """The series of `backend_rows`, those with the most points first.
 
-    A run that did not finish, or has no such number, is no point of any.
+    A run that did not finish, or lacks the number, is no point.
     """
     grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     failed: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
@@ -130,7 +130,7 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
         if row["state"] == "finished" and _is_known(row[quantity]) and row["workload"]:
             grouped.setdefault(key, []).append(row)
             newest[key] = place
-        elif row["state"] != "cancelled":  # which somebody wanted
+        elif row["state"] != "cancelled":  # a cancelled run is no failure
             failed.setdefault((row["workload"], row["backend"]), []).append((place, row))
     found = [
         _series(quantity, *key, mine,
@@ -184,5 +184,5 @@ def workload_title(row: dict[str, Any]) -> str:
 
 
 def _is_known(value: Any) -> bool:
-    """Logarithms are taken of it."""
+    """Whether the value has a logarithm."""
     return value is not None and 0 < float(value) < math.inf

@@ -1,1 +1,1 @@
-"""Why a backend is faster or slower: where its steps spend time, and where the baseline's do."""
+"""Explains why a backend is faster or slower: where its steps and the baseline's spend time."""

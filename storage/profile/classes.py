@@ -1,7 +1,7 @@
-"""Classes of kernels and operators that a person thinks in, and the rules that tell them by name.
+"""Classifies kernels and operators by their names.
 
-The rules are one table, of which the first that fits counts. They look at names alone, and at the
-operator that started a kernel where it is known: in a replayed CUDA graph it is not.
+The rules are one table; the first matching rule counts. They use the name of the kernel and the
+operator that started it, if known; in a replayed CUDA graph the operator is unknown.
 """
 
 import re
@@ -34,13 +34,13 @@ CLASSES = {
     "bookkeeping": "views and allocation",
     "other": "not known",
 }
-"""Every class with its name for people, in the order of a chart."""
+"""Every class with its displayed name, in the order of charts."""
 FUSED_ATTENTION = ("attention_flash", "attention_cudnn", "attention_efficient", "attention_flex")
 MATMUL = tuple(name for name in CLASSES if name.startswith("matmul"))
 
 
 class Rule(NamedTuple):
-    """Work belongs to the class if its name or its operator fits."""
+    """A kernel belongs to the class if its name or its operator matches."""
 
     work_class: str
     name: str | None = None
@@ -111,7 +111,7 @@ _COMPILED = tuple(
     for rule in RULES
 )
 _OF_NVJET = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "r": "fp8", "d": "float64"}
-"""By the first letter behind `nvjet_sm90_`: the element type of the inputs in cuBLAS's kernels."""
+"""Element type of the inputs of cuBLAS's kernels, by the first letter after `nvjet_sm90_`."""
 _PRECISIONS = (
     ("tf32", re.compile(r"tf32|(?<!\d)s1688gemm|(?<!\d)s1688(?=\D)")),
     ("bf16", re.compile(r"bf16|bfloat16")),
@@ -123,17 +123,17 @@ _PRECISIONS = (
 
 
 def classify(name: str, op: str | None, phase: str | None, dtype: str | None) -> str:
-    """The class of a kernel, or of an operator of the CPU, a key of `CLASSES`.
+    """The class of a kernel or of a CPU operator: a key of `CLASSES`.
 
     `op` is the operator that started it, `phase` the part of the step, `dtype` the element type of
-    the operator's inputs; each None where it is not known.
+    the operator's inputs; each is None if unknown.
     """
     rule = first_rule(name, op)
     return "other" if rule is None else _refined(rule.work_class, name, phase, dtype)
 
 
 def first_rule(name: str, op: str | None) -> Rule | None:
-    """The rule that counts; None if none fits."""
+    """The first matching rule; None if no rule matches."""
     for rule, of_name, of_op in _COMPILED:
         if (of_name and of_name.search(name)) or (of_op and op and of_op.search(op)):
             return rule
@@ -144,17 +144,17 @@ def _refined(work_class: str, name: str, phase: str | None, dtype: str | None) -
     if work_class == "matmul":
         known = precision(name, dtype)
         return f"matmul_{known}" if known else "matmul"
-    # What an optimizer computes without a kernel of its own.
+    # Computations of an optimizer without its own kernels.
     if phase == "optimizer" and work_class in ("elementwise", "copies", "attention_math"):
         return "optimizer"
     return work_class
 
 
 def precision(name: str, dtype: str | None) -> str | None:
-    """Element type in which a matrix product reads its inputs; None where nothing tells it."""
+    """Element type of a matrix product's inputs; None if unknown."""
     jet = re.match(r"nvjet_(?:sm\d+_)?([a-z])", name)
     if jet:
         return _OF_NVJET.get(jet[1])
-    # Of an operator of the CPU, whose name tells nothing, the inputs do.
+    # The name of a CPU operator has no precision, so the type of its inputs counts.
     precisions = (kind for kind, pattern in _PRECISIONS if pattern.search(name))
     return next(precisions, dtype)

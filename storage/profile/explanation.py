@@ -1,7 +1,7 @@
-"""Why each run of an experiment is faster or slower than the baseline: everything in one place.
+"""Explains why each run of an experiment is faster or slower than the baseline.
 
-A bridge leads from the baseline's step time to a run's, class by class: its parts add up to the
-difference.
+A bridge divides the difference between the baseline's step time and a run's into classes; its parts
+add up to the difference.
 """
 
 import math
@@ -20,29 +20,29 @@ from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, l
 from breakeven.storage.statistics.intervals import half_width
 
 NOT_A_PERSONS = ("runner/worker/", "torch/")
-"""Places of graph breaks that users cannot mend: the `loss.backward()` of Breakeven's own step, and
+"""Places of graph breaks that users cannot fix: the `loss.backward()` of Breakeven's own step, and
 breaks that torch itself requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge:
-    """What makes the difference between two runs' step times."""
+    """The difference between two runs' step times by class of kernels."""
 
     baseline: Profile
     run: Profile
     parts: pd.DataFrame
-    """work_class, baseline, run, difference: seconds a step, in the order of `CLASSES`, idle time
+    """work_class, baseline, run, difference: seconds per step, in the order of `CLASSES`, idle time
     last. The differences add up to that of the step times."""
 
     @property
     def difference(self) -> float:
-        """Seconds that the run's step takes more than the baseline's."""
+        """Seconds of the run's step minus those of the baseline's."""
         return float(self.parts["difference"].sum())
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSpeedup:
-    """Speedup of the device's own time: the baseline's kernels over the run's."""
+    """Speedup of the device's own time: the baseline's kernel time over the run's."""
 
     ratio: float
     low: float | None
@@ -52,13 +52,13 @@ class OwnSpeedup:
 
 
 def bridge(baseline: Profile, run: Profile) -> Bridge | None:
-    """None unless both were timed and profiled."""
+    """The bridge between two runs; None unless both were timed and profiled."""
     if not (baseline.is_known and run.is_known):
         return None
     if baseline.step_seconds is None or run.step_seconds is None:
         return None
     parts = pd.DataFrame({"baseline": baseline.by_class, "run": run.by_class})
-    if hides_optimizer(baseline, run):  # Its arithmetic is among the others', and is set there.
+    if hides_optimizer(baseline, run):  # The run's other kernels include the optimizer.
         parts.loc["elementwise"] += parts.loc["optimizer"]
         parts.loc["optimizer"] = 0.0
     parts["difference"] = parts["run"] - parts["baseline"]
@@ -68,11 +68,11 @@ def bridge(baseline: Profile, run: Profile) -> Bridge | None:
 
 
 def own_speedup(baseline: Profile, run: Profile) -> OwnSpeedup | None:
-    """Of the kernels alone, without the gaps in which the device waited for the host. None where
-    the CPUs are the device, whose own time is the clock's.
+    """Speedup of the kernels alone, without gaps in which the device waited for the host. None on a
+    CPU, whose own time is the wall time.
 
-    The geometric mean over turns; its interval is Student's for the mean of the logarithms of
-    ratios paired turn by turn (Student 1908). It tells how these turns differ, not other processes.
+    The geometric mean over turns; the interval is Student's t for the mean of the logarithms of
+    ratios paired by turn (Student 1908). It covers differences of turns, not of processes.
     """
     if not (baseline.is_known and run.is_known and run.works_by_itself):
         return None
@@ -90,15 +90,15 @@ def own_speedup(baseline: Profile, run: Profile) -> OwnSpeedup | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """What profiles say of an experiment's runs."""
+    """The results of profiles for an experiment's runs."""
 
     comparison: Comparison
     profiles: tuple[Profile, ...]
-    """One for each result, in their order."""
+    """One profile per result, in their order."""
     bridges: dict[str, Bridge]
-    """By label, the backends that were timed and profiled, with such a baseline."""
+    """Bridges by label, for timed and profiled backends with such a baseline."""
     own_speedups: dict[str, OwnSpeedup]
-    """By label, where the device works by itself."""
+    """Speedups by label, for devices that work independently of the host."""
     findings: tuple[CostFinding, ...]
     """The most costly first."""
 
@@ -113,7 +113,7 @@ class Explanation:
 
 @memo(revision)
 def explain(store: Store, experiment_id: str) -> Explanation:
-    """Raises `NotInStore`. Without any profile everything but the comparison is empty."""
+    """Explains an experiment; without profiles only the comparison is set. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     profiles = load_profiles(store, comparison)
     baseline = next((one for one in profiles if one.label == comparison.baseline), None)
@@ -146,7 +146,7 @@ def _cases(
     cases = []
     for profile in profiles:
         variant, text = variant_of(spec, profile.label)
-        # Controls are baselines once more: what is found there was found already.
+        # Controls are further baselines and would give the same findings.
         if variant.role == "control" or not profile.is_known:
             continue
         labels = spec.repeats_by_label[profile.label]

@@ -1,7 +1,7 @@
-"""What costs time in a run's steps: one rule for each thing that people can do something about.
+"""Finds causes of slow steps: one rule for each cause that users can change.
 
-A rule looks at a run's profile, and at the baseline's; what it finds is data. Sentences are made
-where they are shown (`storage/terminal/finding_words.py`).
+A rule compares a run's profile with the baseline's and returns data; the sentences are in
+`storage/terminal/finding_words.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,43 +21,43 @@ Kind = Literal[
     "fell_back", "optimizer_unfused", "copied_each_step", "optimizer_compiled_long",
 ]  # fmt: skip
 MIN_SHARE = 0.02
-"""Of a step, below which nothing is worth a sentence."""
+"""Smallest share of a step that is reported."""
 MUCH = 0.10
 SMALL_KERNEL_SECONDS = 5e-6
-"""About what starting a kernel takes: a shorter one costs more to start than to run."""
+"""Approximate time to start a kernel; a shorter kernel takes longer to start than to run."""
 MANY_CALLS = 100
 OWN_KERNELS = ("indexing", "normalisation", "loss", "other")
-"""Classes of work that Inductor usually fuses, each in kernels of torch's own otherwise."""
+"""Classes that Inductor usually fuses; otherwise torch's own kernels compute them."""
 NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
-"""Classes of work that takes as long with fewer tokens."""
+"""Classes whose time does not depend on the number of tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What would show whether a finding holds."""
+    """A change of the experiment that tests a finding."""
 
     fields: tuple[tuple[str, Any], ...]
     """Fields of the specification, by path, and their new values."""
     backend: str | None = None
-    """Where it is a further variant of the same experiment, that one, as `backends` names it."""
+    """The added backend, as written in `backends`, if the change is a further variant."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostFinding:
-    """Something in a run's steps that costs time."""
+    """A cause of slow steps in a run."""
 
     kind: Kind
     label: str
     seconds: float | None
-    """Seconds of a step: the most that a remedy could save, for graph breaks the least; None where
-    the saving is unknown."""
+    """Seconds per step: the largest possible saving, for graph breaks the smallest; None if
+    unknown."""
     share: float | None = None
-    """Of the run's step, the same."""
+    """The same as a share of the run's step."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What was seen, by name: the evidence."""
+    """The evidence, by name."""
     remedy: Remedy | None = None
     also: tuple[tuple[str, float | None], ...] = ()
-    """Labels of other runs that have the same, and the seconds at stake there."""
+    """Labels of other runs with the same finding, and their seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Case:
     spec: ExperimentSpec
     variant: Variant
     text: str | None
-    """The run's backend as the experiment names it; None for baseline and controls."""
+    """The run's backend as written in the specification; None for baseline and controls."""
     profile: Profile
     baseline: Profile | None
     """None for the baseline itself."""
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def step_seconds(self) -> float:
-        """By the clock, or, without a timed step, by the profiler."""
+        """Step time from the timed rounds, or, without a timed step, from the profiler."""
         return self.profile.step_seconds or self.profile.busy_seconds
 
     @property
@@ -98,13 +98,13 @@ class Case:
         share = None if seconds is None else self.share(seconds)
         label = self.profile.label
         if self.spec.is_script and remedy is not None and remedy.backend is None:
-            remedy = None  # what a script computes, and how, only its author can change
+            remedy = None  # only the author of a script can change its computation
         return CostFinding(
             kind=kind, label=label, seconds=seconds, share=share, facts=facts, remedy=remedy
         )
 
     def with_setting(self, name: str, value: str) -> Remedy | None:
-        """The run's backend with one setting more, unless it has it; None where there is none."""
+        """The run's backend with one more setting; None unless it is new and of `inductor`."""
         if self.text is None or self.variant.backend != "inductor":
             return None
         separator = "+" if ":" in self.text else ":"
@@ -115,7 +115,7 @@ class Case:
 
 
 def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
-    """The variant that a result is of, and how the experiment's `backends` name it."""
+    """The variant of a result, and its text in the experiment's `backends`."""
     first = spec.repeats_by_label[label][0]
     variant = next(one for one in spec.possible_variants if one.label == first)
     labels = [one.label for one in parse_backends(spec.backends)]
@@ -123,8 +123,8 @@ def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
 
 
 def attention_unfused(case: Case) -> Iterator[CostFinding]:
-    """The baseline's attention is one kernel; the run's is products and a softmax, and takes
-    longer."""
+    """The baseline's attention is one kernel; the run's attention is matrix products and a softmax,
+    and takes longer."""
     if case.baseline is None or not case.is_compiled:
         return
     before = float(case.baseline.by_class[list(FUSED_ATTENTION)].sum())
@@ -145,10 +145,10 @@ def attention_unfused(case: Case) -> Iterator[CostFinding]:
 
 
 def float32_products(case: Case) -> Iterator[CostFinding]:
-    """Products in float32 in an experiment with half precision."""
+    """Matrix products in float32 in an experiment with half precision."""
     seconds = case.seconds("matmul_float32")
     precision = case.spec.training.precision
-    if any(attention_unfused(case)):  # which says so, too
+    if any(attention_unfused(case)):  # this finding includes float32 products
         return
     if precision in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
         yield case.found(
@@ -158,7 +158,7 @@ def float32_products(case: Case) -> Iterator[CostFinding]:
 
 
 def tf32_off(case: Case) -> Iterator[CostFinding]:
-    """Products in float32 on a device whose kernels show that it has tensor cores."""
+    """Matrix products in float32 on a device whose kernels show that it has tensor cores."""
     seconds = case.seconds("matmul_float32")
     names = case.profile.kernels["name"].str
     has_tensor_cores = case.profile.works_by_itself and bool(
@@ -186,7 +186,7 @@ def device_idle(case: Case) -> Iterator[CostFinding]:
 
 
 def underfilled(case: Case) -> Iterator[CostFinding]:
-    """Kernels with fewer blocks than the device has processors."""
+    """Kernels with fewer blocks than the device has multiprocessors."""
     seconds = float(case.profile.middle["underfilled_seconds"] or 0.0) * case.profile.scale
     if case.profile.works_by_itself and case.share(seconds) >= MUCH:
         size = case.spec.training.batch_size
@@ -196,7 +196,7 @@ def underfilled(case: Case) -> Iterator[CostFinding]:
 
 
 def graph_breaks(case: Case) -> Iterator[CostFinding]:
-    """Lines at which the compiler gave up within a step, more often than once in the run."""
+    """Lines at which the compiler split the graph of a step."""
     breaks = case.breaks
     if not case.is_compiled or breaks.empty:
         return
@@ -206,7 +206,7 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
         between *= case.profile.scale
     cost = between
     if between is not None and case.profile.works_by_itself:
-        cost = min(between, case.profile.idle_seconds or 0.0)  # what the device does not hide
+        cost = min(between, case.profile.idle_seconds or 0.0)  # only while the device is idle
     yield case.found(
         "graph_breaks", cost, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
         reason=str(breaks["reason"].iloc[0]), between_seconds=between,
@@ -214,7 +214,7 @@ def graph_breaks(case: Case) -> Iterator[CostFinding]:
 
 
 def recompiled(case: Case) -> Iterator[CostFinding]:
-    """Code that was compiled more than once because something it relied on changed."""
+    """Code that was compiled more than once because a guard failed."""
     again = case.frames[case.frames["recompile_reason"].notna()]
     if not again.empty:
         yield case.found(
@@ -224,14 +224,14 @@ def recompiled(case: Case) -> Iterator[CostFinding]:
 
 
 def random_as_eager(case: Case) -> Iterator[CostFinding]:
-    """Random numbers drawn by kernels of their own, as without a compiler, so that they agree."""
+    """Random numbers from separate kernels, as without a compiler, so that they are equal."""
     seconds = case.seconds("random")
     if case.variant.backend == "inductor" and case.share(seconds) >= MIN_SHARE:
         yield case.found("random_as_eager", seconds, case.with_setting("fallback_random", "false"))
 
 
 def padding(case: Case) -> Iterator[CostFinding]:
-    """Tokens that mean nothing; at stake is their share of the work that grows with tokens."""
+    """Padding tokens; the cost is their share of the work that grows with tokens."""
     share = case.workload.get("padding_share") or 0.0
     seconds = _of_tokens(case.profile)
     if case.baseline is not None and hides_optimizer(case.baseline, case.profile):
@@ -249,7 +249,7 @@ def _of_tokens(profile: Profile) -> float:
 
 
 def small_kernels(case: Case) -> Iterator[CostFinding]:
-    """An operator that is started very often for next to nothing."""
+    """An operator with very many calls of very short kernels."""
     kernels = case.profile.kernels
     by_op = kernels[kernels["op"].notna()].groupby(["op", "phase"], dropna=False)
     sums = by_op[["calls", "seconds"]].sum().reset_index()
@@ -261,7 +261,7 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
     worst = small.loc[small["calls"].idxmax()]
     launches = float(case.profile.middle["launches"])
     calls = float(worst["calls"])
-    # The host's share of what it starts is what the device waits for.
+    # The idle time is divided among operators by their number of launches.
     cost = (case.profile.idle_seconds or 0.0) * calls / max(launches, calls)
     if case.share(cost) >= MIN_SHARE:
         yield case.found("small_kernels", cost, op=worst["op"], calls=calls, phase=worst["phase"],
@@ -269,7 +269,7 @@ def small_kernels(case: Case) -> Iterator[CostFinding]:
 
 
 def costly_kernel(case: Case) -> Iterator[CostFinding]:
-    """One kernel of generated code that takes more than the baseline spends on all such work."""
+    """A generated kernel that takes longer than the baseline's whole work of its class."""
     if case.baseline is None or not case.is_compiled:
         return
     generated = case.profile.kernels[case.profile.kernels["name"].str.startswith("triton_")]
@@ -287,8 +287,8 @@ def costly_kernel(case: Case) -> Iterator[CostFinding]:
 
 
 def fell_back(case: Case) -> Iterator[CostFinding]:
-    """A kernel of torch's own in a step of generated code, where the operator could be part of it;
-    random numbers, products and attention have such kernels on purpose."""
+    """One of torch's own kernels in compiled code, though Inductor could fuse its operator; random
+    numbers, matrix products and attention use such kernels on purpose."""
     if case.variant.backend != "inductor" or not case.profile.works_by_itself:
         return
     kernels = case.profile.kernels
@@ -304,7 +304,7 @@ def fell_back(case: Case) -> Iterator[CostFinding]:
 
 
 def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
-    """The optimizer's arithmetic in many passes over all weights."""
+    """The optimizer computes in many passes over all weights."""
     kernels = case.profile.kernels
     mine = kernels[(kernels["phase"] == "optimizer") & (kernels["work_class"] == "optimizer")]
     is_fused = mine["op"].fillna("").str.contains("_fused_").any()
@@ -318,7 +318,7 @@ def optimizer_unfused(case: Case) -> Iterator[CostFinding]:
 
 
 def copied_each_step(case: Case) -> Iterator[CostFinding]:
-    """Data that travel between host and device within a step."""
+    """Data is copied between host and device within a step."""
     kernels = case.profile.kernels
     mine = kernels[kernels["work_class"] == "transfers"]
     to_host = mine[mine["name"].str.contains("DtoH")]["calls"].sum()
@@ -329,9 +329,9 @@ def copied_each_step(case: Case) -> Iterator[CostFinding]:
 
 
 def optimizer_compiled_long(case: Case) -> Iterator[CostFinding]:
-    """The optimizer took longer to compile than all else of the training together."""
+    """The optimizer took longer to compile than the rest of the training."""
     seconds = case.frames["total_seconds"].fillna(0.0)
-    # Further rows of a frame, as of a backward pass, have its number alone.
+    # Further rows of a frame, such as its backward pass, have only its id.
     updates = case.frames["file"].fillna("").str.startswith("torch/optim/")
     mine = case.frames["compile_id"].isin(case.frames.loc[updates, "compile_id"])
     saved, rest = float(seconds[mine].sum()), float(seconds[~mine].sum())
@@ -363,8 +363,8 @@ def _longest(case: Case, work_class: str) -> str:
 
 
 def findings(cases: Sequence[Case]) -> list[CostFinding]:
-    """One of each kind, that of the run which it costs most, with the others that have it. The most
-    costly first; those without a cost last."""
+    """One finding of each kind, from the run with the highest cost, with the other runs that have
+    it. The most costly first; findings without a cost last."""
     found = [one for case in cases if case.profile.is_known for rule in RULES for one in rule(case)]
     by_kind: dict[Kind, list[CostFinding]] = {}
     for one in sorted(found, key=lambda one: -(one.share or 0.0)):

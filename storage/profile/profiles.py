@@ -1,9 +1,9 @@
-"""The profile of each run of an experiment: its turns, and the kernels of the one in the middle.
+"""Loads the profile of each run of an experiment: its turns, and the kernels of the median turn.
 
-A profile is believed if its parts are no longer than the step that they are parts of. On several
-devices, a rank that comes early to a collective waits in it, and its kernel runs all the while, for
-as long as others dawdle under the profiler. So sending takes what it takes the rank that waits
-least, beyond what its own computing hides. How long a timed step waits, the clock says: idle time.
+A profile is valid if its parts are no longer than their step. On several devices, a rank that
+reaches a collective early waits in it, and its kernel runs all the while, longer than usual because
+of the profiler. Communication time is therefore the exposed time of the rank that waits least. The
+waiting in a timed step is part of its idle time.
 """
 
 import math
@@ -21,37 +21,37 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.classes import CLASSES, classify
 
 SLACK = 1.10
-"""Parts may add up to so much of their step."""
+"""Largest sum of the parts over their step."""
 PACE = 1.5
-"""Times that a profiled step may take of a timed one, and the other way round, where the CPUs are
-the device. The profiler itself costs 0.5 us a call, some per cent of a step; what is beyond that
-was taken by other processes, which slow operators and Python unlike."""
+"""Largest ratio between the times of a profiled and a timed step on a CPU, in both directions. The
+profiler costs 0.5 us per call, some percent of a step; larger differences are from other processes,
+which slow operators and Python differently."""
 
 Kind = Literal["times", "sum", "pace"]
 SENDS = "nccl"
-"""In the name of each kernel that sends."""
+"""Part of the name of each communication kernel."""
 IDLE = "idle"
-"""A further class: the part of a step's time by the clock in which no kernel worked."""
+"""A further class: the part of a timed step in which no kernel ran."""
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a profile is not believed."""
+    """Why a profile is invalid."""
 
     kind: Kind
     seconds: float = math.nan
-    """Of the parts together; where the pace does not fit, of a profiled step."""
+    """Sum of the parts; for the kind "pace", time of a profiled step."""
     step_seconds: float = math.nan
-    """That they should come to."""
+    """The expected value of `seconds`."""
 
 
 def misfit(
     kernels: pd.Series, turn: pd.Series, step_seconds: float | None, *, works_by_itself: bool
 ) -> Misfit | None:
-    """Whether anything speaks against a profiled turn.
+    """The reason why a profiled turn is invalid; None if it is valid.
 
-    `kernels`: seconds a step of each kernel. `turn`: the row of the turn, as `queries.profiles`
-    gives it, its `seconds` those of a profiled step. `step_seconds`: of a timed one, if any was.
+    `kernels`: seconds per step of each kernel. `turn`: a row of `queries.profiles`, whose `seconds`
+    is the time of a profiled step. `step_seconds`: the time of a timed step, if known.
     """
     host = host_seconds(turn).values()
     parts = [one for one in (turn.get("underfilled_seconds"), *host) if not pd.isna(one)]
@@ -73,25 +73,25 @@ def misfit(
 
 
 def host_seconds(turn: pd.Series) -> dict[str, Any]:
-    """What the host did in a profiled turn, by name; empty where the journal does not say."""
+    """Seconds of the host's work in a profiled turn, by name; empty if not recorded."""
     times = turn.get("host_seconds")
     return times if isinstance(times, dict) else {}
 
 
 def _is_time(seconds: Any) -> bool:
-    """Whether a run can have measured this: a journal may come from anywhere."""
+    """Whether this is a plausible time; a journal may come from an unknown source."""
     return isinstance(seconds, int | float) and 0 <= seconds < MAX_TIME
 
 
 def turns_without_waiting(
     turns: pd.DataFrame, kernels: pd.DataFrame, ranks: pd.DataFrame
 ) -> pd.DataFrame:
-    """`queries.profiles` with `busy_seconds` of computing and sending, and `underfilled_seconds`
-    without the kernels that send, which fill no device. Of runs on one device the same."""
+    """`queries.profiles` with `busy_seconds` of computing and communication without waiting, and
+    `underfilled_seconds` without communication. Runs on one device are unchanged."""
     sends = kernels["name"].str.contains(SENDS, case=False, na=False)
     if not sends.any():
         return turns
-    # The last word of a turn: a journal may say it twice.
+    # The last row of a turn counts, because a journal may have several.
     computing = ranks[ranks["rank"] == 0].groupby(["label", "round"])["compute_seconds"].last()
     busy = computing + sending_seconds(ranks)
     few_blocks = kernels[sends].groupby(["label", "round"])["seconds"].sum()
@@ -109,8 +109,8 @@ def turns_without_waiting(
 def kernels_without_waiting(
     kernels: pd.DataFrame, turn: pd.Series, ranks: pd.DataFrame
 ) -> pd.DataFrame:
-    """Kernels of a turn, of which those that ran at once share the time, with the seconds that
-    computing and sending take as in `turns_without_waiting`. On one device the same."""
+    """Kernels of a turn, scaled to the times of `turns_without_waiting`; simultaneous kernels share
+    the time. Runs on one device are unchanged."""
     sending = sending_seconds(ranks).get((turn["label"], turn["round"]))
     sends = kernels["work_class"] == "communication"
     if sending is None or pd.isna(sending) or not sends.any():
@@ -123,7 +123,7 @@ def kernels_without_waiting(
 
 
 def sending_seconds(ranks: pd.DataFrame) -> pd.Series:
-    """Seconds a step by label and round, of `queries.rank_profiles`; NaN where a rank is silent."""
+    """Communication seconds per step by label and round; NaN if a rank has no value."""
     return ranks.groupby(["label", "round"])["exposed_seconds"].agg(
         lambda seconds: seconds.min(skipna=False)
     )
@@ -131,27 +131,27 @@ def sending_seconds(ranks: pd.DataFrame) -> pd.Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Where the time of a run's steps goes. Seconds are of one step."""
+    """How the steps of a run spend their time. Seconds are per step."""
 
     label: str
     step_seconds: float | None
-    """By the clock, from the timed rounds, not from the profiled ones."""
+    """Step time from the timed rounds, not from the profiled ones."""
     state: RunState
     works_by_itself: bool
-    """Whether the device goes on while the host does something else. Where the CPUs are the device,
-    what no operator took is Python and the operators' own preparations."""
+    """Whether the device works independently of the host. On a CPU, the time without an operator is
+    Python and preparation of operators."""
     turns: pd.DataFrame
-    """A row for each profiled turn that succeeded, as `queries.profiles` gives it."""
+    """A row of `queries.profiles` for each successful profiled turn."""
     kernels: pd.DataFrame
-    """name, work_class, op, phase, dtype, calls, seconds: of the turn whose time was in the
-    middle. Empty where the profile is not believed."""
+    """name, work_class, op, phase, dtype, calls, seconds of the turn with the median time. Empty if
+    the profile is invalid."""
     cost_seconds: float
-    """Wall time that all its profiled turns took; none of it is in a timing."""
+    """Wall time of all profiled turns; no timing includes it."""
     failures: tuple[str, ...] = ()
     misfit: Misfit | None = None
-    """Why the profile is not believed."""
+    """Why the profile is invalid."""
     scale: float = 1.0
-    """Seconds here for each in the profiled turn."""
+    """Seconds here over seconds in the profiled turn."""
 
     @property
     def is_known(self) -> bool:
@@ -163,7 +163,7 @@ class Profile:
 
     @property
     def idle_seconds(self) -> float | None:
-        """What the clock says beyond the kernels; None without a timed step."""
+        """Step time minus the time of kernels; None without a timed step."""
         step = self.step_seconds
         return None if step is None else max(0.0, step - self.busy_seconds)
 
@@ -174,7 +174,7 @@ class Profile:
 
     @cached_property
     def by_class(self) -> pd.Series:
-        """Seconds by class, every key of `CLASSES` and, with a timed step, `IDLE`."""
+        """Seconds by class: all keys of `CLASSES` and, with a timed step, `IDLE`."""
         found = self.kernels.groupby("work_class")["seconds"].sum()
         found = found.reindex(list(CLASSES), fill_value=0.0)
         if self.idle_seconds is not None:
@@ -183,32 +183,32 @@ class Profile:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the kernels' time that no rule knows."""
+        """Share of the kernels' time that matches no rule."""
         return float(self.by_class["other"] / self.busy_seconds) if self.busy_seconds else 0.0
 
     @property
     def unknown_kernels(self) -> list[str]:
-        """Names of the kernels that no rule knows, those that take longest first."""
+        """Names of kernels that match no rule, the slowest first."""
         unknown = self.kernels[self.kernels["work_class"] == "other"]
         seconds = unknown.groupby("name")["seconds"].sum().sort_values(ascending=False)
         return list(map(str, seconds.index))
 
     @property
     def middle(self) -> pd.Series:
-        """The turn that `kernels` is of."""
+        """The median turn, from which `kernels` comes."""
         order = self.turns.sort_values("busy_seconds", kind="stable")
         return order.iloc[(len(order) - 1) // 2]
 
 
 def hides_optimizer(baseline: Profile, run: Profile) -> bool:
-    """Whether a run compiled its optimizer with the rest of the step, so that nothing tells what of
-    its work the optimizer's is."""
+    """Whether a run compiled its optimizer with the rest of the step, so that the time of the
+    optimizer is unknown."""
     before, after = (float(one.by_class["optimizer"]) for one in (baseline, run))
     return before > 0 and after == 0
 
 
 def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
-    """One for each result, in their order; those of runs without a profile are not `is_known`."""
+    """One profile per result, in their order; `is_known` is false for runs without a profile."""
     kernels = queries.profile_kernels(store, comparison.experiment_id)
     ranks = queries.rank_profiles(store, comparison.experiment_id)
     turns = queries.profiles(store, comparison.experiment_id)
@@ -242,7 +242,7 @@ def _profile(
     *,
     works_by_itself: bool,
 ) -> Profile:
-    """The repeats of a run count as one: the turn in the middle is that of all of them."""
+    """The profile of a run with all its repeats, whose turns together give the median turn."""
     mine = turns[turns["label"].isin(labels)] if len(turns) else turns
     profile = Profile(
         label=result.label,
@@ -255,7 +255,7 @@ def _profile(
     )
     if mine.empty:
         return profile
-    # Kernels of a turn in which something compiled are no steady step's.
+    # The kernels of a turn that compiled do not represent a steady step.
     is_steady = ~mine["compiled"].fillna(False).astype(bool)
     times = mine[["busy_seconds", "seconds"]]
     sound = mine[is_steady & (times.gt(0) & times.lt(MAX_TIME)).all(axis=1)]
@@ -275,11 +275,11 @@ def _profile(
 
 
 def believed(profile: Profile) -> Profile:
-    """The profile as everybody shows it: with its parts in the time that a timed step takes, or
-    without any where they cannot be true.
+    """The profile for display, with its parts scaled to a timed step; without parts if it is
+    invalid.
 
-    Where the CPUs are the device parts are shares of the profiled step, whatever other processes
-    took of it. A device that works by itself takes as long for its kernels as it does at any time.
+    On a CPU, the parts are shares of the profiled step, whatever time other processes used. Other
+    devices need as much time for kernels in a profiled step as in a timed one.
     """
     middle, step = profile.middle, profile.step_seconds
     seconds = profile.kernels["seconds"]

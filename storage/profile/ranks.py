@@ -1,4 +1,4 @@
-"""What the ranks of a run on several devices came to: communication, the slowest, memory, bytes."""
+"""Numbers of the ranks of a run on several devices: communication, slowest rank, memory, bytes."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ from breakeven.storage.index.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class RankNumbers:
-    """One rank. Seconds are of a step, medians over the profiled turns; None without a profile."""
+    """One rank. Seconds are per step, medians over the profiled turns; None without a profile."""
 
     rank: int
     compute_seconds: float | None
     communication_seconds: float | None
     exposed_seconds: float | None
     peak_memory_bytes: int | None
-    """What its device must have, over all blocks."""
+    """Memory that its device needs, over all blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One kind of collective: what rank 0 put in per step, medians over the profiled turns."""
+    """One kind of collective: data of rank 0 per step, medians over the profiled turns."""
 
     name: str
     calls: float
@@ -40,13 +40,13 @@ class Ranks:
 
     @property
     def communication_seconds(self) -> float | None:
-        """Of the rank that waits least for others, which is nearest to what sending itself takes:
-        a collective lasts from when a rank comes to when the last one is done."""
+        """Communication time of the rank that waits least, the best estimate without waiting: a
+        collective lasts from a rank's arrival until the last rank is done."""
         return _least([one.communication_seconds for one in self.ranks])
 
     @property
     def exposed_seconds(self) -> float | None:
-        """Likewise, of that rank's communication."""
+        """The smallest exposed communication time of all ranks."""
         return _least([one.exposed_seconds for one in self.ranks])
 
     @property
@@ -57,19 +57,19 @@ class Ranks:
 
     @property
     def lag(self) -> float | None:
-        """How much longer the slowest rank computes than the fastest, as a share."""
+        """Extra compute time of the slowest rank over the fastest one, as a share."""
         known = [one.compute_seconds for one in self.ranks if one.compute_seconds]
         return max(known) / min(known) - 1 if known else None
 
     @property
     def sent_bytes(self) -> float | None:
-        """Of all collectives of a step; None if the record does not say it of each."""
+        """Bytes of all collectives of a step; None if one of them is unknown."""
         known = [one.bytes for one in self.sent if one.bytes is not None]
         return sum(known) if known and len(known) == len(self.sent) else None
 
 
 def ranks_of(store: Store, experiment_id: str) -> list[Ranks]:
-    """Of every run on several devices, in the order of the variants."""
+    """The ranks of every run on several devices, in the order of the variants."""
     blocks = queries.rank_blocks(store, experiment_id)
     if blocks.empty:
         return []
@@ -94,7 +94,7 @@ def _rank(rank: int, blocks: pd.DataFrame, profiles: pd.DataFrame) -> RankNumber
         name: _known(mine[name].median())
         for name in ("compute_seconds", "communication_seconds", "exposed_seconds")
     }
-    on_cpu = blocks["reserved_memory_bytes"].isna().all()  # on others each rank tells it
+    on_cpu = blocks["reserved_memory_bytes"].isna().all()  # other devices record it
     memory = memory_needed(blocks, on_cpu=bool(on_cpu))
     return RankNumbers(rank=rank, peak_memory_bytes=memory, **medians)
 

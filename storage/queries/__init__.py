@@ -1,8 +1,8 @@
-"""Reads the store: one function per question, each returning a data frame. No statistics here.
+"""Reads the store: each function is one query and returns a data frame, without statistics.
 
-Times of day are UTC timestamps, durations seconds; epochs and rounds count from 1 and steps from 0,
-as pages show them, whatever a journal counts from. What was not measured is missing (NaN, NaT or
-None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
+Times of day are UTC timestamps, durations are seconds. Epochs and rounds count from 1 and steps
+from 0, as on pages; journals may differ. Unmeasured values are missing (NaN, NaT or None). A loss
+in a result is never missing: NaN means that the loss was not a number.
 """
 
 from breakeven.storage.memo import revision

@@ -1,8 +1,8 @@
-"""Which experiments, suite runs and runs there are, and how each stands right now.
+"""Lists experiments, suite runs and runs with their present states.
 
-`latest_runs` answers between two ticks. A tick writes to the database, and all answers about an
-experiment are then computed again. Reading the new lines of its journals takes a small part of that
-time, on a machine that is being timed.
+`latest_runs` reads the state between two ticks from new lines of the journals. This takes a small
+part of the time of a tick, which writes to the database, so that all results of the experiment are
+computed again, on a machine that is being timed.
 """
 
 import threading
@@ -27,24 +27,24 @@ from breakeven.storage.queries.rows import MINE, timestamp
 STAMP_CHARACTERS = 22
 MICROSECONDS = "datetime64[us, UTC]"
 CLOCKS_DIFFER = pd.Timedelta(days=1)
-"""By so much at most a time of another machine may lie ahead."""
+"""Largest accepted lead of another machine's clock."""
 FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "batch", "backends",
          "schedule", "suite_run", "fallback_of", "replay_of", "confirms")  # fmt: skip
-"""Columns of `runs` that tell the same of each run of an experiment."""
+"""Columns of `runs` that are equal for all runs of an experiment."""
 
 
 DROPPED = "(scenario = 'tune' AND role = 'backend' AND state = 'cancelled')"
-"""Candidates that a search ended before they finished: the search is finished all the same."""
+"""Condition for candidates that a search ended early; they do not affect the search's state."""
 
 
 @memo(generation)
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
 
-    `state` is an `ExperimentState`, which sums up the runs; `name`, `archived` and `labels` are as
-    people labelled it. `device` is what the specification calls it, or the run, `device_name` what
-    its driver does. `submitted` is a UTC timestamp, `claimed` and `ended` are seconds since the
-    epoch. `revision` changes with `num_runs` with any change of the experiment.
+    `state` is an `ExperimentState`, which summarises the runs; `name`, `archived` and `labels` are
+    from users' labels. `device` is the name in the specification or the run, `device_name` that of
+    the driver. `submitted` is a UTC timestamp, `claimed` and `ended` are seconds since the epoch.
+    Each change of the experiment changes `revision` or `num_runs`.
     """
     frame = store.query(
         f"""
@@ -83,11 +83,11 @@ def list_experiments(store: Store) -> pd.DataFrame:
 
 
 def _submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
-    """When experiments were submitted, UTC: their ids begin with it, and of one made by other means
-    the first claim, in seconds since the epoch, must do.
+    """When experiments were submitted, UTC: the time at the beginning of their ids, or else the
+    first claim, in seconds since the epoch.
 
-    NaT for what both put into the future, or before there were such times: a folder from elsewhere
-    would be the newest for ever, of lists and of trends.
+    NaT if both are in the future or before the epoch: such a folder from elsewhere would always be
+    the newest in lists and trends.
     """
     stamps = ids.str.slice(0, STAMP_CHARACTERS)
     of_name = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
@@ -101,9 +101,9 @@ def _plausible(times: pd.Series) -> pd.Series:
 
 
 def list_suite_runs(store: Store) -> pd.DataFrame:
-    """All suite runs, the newest first, with how many of their experiments there are and are over.
+    """All suite runs, the newest first, with their numbers of experiments and of finished ones.
 
-    `device_name` and `torch_version` are those of any of its experiments.
+    `device_name` and `torch_version` are those of any experiment of the suite run.
     """
     frame = suite_experiments(store)
     frame["is_over"] = frame["state"].isin(FINAL_EXPERIMENTS)
@@ -119,7 +119,7 @@ def list_suite_runs(store: Store) -> pd.DataFrame:
 
 
 def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
-    """The experiments of a suite run, or of all of them, the oldest first."""
+    """The experiments of one suite run or of all suite runs, the oldest first."""
     found = list_experiments(store).dropna(subset="suite_run")
     if suite_run is not None:
         found = found[found["suite_run"] == suite_run]
@@ -128,7 +128,7 @@ def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFram
 
 @memo(revision)
 def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
-    """What an experiment was to do; raises `NotInStore`."""
+    """The specification of an experiment; raises `NotInStore`."""
     found = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])
     if found.empty:
         raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
@@ -151,24 +151,23 @@ NUM_STEPS = """
 
 
 TAKEN_IN = ("journal_offset", "journal_inode", "last_seq")
-"""Columns that say how far the journal was read."""
+"""Columns with the position up to which the journal was read."""
 
 
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The runs of an experiment in the order of its variants, with how each stands right now.
+    """The runs of an experiment in the order of its variants, with their present states.
 
-    `compiling_since` and `compile_trigger` tell of a compilation that a running run is in,
-    `compiled_seconds` of those before it: a run compiles one graph after the other.
-    `last_loss` is None before the first step and of forward passes, which have none; NaN is a loss
-    that is not a number. `reason` is, of
-    a run that failed with an error, `cause_of` that.
+    `compiling_since` and `compile_trigger` describe the present compilation of a running run,
+    `compiled_seconds` the earlier ones: a run compiles one graph after the other. `last_loss` is
+    None before the first step and for forward passes, which have no loss; NaN is a loss that is not
+    a number. If a run failed with an error, `reason` is its `cause_of`.
     """
     return runs_as_taken_in(store, experiment_id).drop(columns=[*TAKEN_IN])
 
 
 @memo(revision)
 def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The same, with the position in each journal up to which rows were taken in."""
+    """The same, with the position in each journal up to which rows were ingested."""
     frame = store.query(
         f"""
         WITH phase AS (
@@ -225,10 +224,9 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
-    """run_id, label, role, backend, state, reason, num_steps of `list_runs`, which looks at every
-    step for the rest; and `left_out`, the number of events of its journal that do not count,
-    because they did not come after those before them, and `missing`, that of events which should
-    stand between the others."""
+    """run_id, label, role, backend, state, reason, num_steps as in `list_runs`, without reading all
+    steps. `left_out` is the number of events of the journal that are ignored because their `seq`
+    does not ascend; `missing` is the number of events that are missing between the others."""
     frame = store.query(
         f"""
         WITH {PLANNED_AND_ERRORS}
@@ -242,7 +240,7 @@ def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Error and message, where a run has them, in one line as the reason of its end."""
+    """Replaces error and message of a run by one line, the reason of its end."""
     for row, error, message in zip(
         frame.index, frame.pop("error"), frame.pop("message"), strict=True
     ):
@@ -252,12 +250,12 @@ def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def unreadable(store: Store) -> pd.DataFrame:
-    """Folders that should be run folders and cannot be read, and what is wrong with them."""
+    """Unreadable run folders with their errors."""
     return store.query("SELECT folder, message FROM unreadable ORDER BY folder")
 
 
 MAX_BYTES = 2_000_000
-"""Of a journal beyond what was taken in, that are read here: thousands of lines."""
+"""Largest number of bytes read here after the ingested part of a journal: thousands of lines."""
 TYPES: dict[str, Any] = {
     "phase": "str",
     "phase_started": "datetime64[ns, UTC]",
@@ -265,12 +263,12 @@ TYPES: dict[str, Any] = {
     "compiling_since": "datetime64[ns, UTC]",
     "last_loss": object,
 }
-"""Of the columns that journals have news of."""
+"""Types of the columns that new lines of journals may change."""
 
 
 def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
-    """`list_runs` with the phase, the compilation, the steps and the last loss of this moment, and
-    whether only a tick can tell what the runs do by now."""
+    """`list_runs` with the present phase, compilation, steps and last loss, and whether only a tick
+    can find the present state."""
     runs = runs_as_taken_in(store, experiment_id)
     tails_of_store = _journals.setdefault(store, _Tails())
     taken_in = [runs.pop(name) for name in TAKEN_IN]
@@ -290,7 +288,7 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
 
 
 def _replace(runs: pd.DataFrame, name: str, reported: Sequence[Any]) -> None:
-    """Puts what journals say in the place of what was known, where they say something."""
+    """Replaces values of a column by those from journals, where there are any."""
     if any(value is not None for value in reported):
         values = [
             old if new is None else new for new, old in zip(reported, runs[name], strict=True)
@@ -300,19 +298,19 @@ def _replace(runs: pd.DataFrame, name: str, reported: Sequence[Any]) -> None:
 
 @dataclass
 class _Tail:
-    """What a journal holds from an offset on."""
+    """The content of a journal after an offset."""
 
     offset: int
     inode: int | None
     position: int
-    """Up to which it was read."""
+    """Offset up to which it was read."""
     order: Order
     num_steps: int = 0
     reported: dict[str, Any] = field(default_factory=dict)
     open: list[tuple[object, object, pd.Timestamp]] = field(default_factory=list)
-    """Compilations that began and did not end: id, trigger, beginning."""
+    """Compilations without an end: id, trigger, beginning."""
     compiled_seconds: float = 0.0
-    """In compilations that began here and ended, each moment once."""
+    """Seconds in compilations that began and ended here; overlaps count once."""
     needs_tick: bool = False
 
     def read_on(self, run_dir: RunDir) -> None:
@@ -333,7 +331,7 @@ class _Tail:
                 self.take(event)
 
     def take(self, event: dict[str, Any]) -> None:
-        """As `list_runs` would, once the event is in the database."""
+        """Applies an event, with the same effect as `list_runs` after a tick."""
         kind = event.get("kind")
         if kind == "step" and isinstance(event.get("step"), int):
             self.num_steps += 1
@@ -347,7 +345,7 @@ class _Tail:
         elif kind == "compile_ended":
             ended = event.get("compile_id"), event.get("trigger")
             others = [one for one in self.open if one[:2] != ended]
-            # The database has earlier phases, and shows which are still open.
+            # A compilation that began before the offset is only in the database.
             self.needs_tick |= others == self.open
             if self.open and not others:
                 spent = _moment(event) - self.open[0][2]
@@ -387,7 +385,7 @@ def _moment(event: Mapping[str, Any]) -> pd.Timestamp:
 
 
 def _number(value: Any) -> float | None:
-    """Also of the texts that journals have for numbers that are not finite."""
+    """The value as a number, also from journals' texts for numbers that are not finite."""
     try:
         return float(value)
     except (TypeError, ValueError):

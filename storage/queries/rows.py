@@ -1,4 +1,4 @@
-"""What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
+"""Shared parts of the queries: an experiment's rows, and types that DuckDB does not return."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -12,13 +12,13 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.memo import memo, revision
 
 MINE = "experiment = $1"
-"""Picks the rows of one experiment by its number, `Store.number_of`. Each table of events needs its
-own condition, or else the database reads too many rows."""
+"""Selects the rows of one experiment by its number, `Store.number_of`. Each table of events needs
+its own condition; otherwise the database reads too many rows."""
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
 _no_rows: dict[str, pd.DataFrame] = {}
-"""By query."""
+"""Empty results by query."""
 
 
 Ask = Callable[[Store, str], pd.DataFrame]
@@ -33,13 +33,13 @@ def query(
     many: bool = False,
     json: Collection[str] = (),
 ) -> Ask:
-    """A function that asks a store for the `rows` of an experiment, given its id, and remembers
-    them; `json`: columns of JSON texts, which it reads."""
+    """A cached function that returns the `rows` of an experiment from a store and the experiment's
+    id. `json`: columns of JSON texts, which it parses."""
 
     def ask(store: Store, experiment_id: str) -> pd.DataFrame:
         return parsed(rows(store, experiment_id, source, columns, order, of=of, many=many), *json)
 
-    ask.__qualname__ = f"{source}: {columns}"  # By which the memo knows it.
+    ask.__qualname__ = f"{source}: {columns}"  # The memo's key.
     return memo(revision)(ask)
 
 
@@ -55,10 +55,10 @@ def rows(
 ) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
 
-    `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both of the
-    experiment of which the number is the parameter `$1`; `parameters` are `$2` and so on. `of`:
-    tables of events without whose rows such a query or view has none. `many`: rows of every step
-    or block, of which the three texts are categories.
+    `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both with the
+    experiment's number as parameter `$1`; `parameters` are `$2` and so on. `of`: tables of events;
+    if all of them are empty, the query or view has no rows. `many`: one row per step or block, so
+    the three texts are categories.
     """
     is_table = source.isidentifier()
     sql = f"""SELECT place, {columns}
@@ -76,8 +76,8 @@ def rows(
 
 @memo(revision)
 def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
-    """In which of the tables that are rarely written to the experiment has rows. To ask them all
-    takes as long as to ask one of them for what is not there, and most pages ask a dozen."""
+    """The rare tables with rows of the experiment. One query over all of them takes as long as one
+    empty query, and most pages query a dozen."""
     query = " UNION ALL ".join(
         f"(SELECT '{table}' FROM {table} WHERE {MINE} LIMIT 1)" for table in RARE
     )
@@ -85,8 +85,7 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
 
 
 def _without_rows(store: Store, sql: str, parameters: Sequence[object]) -> pd.DataFrame:
-    """What a query answers of an experiment that has nothing: columns of their types, which are the
-    same in every store."""
+    """The empty result of a query, with the types of its columns, which are equal in all stores."""
     if sql not in _no_rows:
         _no_rows[sql] = store.query(sql, [0, *parameters])
     return _no_rows[sql]
@@ -95,10 +94,10 @@ def _without_rows(store: Store, sql: str, parameters: Sequence[object]) -> pd.Da
 def with_runs(
     store: Store, experiment_id: str, frame: pd.DataFrame, *, many: bool = False
 ) -> pd.DataFrame:
-    """The frame with run_id, label and role for its `place`: a position among the variants.
+    """The frame with run_id, label and role instead of `place`, the position among the variants.
 
-    To fetch three texts with each of very many rows takes as long as all their numbers, and to keep
-    them twice the room; as categories they take a byte each.
+    Fetching three texts per row would take as long as all numbers, and twice their memory; a
+    category takes one byte per row.
     """
     runs = _runs(store, experiment_id)
     row = np.searchsorted(runs["position"], frame["place"])
@@ -107,16 +106,16 @@ def with_runs(
         name: (runs[name].astype("category") if many else runs[name]).array.take(row)
         for name in ("run_id", "label", "role")
     }
-    # Made anew from its columns: to insert three into a frame takes three times as long.
+    # A new frame from all columns: inserting three into a frame takes three times as long.
     return pd.DataFrame({**texts, **columns}, copy=False)
 
 
 def ends_of_runs(frame: pd.DataFrame) -> list[int]:
-    """Where the rows of each run begin, which lie together, and where the last ones end."""
+    """First index of each run's rows, which must be consecutive, and the end of the last run."""
     ids = frame["run_id"].array
     if not len(ids):
         return [0]
-    # Held against each other as they are: to make objects of all texts takes ten times as long.
+    # Compares the array directly: converting all texts to objects takes ten times as long.
     return [0, *(np.flatnonzero(np.asarray(ids[1:] != ids[:-1])) + 1), len(ids)]
 
 
@@ -129,7 +128,7 @@ def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def parsed(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The frame with these columns of JSON texts read: dictionaries and lists of texts."""
+    """The frame with these JSON columns parsed to dictionaries and lists of texts."""
     for column in columns:
         texts = frame[column].astype(object)
         frame[column] = [None if pd.isna(text) else _parsed(text) for text in texts]

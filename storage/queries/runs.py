@@ -1,4 +1,4 @@
-"""What a run is besides its series: its specification, machine and workload, and how it went on."""
+"""Reads a run without its series: specification, machine, workload, resumptions and errors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,9 @@ from breakeven.storage.queries.rows import MINE, rows, timestamp
 
 @memo(revision)
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint),
-    num_devices from then on, num_devices_before, both missing where a journal does not say;
-    adds_rounds, whether the run had finished. Rounds need no checkpoint, and neither does a script
-    that starts again, from step 0."""
+    """step (steps done before), attempt (2, 3, ...), time, file (the checkpoint), num_devices (from
+    then on) and num_devices_before, both missing if not recorded; adds_rounds, whether the run had
+    finished. Added rounds have no checkpoint, nor has a script that starts again from step 0."""
     columns = "step, attempt, time, file, num_devices, num_devices_before"
     frame = rows(store, experiment_id, "attempts($1)", columns, "seq", of=["resumptions"])
     frame["time"] = timestamp(frame["time"])
@@ -32,22 +31,22 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class RunError:
-    """With what a run gave up; texts are empty where the journal has none."""
+    """The error that ended a run; texts are empty if the journal has none."""
 
     name: str
-    """Of its class."""
+    """Name of its class."""
     message: str
     traceback: str
 
     @property
     def says_what_to_do(self) -> bool:
-        """Whether it was raised on purpose, so that its message is all one needs."""
+        """Whether Breakeven raised the error on purpose, so that its message suffices."""
         return self.name in OWN_ERRORS
 
     @property
     def sentence(self) -> str:
-        """All of the message, after the class of an error that was not raised on purpose; of a
-        compiler's the cause."""
+        """The whole message, after the class if the error was not raised on purpose; for a
+        compiler's error the cause."""
         if self.name in OF_COMPILERS:
             return cause_of(self.name, self.message)
         name = "" if self.says_what_to_do else self.name
@@ -56,7 +55,7 @@ class RunError:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """All that is known of one run besides its series."""
+    """All data of one run except its series."""
 
     run_id: str
     experiment_id: str
@@ -74,7 +73,7 @@ class RunRecord:
 
 
 def run_record(store: Store, run_id: str) -> RunRecord:
-    """Raises `NotInStore` if there is no such run."""
+    """The record of a run; raises `NotInStore`."""
     frame = store.query(
         f"""SELECT experiment_id, spec, origin, state, reason, folder,
             (SELECT arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
@@ -112,12 +111,12 @@ def _present(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
-    """What one run has in a frame of `environments` or `workloads`; empty if nothing."""
+    """The fields of one run in a frame of `environments` or `workloads`; empty without a row."""
     return fields_by_run(frame[frame["run_id"] == run_id]).get(run_id, {})
 
 
 def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The same of every run that has any, by its id."""
+    """The same for every run with a row, by its id."""
     records = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
     return {
         str(run_id): _present({str(name): value for name, value in fields.items()})

@@ -1,4 +1,4 @@
-"""What a run recorded of its steps and blocks, and how the device and its CPUs fared meanwhile."""
+"""Reads series of steps and blocks, and samples of the device and its CPUs."""
 
 from itertools import pairwise
 from typing import Any
@@ -13,9 +13,9 @@ from breakeven.storage.queries.recorded import step_times
 from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
 
 MAX_POINTS = 1000
-"""Points per line that a chart gets, by default."""
+"""Default number of points per line of a chart."""
 LISTS = ("throttled_by", "processes")
-"""Columns of lists. Nearly all are empty, and an empty one takes as long to fetch as a full one."""
+"""Columns of lists. Nearly all lists are empty, but fetching an empty one takes as long."""
 THROTTLED, PROCESSES = (
     f"CASE WHEN len({one}) > 0 THEN {one} END AS {one}, {one} IS NOT NULL AS {one}_known"
     for one in LISTS
@@ -32,14 +32,14 @@ OF_SAMPLES = (
 
 @memo(revision)
 def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS) -> pd.DataFrame:
-    """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points.
+    """run_id, label, role, step, loss. Long runs are reduced to lowest and highest losses.
 
-    With None for `max_points` every step is there, as a download needs it.
+    With None for `max_points` the result has all steps, as for a download.
     """
     if max_points is not None:
         return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
     steps = at_hand(step_times, revision, store, experiment_id)
-    # Where one is missing, these do not tell whether it was no number or was not recorded.
+    # A missing loss in these rows may be NaN or unrecorded.
     if steps is not None and steps["loss"].notna().all():
         return steps[["run_id", "label", "role", "step", "loss"]]
     table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
@@ -52,15 +52,15 @@ def cumulative_times(
 ) -> pd.DataFrame:
     """run_id, label, role, step, seconds: training time up to the end of the step.
 
-    The running sum of step times, compilation included, waiting for turns and evaluation not.
-    Thinned like `losses`.
+    The sum of step times, including compiling, excluding evaluation and waiting for turns.
+    Reduced like `losses`.
     """
     if max_points is not None:
         every = cumulative_times(store, experiment_id, max_points=None)
         return _thinned(every, "seconds", max_points)
     steps = step_times(store, experiment_id)
     steps = steps.loc[steps["seconds"].notna(), ["run_id", "label", "role", "step", "seconds"]]
-    # Rows of a run lie together, in the order of its steps.
+    # The rows of a run are consecutive and in the order of its steps.
     seconds = steps["seconds"].to_numpy(dtype=float)
     parts = [np.cumsum(seconds[begin:end]) for begin, end in pairwise(ends_of_runs(steps))]
     done = np.concatenate(parts) if parts else seconds
@@ -68,8 +68,8 @@ def cumulative_times(
 
 
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
-    """Of runs longer than `max_points`, whose rows lie together, the lowest and highest point of
-    each bucket of steps; of equals the first. NaN is above all numbers."""
+    """Reduces runs longer than `max_points` to the lowest and highest point of each bucket of
+    steps, the first of equal ones. NaN is above all numbers. The rows of a run are consecutive."""
     values = frame[column].to_numpy(dtype=float)
     parts = [
         begin + (np.arange(end - begin) if end - begin <= max_points
@@ -80,7 +80,7 @@ def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
 
 
 def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]:
-    """Where the lowest and the highest value of each bucket stand."""
+    """The indices of the lowest and the highest value of each bucket."""
     buckets = np.arange(len(values)) * num_buckets // len(values)
     starts = np.flatnonzero(np.diff(buckets, prepend=-1))
     found = []
@@ -93,20 +93,20 @@ def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]
 
 @memo(revision)
 def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
-    """One row per block, and one from before the first: that one has no `round` and `first_step`.
+    """One row per block, and one from before the first block, without `round` and `first_step`.
 
-    `throttled_by` lists why the device's clocks were held back in this block; None where it is
-    unknown. `processes` lists dictionaries (pid, name, memory_bytes) of foreign processes: on CUDA
-    those on the device, on the CPU those that were busy when much of it was taken; None where it is
-    unknown. `steady` is whether the block is steady.
+    `throttled_by` lists why the device reduced its clocks in this block; None if unknown.
+    `processes` lists dictionaries (pid, name, memory_bytes) of other processes: on CUDA those on
+    the device, on the CPU those that were busy if much of it was used; None if unknown. `steady` is
+    whether the block is steady.
     """
     return _samples(store, experiment_id, "judged_device_samples($1)")
 
 
 @memo(revision)
 def latest_device_samples(store: Store, experiment_id: str, count: int) -> pd.DataFrame:
-    """Of `device_samples` of blocks, the latest so many of all runs, and as many of those that
-    looked at other processes."""
+    """The latest `count` samples of blocks over all runs, as in `device_samples`, and the latest
+    `count` samples with known processes."""
     newest = "row_number() OVER (PARTITION BY {} ORDER BY time DESC, seq DESC) <= $2"
     table = f"""(FROM judged_device_samples($1) WHERE round IS NOT NULL
         QUALIFY {newest.format("NULL")}
@@ -119,7 +119,7 @@ def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> 
     frame["time"] = timestamp(frame["time"])
     for column in LISTS:
         values, known = frame[column].to_numpy(dtype=object), frame.pop(f"{column}_known")
-        nothing: list[Any] = []  # One for all: tens of thousands would be a collector's work.
+        nothing: list[Any] = []  # Shared: tens of thousands would burden the garbage collector.
         lists: list[list[Any] | None] = [nothing if is_known else None for is_known in known]
         for at in np.flatnonzero(frame[column].notna().to_numpy()):
             lists[at] = list(values[at])

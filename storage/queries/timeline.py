@@ -1,5 +1,5 @@
-"""What every run did when, as its journal tells, and what its parts have taken so far: setting up,
-steps, compiling, evaluations."""
+"""Reads the activities of every run over time, and the seconds spent so far on setting up, steps,
+compiling and evaluations."""
 
 from collections.abc import Mapping
 
@@ -12,18 +12,18 @@ from breakeven.storage.queries.rows import MINE, rows
 ELAPSED = (
     "compiling", "profiling", "checking", "evaluating", "steps", "loading", "finishing", "waiting"
 )  # fmt: skip
-"""What an experiment does, of several things at once the first: one run that compiles while another
-loads is compiling."""
+"""Activities of an experiment; the first of several simultaneous ones counts: if one run compiles
+while another loads, the experiment is compiling."""
 DOINGS = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
-"""What of these people call otherwise."""
+"""Activities with another displayed name."""
 SHORTEST_SHOWN, SMALLEST_SHARE = 0.5, 0.02
-"""Seconds, and the share of the whole, below which a part is not named."""
+"""Seconds, and share of the total, below which an activity is not shown."""
 KIND_OF_PHASE = {"training": "steps", "preparing": "loading", "done": "finishing"}
-"""Phases of a run that are called otherwise of an experiment."""
+"""Phases of a run with another name as activities."""
 
 
 def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Name and seconds of what took long enough to be shown; `seconds`: as `elapsed` gives them."""
+    """Name and seconds of activities that took long enough; `seconds`: the result of `elapsed`."""
     least = max(SHORTEST_SHOWN, SMALLEST_SHARE * sum(seconds.values()))
     return [(DOINGS.get(kind, kind), took) for kind, took in seconds.items() if took >= least]
 
@@ -32,7 +32,7 @@ def timeline(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, kind, start, end, first_step, num_steps; in order of time.
 
     kind: training (a turn's block), compiling, evaluating. Times are seconds since the epoch; steps
-    are those of a block. A compilation that has no end has none here either.
+    are those of a block. Omits compilations without an end.
     """
     table = """(
         SELECT run_id, 'training' AS kind, time - seconds AS start, time AS "end",
@@ -71,16 +71,16 @@ SPANS = f"""
 since the epoch. An open activity ends with the latest line of the experiment's journals or at the
 moment `$2`, whichever is later: `last.until`."""
 NUM_STRETCHES = 300
-"""Of an experiment's time. What a run does several times within one of them is drawn as one."""
+"""Number of parts of an experiment's time; a run's equal activities of one part are merged."""
 
 
 @memo(revision)
 def activities(store: Store, experiment_id: str, until: float | None = None) -> pd.DataFrame:
     """run_id, label, role, kind, start, end, in seconds since the first run was claimed.
 
-    kind: as `ELAPSED` names it, without waiting. What goes on ends with the latest line of the
-    experiment's journals, or at `until`, in seconds since the epoch, if that is later. Not more
-    than `NUM_STRETCHES` rows for each run and kind.
+    kind: a name of `ELAPSED`, without waiting. An open activity ends with the latest line of the
+    experiment's journals, or at `until`, in seconds since the epoch, if that is later. At most
+    `NUM_STRETCHES` rows for each run and kind.
     """
     table = f"""(
         WITH {SPANS},
@@ -103,10 +103,10 @@ def activities(store: Store, experiment_id: str, until: float | None = None) -> 
 
 @memo(revision)
 def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float | None]:
-    """Seconds of wall time by the experiment's activity, named as in `ELAPSED` and in its order.
-    The second value is the moment up to which journals report, in seconds since the epoch: the last
-    line, or the end of the experiment. Time before a run's newest process is left out, and so is
-    the time without a process, as before rounds are added. None before the first claim."""
+    """Seconds of wall time by activity, in the order of `ELAPSED`. The second value is the end of
+    the reported time, in seconds since the epoch: the last line of the journals, or the end of the
+    experiment; None before the first claim. Omits time before a run's newest process, and time
+    without a process, such as before rounds are added."""
     under_way = ", ".join(
         f"sum(change) FILTER (kind = '{kind}') OVER so_far AS {kind}" for kind in ELAPSED
     )
@@ -133,14 +133,14 @@ def elapsed(store: Store, experiment_id: str) -> tuple[dict[str, float], float |
 def costs(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per run, in the order of the variants, all times in seconds.
 
-    `started`, `first_turn` and `worked_until` are times since the epoch: of a run's claim, its
-    first turn, and its latest block or evaluation; `checked_until` is the end of its latest profile
-    or check, if later, and `profiling_seconds` and `checking_seconds` are what those took so far,
-    each of its newest process. `step_seconds` is the mean of steady steps: what
-    counts is their sum. Steps that a pause of the machine fell into count ten times the usual.
-    `first_step_seconds` is the median of all that compiled nothing, of which the first are slow.
-    `evaluations` counts the times that the run was evaluated, on however many splits; the
-    `compiled_` ones are those under the run's own backend, of which the first one compiles.
+    `started`, `first_turn` and `worked_until` are times since the epoch: a run's claim, its first
+    turn, and its latest block or evaluation. `checked_until` is the end of its latest profile or
+    check, if later; `profiling_seconds` and `checking_seconds` are the time of these so far, all
+    for its newest process. `step_seconds` is the mean of steady steps, because their sum matters; a
+    step longer than ten times the usual, such as in a pause of the machine, counts as ten times.
+    `first_step_seconds` is the median of all steps without compiling; the first of these are slow.
+    `evaluations` counts evaluations of the run, each with all its splits; `compiled_` ones are
+    under the run's own backend, and the first of them compiles.
     """
     return store.query(
         f"""

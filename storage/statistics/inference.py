@@ -1,11 +1,10 @@
-"""Whether a compiled model answers as the same weights do without a compiler.
+"""Judges whether a compiled model answers like the same weights without a compiler.
 
-A backend may train rightly and still infer wrongly: evaluation compiles the model anew, without
-gradients. So a backend's run is evaluated both ways on the same weights and samples, and the two
-losses have to agree up to rounding (docs/metrics.md), and so has each answer: one that is farther
-from its own than rounding goes is wrong. The run compares answers while both are there
-(`runner/worker/correctness/paired_answers.py`), and here they are judged. Of journals that do not
-compare answers, the accuracies are compared.
+A backend may train correctly and still infer incorrectly, because evaluation compiles the model
+anew, without gradients. Each run of a backend is therefore evaluated with and without a compiler,
+on the same weights and samples. The two losses and each pair of answers must agree up to rounding
+(docs/metrics.md). The run compares the answers (`runner/worker/correctness/paired_answers.py`);
+this module judges the result. For journals without compared answers it compares accuracies.
 """
 
 import math
@@ -21,8 +20,8 @@ from breakeven.storage.statistics.parity import Parity, ParityFinding
 FIGURES = ["step", "split", "compared", "wrong", "wrong_classes", "margin", "difference",
            "tolerance"]  # fmt: skip
 LOSS_TOLERANCES: dict[Precision, float] = {
-    # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
-    # reasons see docs/metrics.md.
+    # The tolerances of PyTorch's own benchmarks for inference, wider where rounding is coarser; for
+    # the reasons see docs/metrics.md.
     "float32": 1e-3,
     "tf32": 4e-3,
     "fp16": 4e-3,
@@ -30,18 +29,18 @@ LOSS_TOLERANCES: dict[Precision, float] = {
 }
 """Largest difference of the two losses, relative to the one without a compiler."""
 SMALL_LOSS = 0.01
-"""Share of the first training loss below which a loss is mostly rounding: it counts as that much
-when differences are taken relative to it."""
+"""Share of the first training loss below which a loss is mostly rounding; relative differences
+divide by at least this share."""
 MAX_ACCURACY_GAP = 0.25
-"""What sampling may explain at most, though never less than one sample: of a few samples two
-standard errors would be more than any fault can reach."""
+"""The largest gap that sampling may explain, but at least one sample: for few samples, two standard
+errors would exceed the effect of any fault."""
 
 
 def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
     """The fault, from the comparison with the most wrong answers; None if there is none.
 
-    `answers`: as `storage.queries.answers` returns them. An entry that lacks a figure was not
-    written by a run, and is not believed.
+    `answers`: as `storage.queries.answers` returns them. Ignores an entry that lacks a figure,
+    because no run wrote it.
     """
     whole = answers.dropna(subset=[*FIGURES, "samples"])
     wrong = whole[whole["wrong"] > 0]
@@ -55,9 +54,9 @@ def judge_answers(answers: pd.DataFrame) -> ParityFinding | None:
 def judge_inference(
     scores: pd.DataFrame, answers: pd.DataFrame, first_loss: float | None, precision: Precision
 ) -> tuple[float | None, ParityFinding | None]:
-    """How far a run's compiled model is from its weights without a compiler, wherever both were
-    evaluated: the largest relative difference in loss, infinite where one of two is not finite,
-    None if they were never both evaluated, or never both finite; and what is wrong, if anything.
+    """The largest relative difference in loss between a run's compiled model and the same weights
+    without a compiler, and the fault, if there is one. The difference is infinite if only one loss
+    is finite, and None if no evaluation has both, or none with a finite loss.
 
     `scores` has step, split, compiled, name, value, num_samples, as
     `queries.evaluation_metrics` returns them; `answers` are those of `queries.answers`;
@@ -69,7 +68,7 @@ def judge_inference(
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
     losses = pairs[pairs["name"] == "loss"]
-    # A first loss that is not finite is no size to measure by: all gaps would be 0.
+    # Ignores a first loss that is not finite, because all gaps would be 0.
     least = SMALL_LOSS * abs(first_loss) if first_loss and math.isfinite(first_loss) else 0.0
     gaps = _relative_gaps(losses, least)
     judged = answers[answers["wrong"].notna()]
@@ -85,7 +84,7 @@ def judge_inference(
 
 
 def _relative_gaps(losses: pd.DataFrame, least: float) -> pd.Series:
-    """Missing where neither loss is finite, infinite where one is not."""
+    """Relative differences; missing where neither loss is finite, infinite where one is not."""
     plain, compiled = losses["value"], losses["value_compiled"]
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = (compiled - plain).abs() / plain.abs().clip(lower=least)
@@ -95,7 +94,7 @@ def _relative_gaps(losses: pd.DataFrame, least: float) -> pd.Series:
 
 
 def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Differences, and what sampling explains of each, within `MAX_ACCURACY_GAP`."""
+    """Differences, and the difference that sampling explains, at most `MAX_ACCURACY_GAP`."""
     plain, compiled = accuracies["value"], accuracies["value_compiled"]
     allowed = [
         min(sampling_margin(share, num_samples), max(MAX_ACCURACY_GAP, 1 / num_samples))
@@ -117,9 +116,9 @@ def _fault(
 
 
 def break_parity(parity: Parity, fault: ParityFinding | None) -> Parity:
-    """Parity is broken if inference is wrong, whatever training says."""
+    """Makes parity broken if inference is wrong, whatever its verdict on training."""
     if fault is None:
         return parity
     so_far = parity.findings if parity.verdict in ("holds", "broken") else ()
-    # That is no matter of a step, so neither of where the band ended.
+    # The fault belongs to no step, so the end of the band does not matter.
     return replace(parity, verdict="broken", findings=(*so_far, fault), last_step_in_band=None)

@@ -1,4 +1,4 @@
-"""Whether the runs of a script computed with the same samples, and what made them part."""
+"""Finds whether the runs of a script computed with the same samples, and why they diverged."""
 
 from itertools import pairwise
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import pandas as pd
 
 DEVICE_GENERATORS = ("cuda", "mps")
-"""Compiled code may draw from these in its own way, and is none the worse for it."""
+"""Generators from which compiled code may draw in its own way without being wrong."""
 
 ROUNDING = 0.01
-"""As far as numbers may part that a model computed in a step or two, in bf16 as well."""
+"""Largest relative difference of numbers that a model computed in a step or two, also in bf16."""
 
 
 def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
-    """Where the inputs of two runs differ first; None where they do not, as far as they tell.
+    """The first difference between the inputs of two runs; None if no record shows one.
 
-    `first_step`: the first step at which they were seen to; `last_alike`: the last before it at
-    which they were alike, None for none; `generators`: those of Python, numpy and torch that stood
-    elsewhere by then, which says who drew differently.
+    `first_step`: the first recorded step with a difference; `last_alike`: the last recorded step
+    before it with equal inputs, or None; `generators`: the generators of Python, numpy and torch
+    with different states by then, which show who drew differently.
 
-    A tensor of numbers with a fraction that differs by as little as rounding does where it first
-    differs was computed by the model, as is the hidden state that a recurrent network is given
-    back: what becomes of it later is what parity judges, and no other data.
+    A tensor of floating-point numbers may differ at first only by rounding. Then the model computed
+    it, like the hidden state of a recurrent network; its later differences are not different data,
+    and parity judges them.
     """
     if one.empty or other.empty:
         return None
@@ -46,10 +46,10 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
 
 
 def draws_numbers(inputs: pd.DataFrame) -> bool:
-    """Whether a script's steps draw random numbers where it computes, as dropout does.
+    """Whether a script's steps draw random numbers on its device, as dropout does.
 
-    A generator in another state after most steps shows that; an order of samples is drawn only once
-    an epoch. False if no two consecutive steps were examined.
+    This is so if most steps change the state of the generator; an order of samples is only drawn
+    once per epoch. False if no two consecutive steps were examined.
     """
     known = inputs.sort_values("step")
     states = [(int(row.step), _where_computed(row.random)) for row in known.itertuples()]
@@ -62,11 +62,11 @@ def draws_numbers(inputs: pd.DataFrame) -> bool:
 
 
 def draws_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two runs drew the same random numbers, as far as the generator tells by which it
-    computes: it stands alike wherever both were looked at.
+    """Whether two runs drew the same random numbers: their generators have equal states at all
+    steps that both recorded.
 
-    Only the CPU's tells that: it gives one number after the other. A device's counts how many were
-    drawn, and on an H100 it stood alike where Inductor had drawn others (docs/own-training.md).
+    Only the CPU's generator shows this, because it draws in sequence. A device's generator counts
+    draws; on an H100, Inductor drew other numbers with equal counts (docs/own-training.md).
     """
     both = one.merge(other, on="step", suffixes=("_one", "_other"))
     states = [[row.random_one, row.random_other] for row in both.itertuples() if row.step > 0]
@@ -76,14 +76,14 @@ def draws_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 
 def _where_computed(random: Any) -> str | None:
-    """Where the generator of the device stands."""
+    """The state of the device's generator."""
     if not isinstance(random, dict):
         return None
     return next((random[name] for name in (*DEVICE_GENERATORS, "torch") if name in random), None)
 
 
 def _first_apart(both: pd.DataFrame) -> int | None:
-    """The first step at which more differed than what models computed."""
+    """The first step with a difference in data that no model computed."""
     computed: set[int] = set()
     for row in both.itertuples():
         floats, others = _list(row.floats_one), _list(row.floats_other)
@@ -99,8 +99,8 @@ def _first_apart(both: pd.DataFrame) -> int | None:
 
 
 def _is_close(one: list[float], other: list[float]) -> bool:
-    """Whether two tensors are nearly the same, by their rough numbers, the first of which is the
-    root mean square."""
+    """Whether two tensors are nearly equal, by their rough numbers; the first of these is the root
+    mean square."""
     if not one or len(one) != len(other):
         return False
     return all(
@@ -110,12 +110,12 @@ def _is_close(one: list[float], other: list[float]) -> bool:
 
 
 def _list(value: Any) -> list[Any]:
-    """Empty for what a table has where there is nothing: None, NaN or NA."""
+    """The value as a list; empty for a missing value: None, NaN or NA."""
     return list(value) if hasattr(value, "__len__") else []
 
 
 def _elsewhere(one: Any, other: Any) -> set[str]:
-    """Generators that both runs have, and that stand elsewhere."""
+    """Generators of both runs that have different states."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return set()
     names = (one.keys() & other.keys()) - set(DEVICE_GENERATORS)

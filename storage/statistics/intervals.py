@@ -1,11 +1,11 @@
-"""How far a few observations tell where all would lie: medians, means and predictions.
+"""Intervals of medians and means, and prediction intervals, from few observations.
 
-Rounds of one process are resampled, neighbours together, because neighbours are alike. Processes
-are observations of their own: two of the same program differ in speed, by where their memory lies
-and what the compiler chose, and no round within one tells by how much. A second measurement errs
-as the first does, so a prediction is wider than an interval: one of 95 % around the first holds a
-second with equal normal errors in 83 %. Its scale is what equal processes were seen to differ by
-(docs/decisions.md).
+The bootstrap resamples the rounds of one process in blocks of neighbours, because neighbours are
+correlated. Each process is one observation: two processes of the same program differ in speed,
+because of memory layout and the compiler's choices, and the rounds of one process do not show by
+how much. A prediction is wider than an interval, because the second measurement has an error too:
+the 95 % interval of the first contains a second with equal normal errors in 83 % of cases. The
+scale of a prediction is the observed spread of equal processes (docs/decisions.md).
 """
 
 import math
@@ -26,20 +26,20 @@ MIN_PAIRS = 6
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 MAX_KEPT_COUNT = 2_000
-"""Values up to which the places of resamples are kept: 8 MB at most for each number of values."""
+"""Number of values up to which resamples are cached: at most 8 MB for each number of values."""
 MAX_CORRELATION = 0.9
-"""A higher one would ask for blocks as long as the series."""
+"""A higher correlation would need blocks as long as the series."""
 NORMAL_QUANTILE = 1.960
-"""Standard errors from the middle of a 95 % interval to its end."""
+"""Half width of a 95 % interval in standard errors."""
 
 
 def median_interval(values: Floats) -> tuple[float | None, float | None]:
     """Percentile bootstrap interval (95 %) of the median; Nones with fewer than `MIN_PAIRS`.
 
-    `values` are in the order of time. Resampled are blocks of `block_length` neighbours, the first
-    value following the last one (the circular bootstrap of Politis and Romano, 1992): what disturbs
-    a machine lasts for several rounds, which then tell less than as many independent ones. The
-    resampling is seeded: the same values always give the same interval.
+    `values` are in the order of time. The bootstrap draws blocks of `block_length` neighbours; the
+    first value follows the last one (circular bootstrap: Politis and Romano 1992). A disturbance
+    lasts for several rounds, which then contain less information than as many independent ones.
+    The seed is fixed: the same values always give the same interval.
     """
     count = len(values)
     if count < MIN_PAIRS:
@@ -47,7 +47,7 @@ def median_interval(values: Floats) -> tuple[float | None, float | None]:
     if (values == values[0]).all():  # as for the baseline compared with itself
         return float(values[0]), float(values[0])
     length = block_length(values)
-    # Small whole numbers in the place of the values: the same resamples, several times as fast.
+    # Ranks as small integers give the same resamples as the values, several times as fast.
     ordered = np.sort(values)
     ranks = np.searchsorted(ordered, values).astype(_small(count))
     blocks = sliding_window_view(np.concatenate([ranks, ranks[: length - 1]]), length)
@@ -64,13 +64,13 @@ def median_interval(values: Floats) -> tuple[float | None, float | None]:
 
 @lru_cache(maxsize=4)
 def _kept_starts(count: int, length: int) -> list[Places]:
-    """The same, kept: runs of one experiment have about as many pairs, and drawing takes longer
-    than what is done with it."""
+    """The cached result of `_starts`: runs of one experiment have similar numbers of pairs, and
+    drawing takes most of the time."""
     return [starts.astype(_small(count)) for starts in _starts(count, length)]
 
 
 def _starts(count: int, length: int) -> Iterator[Places]:
-    """Where the blocks of all resamples begin, some resamples at a time."""
+    """The first index of each block, for some resamples at a time."""
     random = np.random.default_rng(0)
     chunk = max(1, min(NUM_RESAMPLES, 1_000_000 // count))
     size = (chunk, math.ceil(count / length))
@@ -83,7 +83,7 @@ def _small(count: int) -> type[np.signedinteger]:
 
 
 def _middle(samples: Places) -> Places:
-    """The middle one of each sample, or the two that an even number of values has."""
+    """The middle value of each sample, or the two middle values if their number is even."""
     count = samples.shape[1]
     parted = np.partition(samples, count // 2, axis=1)
     upper = parted[:, count // 2]
@@ -91,12 +91,12 @@ def _middle(samples: Places) -> Places:
 
 
 def block_length(values: Floats) -> int:
-    """Neighbours to resample together, by their `persistence`."""
+    """The number of neighbours to resample together, from their `persistence`."""
     return best_block_length(persistence(values), len(values))
 
 
 def best_block_length(correlation: float, count: int) -> int:
-    """Of so many values as much alike as neighbours: 1 where they are independent; at most a third.
+    """Block length for `count` values: 1 for independent neighbours, at most a third of `count`.
 
     (sqrt(6) r / (1 - r^2))^(2/3) n^(1/3), the best length for a first-order autoregression (Hall,
     Horowitz and Jing 1995, after Carlstein 1986).
@@ -107,7 +107,7 @@ def best_block_length(correlation: float, count: int) -> int:
 
 
 def persistence(values: Floats) -> float:
-    """Correlation of neighbours' being above the median: single outliers do not sway it."""
+    """Correlation between neighbours of being above the median; robust against single outliers."""
     above = (values > np.median(values)).astype(float)
     above -= above.mean()
     square = float(above @ above)
@@ -115,21 +115,21 @@ def persistence(values: Floats) -> float:
 
 
 def half_width(values: Floats, own_error: float = 0.0) -> float:
-    """How far the 95 % interval of the mean of at least two values reaches to both sides.
+    """Half width of the 95 % interval of the mean of at least two values.
 
-    Student's t on the values themselves: their spread holds what they differ by and the error of
-    each alike, so the latter need not be known. Yet it is never less than `own_error` makes it, the
-    standard error of the mean if the values differed by nothing else: few may agree by luck.
+    It uses Student's t on the values: their spread includes both their differences and the error of
+    each, so the errors need not be known. It is at least the width from `own_error`, the standard
+    error of the mean from the values' own errors alone, because few values may agree by chance.
     """
-    from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
+    from scipy.special import stdtrit  # here, because the import is slow and rarely needed
 
     quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     return max(NORMAL_QUANTILE * own_error, quantile * standard_error(values))
 
 
 def p_of_mean(values: Floats, own_error: float = 0.0) -> float:
-    """Two-sided p-value of the mean of at least two values being 0: below 0.05 exactly where
-    `half_width` does not reach 0."""
+    """Two-sided p-value that the mean of at least two values is 0: below 0.05 exactly if the
+    interval of `half_width` excludes 0."""
     from scipy.special import ndtr, stdtr  # here for the same reason
 
     mean, error = abs(float(values.mean())), standard_error(values)
@@ -141,15 +141,15 @@ def p_of_mean(values: Floats, own_error: float = 0.0) -> float:
 
 
 def standard_error(values: Floats) -> float:
-    """Of the mean of at least two values, by their spread."""
+    """Standard error of the mean of at least two values, from their spread."""
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def sampling_margin(share: float, num_samples: int) -> float:
-    """Two standard errors of the difference of two shares among so many samples.
+    """Two standard errors of the difference of two shares among `num_samples` samples.
 
-    Shares of tokens are counted as if each sample had only one, because the tokens of a text do
-    not err independently.
+    Each sample counts once even for shares of tokens, because the errors of the tokens of a text
+    are not independent.
     """
     return 2 * math.sqrt(2 * share * (1 - share) / num_samples)
 
@@ -157,14 +157,14 @@ def sampling_margin(share: float, num_samples: int) -> float:
 def typical(
     values: ArrayLike, processes: ArrayLike | None = None
 ) -> tuple[float, float | None, float | None]:
-    """The middle of the values, at least one, and the ends of its 95 % interval, None where too few
-    tell. Values are in the order of time; `processes` says which process each comes from.
+    """The middle of at least one value, and the ends of its 95 % interval; None for ends without
+    enough values. Values are in the order of time; `processes` has the process of each value.
 
-    Of one process: the median, and its bootstrap interval. Of several: the mean of their medians,
-    and as far to both sides as Student's t for as many processes makes it, each of their medians
-    being one observation. That covers what processes differ by as well as what rounds do; yet it is
-    never less than the bootstrap of the rounds says, in case few processes agree by luck. A process
-    with fewer than `MIN_PAIRS` values does not count if any has more.
+    One process: the median and its bootstrap interval. Several processes: the mean of their medians
+    and an interval by Student's t, where each median is one observation. This covers differences of
+    processes and of rounds. The interval is at least as wide as the rounds' bootstrap implies,
+    because few processes may agree by chance. A process with fewer than `MIN_PAIRS` values does not
+    count if another one has enough.
     """
     parts = list(_parts(np.asarray(values, dtype=float), processes))
     usual = middle(values, processes)
@@ -178,7 +178,7 @@ def typical(
 
 
 def middle(values: ArrayLike, processes: ArrayLike | None = None) -> float:
-    """The first of `typical`, in a small part of the time."""
+    """The middle of `typical`, without its interval and much faster."""
     return float(_medians(_parts(np.asarray(values, dtype=float), processes)).mean())
 
 
@@ -205,7 +205,7 @@ def _parts(values: Floats, processes: ArrayLike | None) -> Iterator[Floats]:
 
 
 def _error_of_rounds(parts: Sequence[Floats]) -> float | None:
-    """Standard error of the mean of medians as far as rounds within processes make it."""
+    """Standard error of the mean of medians that comes from the rounds within processes."""
     ends = [median_interval(part) for part in parts]
     errors = [(high - low) / (2 * NORMAL_QUANTILE)
               for low, high in ends if low is not None and high is not None]  # fmt: skip
@@ -216,7 +216,7 @@ def _error_of_rounds(parts: Sequence[Floats]) -> float | None:
 
 @dataclass(frozen=True)
 class Spread:
-    """What equal things differ by, as far as a few of them tell."""
+    """Estimated variance of equal observations."""
 
     variance: float
     freedom: int
@@ -224,8 +224,8 @@ class Spread:
 
     @classmethod
     def pooled(cls, groups: Iterable[Sequence[float]]) -> Self | None:
-        """From several groups, each of things that are equal but for chance: the sum of squares
-        about their means over as many as there are values less groups. None if no group has two."""
+        """Pools groups of values that differ only by chance: the sum of squares about their means,
+        over the number of values minus that of groups. None if no group has two values."""
         several = [np.asarray(group, dtype=float) for group in groups if len(group) > 1]
         freedom = sum(len(group) - 1 for group in several)
         if not freedom:
@@ -234,10 +234,10 @@ class Spread:
         return cls(squares / freedom, freedom)
 
     def half_width(self, variances: float) -> float:
-        """How far from 0, in 95 % of cases, lies a normal value with a mean of 0 and so many times
-        the variance: a prediction interval (Hahn and Meeker 1991, section 4.7), with Student's t
-        because the variance itself is an estimate."""
-        from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
+        """Half width of the 95 % prediction interval of a normal value with mean 0 and `variances`
+        times the variance (Hahn and Meeker 1991, section 4.7). It uses Student's t, because the
+        variance is an estimate."""
+        from scipy.special import stdtrit  # here, because the import is slow and rarely needed
 
         quantile = float(stdtrit(self.freedom, (1 + CONFIDENCE) / 2))
         return quantile * math.sqrt(variances * self.variance)

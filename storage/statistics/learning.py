@@ -1,9 +1,9 @@
-"""Whether a training learned anything, and how much: what agreement with it is worth.
+"""Measures whether and how much a training learned; without learning, agreement proves nothing.
 
-`loss_excess` is the check of PyTorch's benchmarks/dynamo/training_loss.py, corrected. It asks only
-whether a backend's loss ends at most 0.1 above the baseline's. What computes no gradients at all
-may pass it, where the baseline has not learned much either, and so does every fault that lowers the
-loss. It shows its answer next to that of `storage.statistics.parity`, and is no parity.
+`loss_excess` is the check of PyTorch's benchmarks/dynamo/training_loss.py, corrected. It only tests
+whether a backend's loss ends at most 0.1 above the baseline's. A backend without gradients may pass
+if the baseline learned little, and each fault that lowers the loss passes. Breakeven shows the
+result next to `storage.statistics.parity`; it is not parity.
 """
 
 import math
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from breakeven.storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS
 
 NUM_STANDARD_ERRORS = 3.0
-"""How clearly the baseline must have learned for equality with it to prove anything."""
+"""Standard errors by which the baseline must have learned for agreement with it to count."""
 MIN_TENTH = 3
-"""Fewest steps whose mean loss is taken as the start or end of a training."""
+"""Fewest steps whose mean loss represents the start or end of a training."""
 
 Floats = NDArray[np.float64]
 WINDOW_STEPS = 100
@@ -29,8 +29,8 @@ LossCheck = Literal["passes", "fails"]
 
 
 def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
-    """How far losses fell at most from their first steps to their lowest window, of baseline and
-    controls; None if the baseline's did not fall clearly."""
+    """The largest fall of the losses of baseline and controls, from their first steps to their
+    lowest window; None if the baseline's loss did not fall clearly."""
     if not _loss_fell(equals[0].to_numpy(dtype=float)):
         return None
     return max(filter(math.isfinite, map(_fall, equals)), default=None)
@@ -46,7 +46,7 @@ def _fall(losses: pd.Series) -> float:
 def learned_by_accuracy(
     accuracies: Sequence[pd.Series], majority_share: float | None
 ) -> float | None:
-    """How far the best accuracy of all lies above always guessing one label; None if not."""
+    """The difference of the best accuracy to always guessing one label; None if not above 0."""
     best = max((float(one.max()) for one in accuracies if one.notna().any()), default=math.nan)
     if majority_share is None or not best > majority_share:
         return None
@@ -57,8 +57,8 @@ def has_learned(losses: Floats, accuracy: float | None, majority_share: float | 
                 num_samples: int | None) -> bool:  # fmt: skip
     """Whether the loss fell clearly, or the accuracy is clearly above always guessing one label.
 
-    Clearly: by three standard errors, of the difference of the means of first and last tenth of
-    the losses, or of a share among `num_samples`.
+    Clearly means by three standard errors: of the difference between the means of the first and the
+    last tenth of the losses, or of a share among `num_samples`.
     """
     return _loss_fell(losses) or _beats_guessing(accuracy, majority_share, num_samples)
 
@@ -87,9 +87,9 @@ def _beats_guessing(
 def loss_excess(baseline: pd.Series, backend: pd.Series) -> float | None:
     """Mean loss over the last windows of 100 steps, the backend's minus the baseline's.
 
-    Losses are indexed by step. Windows are whole, and ten of them at most; None if the runs have
-    none in common. The original divides by ten whatever their number, so that with one window 1.0
-    is allowed for 0.1, and passes whatever has no window at all.
+    Losses are indexed by step. Windows are complete, and ten at most; None if the runs have none in
+    common. The original always divides by ten: with one window it allows 1.0 instead of 0.1, and
+    without a window everything passes.
     """
     common = baseline.index.intersection(backend.index).sort_values()
     num_windows = len(common) // WINDOW_STEPS
@@ -102,7 +102,7 @@ def loss_excess(baseline: pd.Series, backend: pd.Series) -> float | None:
 
 
 def check_loss(excess: float | None) -> LossCheck | None:
-    """Whether the loss ends low enough; one that is not a number does not."""
+    """Whether the loss ends low enough; NaN fails."""
     if excess is None:
         return None
     return "passes" if excess <= ALLOWED_EXCESS else "fails"

@@ -1,11 +1,10 @@
-"""Parity's coarse test: windows of losses and all evaluations, compared with equal trainings.
+"""Parity's coarse test: compares windows of losses and all evaluations with equal trainings.
 
-It tells right from wrong where no single loss does, because rounding has driven them all apart.
+It finds faults after rounding has driven the runs so far apart that single losses show nothing.
 
-Baseline and controls are equal trainings, and so is a correct backend: a further draw from the same
-distribution. A difference to their mean that is larger than a prediction interval, or than all that
-was learned, is none of theirs (docs/metrics.md; the measurements behind the constants are in
-docs/parity.md).
+Baseline, controls and a correct backend are equal trainings: draws from the same distribution. A
+backend differs if its distance to their mean exceeds a prediction interval, or all that was learned
+(docs/metrics.md; the measurements behind the constants are in docs/parity.md).
 """
 
 import math
@@ -21,13 +20,13 @@ NUM_WINDOWS = 10
 """Windows into which the steps after the band are divided."""
 MIN_WINDOW_STEPS = 5
 SIGNIFICANCE = 0.01
-"""Chance that an equal training has a reading outside, over all its readings: half of it for the
-losses, a quarter each for loss and accuracy of evaluations, and half of each for the last one."""
+"""Chance that an equal training has any reading outside: half of it for the losses, a quarter each
+for loss and accuracy of evaluations. Half of each share is for the last reading."""
 MAX_TELLING_SHARE = 0.25
-"""A difference beyond this share of what was learned is never called the same."""
+"""A difference above this share of the learned amount is never called the same."""
 UNTOLD_LIMIT = 2.0
-"""Times what was learned from which on a loss is too high to be no fault, where nothing tells how
-far equal trainings stray. One that learned nothing lies at 1, and correct ones come to that
+"""Excess of a loss, in units of the learned amount, above which it is a fault even if the spread of
+equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
 (docs/parity.md)."""
 
 Floats = NDArray[np.float64]
@@ -41,19 +40,19 @@ class Reading:
 
     quantity: Quantity
     first_step: int
-    """Of a window its first step; of an evaluation the number of steps done, as `last_step`."""
+    """The first step of a window; for an evaluation the number of steps done, like `last_step`."""
     last_step: int
     value: float
-    """The backend's."""
+    """The backend's value."""
     expected: float
     """Mean of baseline and controls."""
     interval: float
-    """Half width of the prediction interval around `expected`; infinite where nothing tells how far
-    equal trainings stray."""
+    """Half width of the prediction interval around `expected`; infinite if the spread of equal
+    trainings is unknown."""
     learned: float | None
-    """How far equal trainings came from where they began; None where they did not come far."""
+    """Progress of equal trainings since their start; None if there was no clear progress."""
     explained: float = 0.0
-    """What chance alone explains of a difference, however little was learned."""
+    """Difference that chance alone explains, however little was learned."""
 
     @property
     def difference(self) -> float:
@@ -61,10 +60,10 @@ class Reading:
 
     @property
     def allowed(self) -> float:
-        """Half width of what is not called broken: never wider than all that was learned.
+        """Largest difference that is not broken: at most the whole learned amount.
 
-        Where nothing tells how far equal trainings stray, any of them may have learned nothing, or
-        more than the others: then only a loss that is worse than that is a fault, and no accuracy.
+        If the spread of equal trainings is unknown, one of them may have learned nothing, or more
+        than the others. Then only a loss that is even worse is a fault, and no accuracy is.
         """
         if math.isfinite(self.interval):
             return self._at_most(1.0)
@@ -73,7 +72,7 @@ class Reading:
 
     @property
     def ratio(self) -> float:
-        """The difference over what is allowed; infinite for a value that is not finite."""
+        """The difference over the allowed one; infinite for a value that is not finite."""
         size = abs(self.difference)
         if not math.isfinite(size):
             return math.inf
@@ -85,7 +84,7 @@ class Reading:
 
     @property
     def limit(self) -> float:
-        """Half width of what may be called the same."""
+        """Largest difference that may be called the same."""
         return self._at_most(MAX_TELLING_SHARE)
 
     @property
@@ -100,7 +99,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainings:
-    """What baseline, controls and a backend recorded. The baseline stands first among the equals.
+    """The records of baseline, controls and a backend. The baseline is the first of `equals`.
 
     Losses are indexed by step, evaluations by steps done, with `loss`, `accuracy`, `num_samples`.
     """
@@ -110,9 +109,9 @@ class Trainings:
     evaluations: pd.DataFrame
     samples_per_step: float
     learned: float | None
-    """How far the equals' losses fell at most; None if the baseline's did not clearly."""
+    """Largest fall of the losses of `equals`; None if the baseline's loss did not fall clearly."""
     learned_accuracy: float | None
-    """How far their accuracies rose above always guessing one label; None if none did."""
+    """Largest excess of their accuracies over always guessing one label; None if there is none."""
 
     @property
     def num_controls(self) -> int:
@@ -121,27 +120,27 @@ class Trainings:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Where a reading lies, what equal trainings read there, and how far chance alone moves it."""
+    """The steps of a reading, its values in all trainings, and its standard error."""
 
     first_step: int
     last_step: int
     values: Floats
     value: float
     error: float
-    """Standard error of one training's reading, as far as its own samples explain it."""
+    """Standard error of one training's reading that comes from its own samples."""
 
 
 def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Reading]:
     """Windows of the losses from step `after` on, and all evaluations, in the order of their steps.
 
-    No interval of a window's is narrower than `least`. Empty without a control.
+    No interval of a window is narrower than `least`. Empty without a control.
     """
     if trainings.num_controls == 0:
         return []
     found = [*_windows(trainings, after, least)]
     done = trainings.evaluations.index
     for quantity in ("evaluation loss", "accuracy"):
-        # How far equal trainings stray is another question before they part than after.
+        # Equal trainings have different spreads before and after they diverge.
         early, late = (
             _evaluation_samples(trainings, quantity, steps)
             for steps in (done[done <= after], done[done > after])
@@ -153,8 +152,8 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
 
 
 def without_spikes(found: Sequence[Reading], is_wrong: Callable[[Reading], bool]) -> list[Reading]:
-    """The wrong readings that are no passing spike, which any training may have: the last one of a
-    quantity, and those that have a wrong neighbour."""
+    """The wrong readings without temporary spikes, which any training may have: the last reading of
+    a quantity, and readings with a wrong neighbour."""
     kept = []
     for quantity in SHARES:
         mine = [one for one in found if one.quantity == quantity]
@@ -180,8 +179,8 @@ def _windows(trainings: Trainings, after: int, least: float) -> list[Reading]:
 
 
 def _window(steps: pd.DataFrame) -> _Sample:
-    """The error is that of a mean of independent steps whose differences to the equals' mean stray
-    as they do here."""
+    """One window. Its error is the standard error of a mean of independent steps with the same
+    spread around the mean of the equals."""
     equals = steps.iloc[:, :-1].to_numpy(dtype=float)
     strayed = equals - equals.mean(axis=1, keepdims=True)
     count = equals.shape[1]
@@ -196,7 +195,7 @@ def _window(steps: pd.DataFrame) -> _Sample:
 
 
 def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
-    """Each with the error of itself and its neighbours, in the mean square: few steps tell it."""
+    """Replaces errors, which are from few steps, by the root mean square with their neighbours."""
     squares = np.square([sample.error for sample in samples])
     return [
         replace(sample, error=math.sqrt(squares[max(0, index - 1) : index + 2].mean()))
@@ -215,7 +214,7 @@ def _evaluation_samples(
             continue
         values = np.array([table.at[step, column] for table in tables], dtype=float)
         num_samples = tables[0].at[step, "num_samples"]
-        # A script need not say of how many: then nothing tells how far chance moves it.
+        # A script need not report the number of samples; without it the error is unknown.
         count = 0.0 if pd.isna(num_samples) else float(num_samples)
         if not np.isfinite(values).all() or not count:
             continue
@@ -232,11 +231,11 @@ def _evaluation_samples(
 
 
 def share_error(share: float, count: float) -> float:
-    """Standard error of a share among so many samples, pulled a little from 0 and 1, where it would
-    be none (Agresti and Coull 1998, with one sample more on either side).
+    """Standard error of a share among `count` samples. The share is moved slightly away from 0 and
+    1, where the error would be 0 (Agresti and Coull 1998, with one more sample on either side).
 
-    Shares of tokens are counted as if each sample had only one, because the tokens of a text do not
-    err independently.
+    Each sample counts once even for shares of tokens, because the errors of the tokens of a text
+    are not independent.
     """
     pulled = (share * count + 1) / (count + 2)
     return math.sqrt(pulled * (1 - pulled) / count)
@@ -245,20 +244,20 @@ def share_error(share: float, count: float) -> float:
 def _loss_error(
     trainings: Trainings, step: int, values: Floats, right: Sequence[float], count: float
 ) -> float:
-    """Standard error of a mean loss over so many samples, `values` being that of each equal
-    training and `right` its accuracy: the larger of two.
+    """Standard error of a mean loss over `count` samples, the larger of two estimates. `values` has
+    the loss and `right` the accuracy of each equal training.
 
-    One is what the spread of all equals' training losses before the evaluation makes of it. A model
-    that knows its training samples by heart spreads there by next to nothing, and errs as before
-    where it is evaluated; so the other is that of a loss which lies on the wrong answers alone, a
-    share q of all: value x sqrt((1 - q) / (q count)).
+    The first estimate is from the spread of all equals' training losses before the evaluation. This
+    spread is almost 0 for a model that has memorised its training samples, but its evaluation still
+    has errors. The second estimate therefore assumes that only the wrong answers, a share q of all,
+    have a loss: value x sqrt((1 - q) / (q count)).
     """
     spreads = [_recent_spread(losses, step) for losses, _ in trainings.equals]
     error = math.sqrt(float(np.mean(np.square(spreads))) * trainings.samples_per_step / count)
     share = float(np.mean(right))
     if math.isnan(share):
         return error
-    # sqrt((1 - q) q / count) / q, the share being pulled from 0 and 1 as there.
+    # sqrt((1 - q) q / count) / q, with the share moved from 0 and 1 as in `share_error`.
     wrong = ((1 - share) * count + 1) / (count + 2)
     return max(error, abs(float(values.mean())) * share_error(1 - share, count) / wrong)
 
@@ -279,7 +278,7 @@ def _judge(
     has_last: bool,
     least: float = 0.0,
 ) -> list[Reading]:
-    """Intervals of readings of one kind, `count` of which share the chance of a false alarm."""
+    """Readings of one quantity; `count` of them share the chance of a false alarm."""
     learned = trainings.learned_accuracy if quantity == "accuracy" else trainings.learned
     inflation, freedom = _inflation(samples, trainings.num_controls)
     found = []
@@ -305,18 +304,18 @@ def _judge(
 
 
 def _level(total: float, count: int, is_last: bool) -> float:
-    """Its part of the chance of a false alarm: half for the last one, the rest shared evenly."""
+    """A reading's chance of a false alarm: half for the last one, the rest divided equally."""
     if count == 1:
         return total
     return total / 2 if is_last else total / 2 / (count - 1)
 
 
 def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, float]:
-    """How many standard errors equal trainings stray, as root mean square over all samples, and the
-    degrees of freedom that this rests on.
+    """The spread of equal trainings in standard errors, as root mean square over all samples, and
+    the degrees of freedom of this estimate.
 
-    Neighbours that stray alike tell the same thing again: n samples count as n (1 - r) / (1 + r),
-    r being the correlation of neighbours (Bartlett 1946), and at least as one.
+    Correlated neighbours add little information: n samples count as n (1 - r) / (1 + r), at least
+    as one, where r is the correlation of neighbours (Bartlett 1946).
     """
     strayed = np.array(
         [(one.values - one.values.mean()) / one.error for one in samples if one.error]
@@ -333,10 +332,10 @@ def _inflation(samples: Sequence[_Sample], num_controls: int) -> tuple[float, fl
 def prediction_half_widths(
     error: float, inflation: float, freedom: float, num_controls: int, level: float
 ) -> tuple[float, float]:
-    """Half widths of the two-sided prediction interval for one further equal training, around the
-    mean of baseline and controls, sqrt(1 + 1 / (controls + 1)) standard errors wide: by what chance
-    alone explains (normal), and by what equal trainings showed (Student's t x `inflation`)."""
-    from scipy.special import ndtri, stdtrit  # here, because it takes time that no list needs
+    """Half widths of the two-sided prediction interval for a further equal training, around the
+    mean of baseline and controls, in units of sqrt(1 + 1 / (controls + 1)) standard errors: from
+    chance alone (normal), and from the spread of equal trainings (Student's t x `inflation`)."""
+    from scipy.special import ndtri, stdtrit  # here, because the import is slow and rarely needed
 
     unit = error * math.sqrt(1 + 1 / (num_controls + 1))
     shown = float(stdtrit(freedom, 1 - level / 2)) * inflation

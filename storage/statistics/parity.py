@@ -1,10 +1,10 @@
-"""Whether a backend learned the same as the baseline, up to rounding.
+"""Judges whether a backend learned the same as the baseline, up to rounding.
 
-Single losses must lie in a band. Controls, baselines from minutely perturbed weights, show how far
-rounding alone drives losses apart; a backend that stays within a multiple of that computes the same
-(docs/metrics.md; the measurements behind the constants: docs/parity.md). Where rounding
-has driven equal trainings apart, `storage.statistics.outcomes` says what they come to. Both make
-the verdict; `storage.terminal.parity_words` puts it into words.
+Single losses must lie in a band. Controls, baselines from minimally changed weights, show how far
+rounding alone drives losses apart; a backend within a multiple of that distance computes the same
+(docs/metrics.md; the measurements behind the constants: docs/parity.md). After rounding has driven
+equal trainings apart, `storage.statistics.outcomes` compares windows and evaluations. The verdict
+follows from both; `storage.terminal.parity_words` has its texts.
 """
 
 import math
@@ -57,8 +57,8 @@ FindingKind = Literal[
 def loss_band(
     baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
 ) -> pd.DataFrame:
-    """step, baseline, low, high: where a correct backend's loss must lie. Losses are indexed by
-    step."""
+    """step, baseline, low, high: the range in which a correct backend's loss must lie. Losses are
+    indexed by step."""
     half = half_widths(baseline.to_dict(), [one.to_dict() for one in controls], precision)
     widths = pd.Series(half, dtype=float)
     losses = baseline.loc[widths.index].astype(float)
@@ -72,7 +72,7 @@ def loss_band(
 
 
 def ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> NDArray[np.float64]:
-    """Differences over the half width; a difference from a band of no width is infinite."""
+    """Differences over the half width; infinite for a difference where the half width is 0."""
     differences = (backend.loc[band["step"]].to_numpy() - band["baseline"].to_numpy()).astype(float)
     half = (band["high"] - band["baseline"]).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -82,8 +82,7 @@ def ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> NDArray[np.float64
 
 @dataclass(frozen=True, kw_only=True)
 class ParityFinding:
-    """One thing that a verdict rests on; what of its figures has a name in NUMBERS is called by
-    it."""
+    """One reason for a verdict. Figures have the names of NUMBERS, if NUMBERS lists them."""
 
     kind: FindingKind
     figures: Mapping[str, Any] = field(default_factory=dict)
@@ -94,39 +93,39 @@ class Parity:
     """Whether a backend's losses and evaluations agree with those of equal trainings.
 
     `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
-    outside, from `broken_from` on a fault, infinite where the backend alone has a loss that is not
-    finite.
+    outside, at least `broken_from` is a fault. It is infinite if only the backend has a loss that
+    is not finite.
     """
 
     verdict: ParityVerdict
     first_step_outside: int | None = None
-    """From where it shows: the step outside the band, the first step of a window, or the number of
-    steps done before an evaluation."""
+    """Where the fault appears: the step outside the band, the first step of a window, or the number
+    of steps done before an evaluation."""
     max_ratio_to_band: float | None = None
     steps_compared: int = 0
     findings: tuple[ParityFinding, ...] = ()
-    """What the verdict rests on, in the order in which it was found."""
+    """The reasons for the verdict, in the order of the checks."""
     last_step_in_band: int | None = None
-    """None where no loss could be compared to a band."""
+    """None if no loss could be compared with a band."""
     readings: tuple[Reading, ...] = ()
-    """What the training came to after the band, and all evaluations."""
+    """Windows of losses after the band, and all evaluations."""
     outside: Reading | None = None
-    """The first reading that broke parity, if it was one that did."""
+    """The first reading that broke parity; None if no reading did."""
 
     @property
     def found_in_band(self) -> bool:
-        """Whether a single loss broke it, rather than a window or an evaluation."""
+        """Whether a single loss broke parity, rather than a window or an evaluation."""
         return self.first_step_outside is not None and self.outside is None
 
     @property
     def max_ratio_to_interval(self) -> float | None:
-        """Largest difference of a reading over what is allowed; above 1 is outside."""
+        """Largest difference of a reading over the allowed one; above 1 is outside."""
         return max((one.ratio for one in self.readings), default=None)
 
     @property
     def band_ended(self) -> bool:
-        """Whether the band ended before the training did: from there on only windows and
-        evaluations tell. The last `LEAD_STEPS` never have a band."""
+        """Whether the band ended before the training; after it only windows and evaluations are
+        compared. The last `LEAD_STEPS` steps never have a band."""
         if self.last_step_in_band is None:
             return False
         return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
@@ -141,12 +140,12 @@ def judge_losses(
     band: pd.DataFrame | None = None,
     broken_from: float = BROKEN_FROM,
 ) -> Parity:
-    """Compares a backend's losses to the band, and asks of all of them that they are finite. Those
-    that are outside, but not by enough to be sure, leave it unknown.
+    """Compares a backend's losses with the band; all of them must be finite. If losses are only
+    slightly outside, parity is unknown.
 
-    Losses are indexed by step; only steps count that all did, and at which baseline and controls
-    are finite. `num_steps` is what the whole run would have; `band` is `loss_band` of the same
-    baseline and controls, if it is known; a difference of `broken_from` half widths is a fault.
+    Losses are indexed by step; steps count if all runs did them, with finite losses of baseline and
+    controls. `num_steps` is the planned number; `band` is the `loss_band` of the same baseline and
+    controls, if already computed; a difference of `broken_from` half widths is a fault.
     """
     equal = _finite(baseline)
     for control in controls:
@@ -190,15 +189,15 @@ def _finite(losses: pd.Series) -> pd.Index:
 
 
 def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
-    """Breaks a parity that no step broke if windows or evaluations are outside of what equal
-    trainings come to, and stay there; leaves it unknown where some are too far off to be called
-    the same."""
+    """Makes parity broken if windows or evaluations lie outside the range of equal trainings and
+    stay there; makes it unknown if some are too far away to be called the same. A verdict of broken
+    remains."""
     parity = replace(parity, readings=tuple(readings))
     if parity.verdict == "broken":
         return parity
     outside = next(iter(without_spikes(readings, lambda one: one.is_outside)), None)
     if outside is not None:
-        # What was said of the band is worth repeating only if it ended before, or never judged.
+        # Findings on the band matter only if it ended before, or if the interval is unknown.
         is_repeated = parity.band_ended or math.isinf(outside.interval)
         so_far = parity.findings if is_repeated else ()
         return replace(
@@ -217,8 +216,8 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
 
 
 def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
-    """Says in what more controls may settle how many there are, and for how many seconds one of
-    them trained."""
+    """Adds the number of controls, and the training seconds of one, to the findings that more
+    controls may settle."""
     told = {"num_controls": num_controls, "control_seconds": seconds}
     findings = tuple(replace(one, figures={**one.figures, **told})
                      if one.kind in ("hardly outside", "too far apart") else one
@@ -227,44 +226,44 @@ def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
 
 
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:
-    """Agreement with a baseline that learned nothing proves nothing."""
+    """Changes "holds" to "nothing learned" if the baseline learned nothing to agree with."""
     if parity.verdict != "holds" or has_learned:
         return parity
     return _also(parity, "nothing learned", "nothing learned")
 
 
 def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
-    """A training that ended early proves nothing, unless it was wrong before. `end`: how the
-    backend's own ended; None if it was that of a run with which it is compared."""
+    """Adjusts parity to a training that ended early, which proves nothing unless it was already
+    wrong. `end`: how the backend's training ended; None if another compared run ended early."""
     if parity.verdict == "broken":
         return parity
-    # To train longer, or to wait for a common step, helps nobody now.
+    # Omits the advice to train longer or to wait for a common step, which cannot help now.
     left = [one for one in parity.findings if one.kind != "nothing learned"]
     known = replace(parity, findings=tuple(left if parity.steps_compared else ()))
     return _also(known, "ended early", end or "unknown", **figures)
 
 
 def doubt_dropout(parity: Parity) -> Parity:
-    """Leaves open what is wrong with a training with dropout of which nobody knows whether it drew
-    the random numbers that are drawn without a compiler: other numbers look like a fault, and
-    inductor was seen to draw them on a GPU (docs/parity.md). They show from the first steps
-    on: where single losses agreed, it is not they."""
+    """Makes broken parity unknown for a training with dropout, if it is unknown whether it drew the
+    same random numbers as without a compiler: other numbers look like a fault, and Inductor may
+    draw them on a GPU (docs/parity.md). They change the first losses: if single losses agreed, they
+    are not the cause."""
     if not parity.found_in_band:
         return parity
     return _left_open(parity, "dropout")
 
 
 def doubt_first_loss(parity: Parity) -> Parity:
-    """Leaves open what is wrong with a script that draws random numbers in its steps, if its very
-    first loss is another one: so it is where compiled code draws other numbers, and nobody can
-    take a script's dropout out to tell. Where the first loss agrees, it is not they."""
+    """Makes broken parity unknown for a script that draws random numbers in its steps, if its first
+    loss differs. Compiled code that draws other numbers has this effect, and a script's dropout
+    cannot be removed for a test. If the first loss agrees, other numbers are not the cause."""
     if parity.first_step_outside != 0:
         return parity
     return _left_open(parity, "other numbers")
 
 
 def _left_open(parity: Parity, kind: FindingKind) -> Parity:
-    """Unknown rather than broken; but no random number makes a loss that is not finite."""
+    """Changes broken to unknown, unless a loss is not finite: random numbers do not cause that."""
     if math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
     left_open = replace(parity, first_step_outside=None, last_step_in_band=None)
@@ -277,7 +276,7 @@ def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: 
 
 
 def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
-    """Without a band only a loss that is not finite can be told to be wrong."""
+    """Parity without a band: only a loss that is not finite is certainly wrong."""
     common = baseline.index[np.isfinite(baseline)].intersection(backend.index)
     wrong = common[~np.isfinite(backend.loc[common])]
     if wrong.empty:
@@ -289,5 +288,5 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
 
 
 def unknown(kind: FindingKind, **figures: Any) -> Parity:
-    """Nothing can be said, and why."""
+    """Unknown parity with its reason."""
     return Parity(verdict="unknown", findings=(ParityFinding(kind=kind, figures=figures),))

@@ -1,11 +1,11 @@
-"""Whether a backend with random numbers of its own draws right ones: whole steps, and each dropout.
+"""Judges whether a backend draws correct random numbers of its own: whole steps, and each dropout.
 
-Steps under a compiler and without one start from one state and see the same samples, so only their
-random numbers differ. If a backend is correct, its steps are exchangeable with the others: every
-way to divide the steps into two groups is as likely as the actual one. So a permutation test
-compares the actual division with all others; it is exact for every distribution.
+Compiled and uncompiled steps start from the same state with the same samples, so only their random
+numbers differ. If a backend is correct, its steps are exchangeable with the others: each division
+of the steps into two groups is as likely as the actual one. A permutation test therefore compares
+the actual division with all others; it is exact for every distribution.
 
-Dropouts were tried on the same known numbers under a compiler and without one
+Each dropout was probed on the same known numbers with and without a compiler
 (`runner.worker.correctness.dropout_probes`), so counts and means are compared as those of two
 samples.
 """
@@ -25,51 +25,51 @@ from breakeven.runner.specs.training import Precision
 Floats = NDArray[np.float64]
 What = Literal["direction", "size"]
 MIN_DRAWS = 8
-"""Draws of each kind below which even the rarest division is too likely."""
+"""Fewest draws of each kind; with fewer, even the most extreme division is too likely."""
 MAX_DIVISIONS = 10_000
-"""Ways to divide the steps that the actual one is compared with at most."""
+"""Largest number of divisions in the permutation test."""
 ROUNDING: dict[Precision, float] = {"float32": 1e-3, "tf32": 3e-3, "bf16": 2e-2, "fp16": 3e-3}
-"""What rounding makes of a change at most, relative to its size: draws that lie no further apart
-count as that far."""
+"""Largest effect of rounding on a change, relative to its size; smaller distances of draws count as
+this distance."""
 MIN_SHIFT = 0.1
-"""How far the means of both groups must lie apart, squared, in units of what two draws of one group
-do, to count: rounding shifts them, too."""
+"""Smallest squared distance of both groups' means that counts, relative to that of two draws of one
+group, because rounding also shifts the means."""
 MIN_LOG_RATIO = math.log(1.25)
-"""How much more, or less, the draws of one group must stray than those of the other."""
+"""Smallest difference of the logarithms of both groups' spreads that counts."""
 Wrong = Literal["share", "scale", "backward"]
 STANDARD_ERRORS = 5.0
-"""How far apart chance alone does not bring two samples: once in two million."""
+"""Distance of two samples that chance alone exceeds once in two million cases."""
 MIN_DIFFERENCE = 0.01
-"""What does not matter, of a share or relative to a scale: attention's fused kernels round the
-share to 1/256, and bf16 the scale by 1/256."""
+"""Tolerated difference of a share or of a scale: fused attention kernels round the share to 1/256,
+and bf16 rounds the scale by 1/256."""
 ALIKE = {"attention": 4}
-"""How many numbers share one random number, by operation, else 1. Fused attention in half precision
-decides for four queries at once: each of 580 counts on an H100 was a multiple of four."""
+"""Number of values that share one random number, by operation; else 1. Fused attention in half
+precision decides for four queries at once: all 580 counts on an H100 were multiples of four."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedrawFault:
-    """How compiled steps differ from those without a compiler, whatever they draw."""
+    """A difference between compiled and uncompiled steps that random numbers do not explain."""
 
     what: What
-    """Whether their mean is another, or how far they stray."""
+    """Whether the mean of the changes differs, or their spread."""
     tensor: str | None
-    """The parameter whose changes tell it; None for all together."""
+    """The parameter whose changes differ; None for all together."""
     size: float
-    """Distance of the means, in units of how far two draws lie apart; or ratio of how far the draws
-    stray, compiled over not compiled."""
+    """Distance of the means, relative to that of two draws; or ratio of the spreads, compiled over
+    uncompiled."""
     num_divisions: int
-    """Ways to divide the steps, of which the actual one is the most extreme."""
+    """Number of divisions, of which the actual one is the most extreme."""
 
 
 def find_redraw_fault(
     distances: Mapping[str, Sequence[float]], changes: Mapping[str, float], precision: Precision
 ) -> RedrawFault | None:
-    """The clearest difference; None if there is none, or too little was drawn.
+    """The clearest difference; None if there is none, or with too few draws.
 
-    `distances` has by parameter the squared distances between the changes that all pairs of steps
-    made, in the order (0, 1), (0, 2), ..., those without a compiler first; `changes` the mean
-    squared size of the latter. The test looks at all parameters together first, then at the most
+    `distances` has for each parameter the squared distances between the changes of all pairs of
+    steps, in the order (0, 1), (0, 2), ..., uncompiled steps first. `changes` has the mean squared
+    size of the uncompiled changes. The test compares all parameters together first, then the most
     different one.
     """
     tables = {}
@@ -98,12 +98,12 @@ def find_redraw_fault(
 def _most_extreme(
     what: What, values: Floats, names: Sequence[str | None], least: float
 ) -> list[RedrawFault]:
-    """Where the actual division, the first, is the most extreme one and matters."""
+    """Faults of tensors whose actual division, the first, is the most extreme and large enough."""
     sizes = np.abs(values)
     found = []
     if sizes[0, 0] >= least and _is_alone_at_the_top(sizes[0]):
         found.append(0)
-    # Each parameter in units of what it reaches by chance, so that the largest do not count alone.
+    # Scales each parameter by its spread over the divisions, so that not only large ones count.
     spread = sizes[1:].std(axis=1, keepdims=True)
     units = np.where(sizes[1:] >= least, sizes[1:] / np.where(spread > 0, spread, 1.0), 0.0)
     if units[:, 0].any() and _is_alone_at_the_top(units.max(axis=0)):
@@ -129,7 +129,7 @@ def _is_alone_at_the_top(sizes: Floats) -> bool:
 
 
 def _square(pairs: Sequence[float]) -> Floats | None:
-    """The symmetric table of all pairs; None for a number of them that no steps have."""
+    """The symmetric table of all pairs; None if no number of steps has this number of pairs."""
     size = round((1 + math.sqrt(1 + 8 * len(pairs))) / 2)
     if size * (size - 1) // 2 != len(pairs):
         return None
@@ -139,11 +139,11 @@ def _square(pairs: Sequence[float]) -> Floats | None:
 
 
 def _statistics(tables: Floats, least: Floats) -> tuple[Floats, Floats]:
-    """Of each table and each division, the actual one first: squared distance of both means without
-    what chance makes of it, over the mean squared distance within a group; and the logarithm of how
-    far the second group strays over how far the first does. (tables, divisions) each.
+    """Two arrays of (tables, divisions), with the actual division first: the squared distance of
+    both groups' means minus its expectation by chance, over the mean squared distance within a
+    group; and the logarithm of the second group's spread over the first one's.
 
-    `least` is the squared distance within a group that each table counts with at least.
+    `least` has for each table the minimum of the squared distance within a group.
     """
     half = tables.shape[1] // 2
     first = _divisions(2 * half)
@@ -162,12 +162,12 @@ def _statistics(tables: Floats, least: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=4)
 def _divisions(size: int) -> Floats:
-    """Ways to divide so many steps in two equal groups, as ones for those of the first; the first
-    way is the first half. All of them, or as many drawn at random as are enough."""
+    """Divisions of `size` steps into two equal groups, as rows with ones for the first group. The
+    first row selects the first half. Above `MAX_DIVISIONS` the others are drawn at random."""
     half = size // 2
     if math.comb(size, half) // 2 <= MAX_DIVISIONS:
         every = list(combinations(range(size), half))
-        chosen = np.array(every[: len(every) // 2])  # those that step 0 is in the first group of
+        chosen = np.array(every[: len(every) // 2])  # those with step 0 in the first group
     else:
         shuffled = np.random.default_rng(0).permuted(
             np.tile(np.arange(size), (MAX_DIVISIONS - 1, 1)), axis=1
@@ -180,28 +180,28 @@ def _divisions(size: int) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutFault:
-    """A dropout that does something else than without a compiler."""
+    """A dropout that differs from the same dropout without a compiler."""
 
     what: Wrong
-    """The share of numbers that it drops; what it makes of their mean, which it should leave as it
-    is; or whether backward drops the numbers that forward dropped."""
+    """The wrong measure: the share of dropped numbers; their mean, which should not change; or the
+    agreement of the numbers dropped in backward and forward."""
     number: int
-    """Counted from 0 in the order of the calls of a forward."""
+    """Index of the call in a forward pass, from 0."""
     num_dropouts: int
     operation: str
     p: float
     value: float
     expected: float
-    """The same without a compiler."""
+    """The value without a compiler."""
 
 
 def find_dropout_faults(
     eager: Sequence[Mapping[str, Any]], compiled: Sequence[Mapping[str, Any]]
 ) -> list[DropoutFault]:
-    """Every dropout that is wrong, in the order of the calls.
+    """All wrong dropouts, in the order of the calls.
 
-    Rows have number, operation, p, tried, zeros, sum, squares, backward; those of one number are
-    compared. A number that was not tried on both sides is left out.
+    Rows have number, operation, p, tried, zeros, sum, squares, backward; rows with equal numbers
+    are compared. Omits a number without rows on both sides.
     """
     expected = {row["number"]: row for row in eager}
     pairs = [(expected[row["number"]], row) for row in compiled if row["number"] in expected]
@@ -236,8 +236,8 @@ def _wrong(eager: Mapping[str, Any], compiled: Mapping[str, Any]) -> Wrong | Non
 
 
 def _measures(row: Mapping[str, Any]) -> dict[Wrong, float]:
-    """Share of zeros; mean, which is 1 if what is let through is scaled up; and the gradient over
-    the sum of squares, which are equal if backward and forward drop the same numbers."""
+    """Share of zeros; mean, which is 1 if the remaining numbers are scaled up correctly; and the
+    gradient over the sum of squares, which is 1 if backward and forward drop the same numbers."""
     return {
         "share": row["zeros"] / row["tried"],
         "scale": row["sum"] / row["tried"],
@@ -246,7 +246,7 @@ def _measures(row: Mapping[str, Any]) -> dict[Wrong, float]:
 
 
 def _error(what: Wrong, *rows: Mapping[str, Any]) -> float:
-    """Standard error of the difference of both samples, of numbers that are `ALIKE`."""
+    """Standard error of the difference of both samples; accounts for shared numbers (`ALIKE`)."""
     if what == "backward":
         return 0.0  # the same numbers, dropped twice
     variance = 0.0

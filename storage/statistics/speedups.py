@@ -1,4 +1,4 @@
-"""Ratios with their uncertainty, corrected p-values, verdicts: pure functions on arrays."""
+"""Computes ratios with intervals, corrected p-values and verdicts: pure functions on arrays."""
 
 import math
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ from breakeven.storage.statistics.intervals import (
 
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
-"""Speeds closer than this are called the same, however exactly they are known."""
+"""Differences below this count as the same speed, however narrow the interval is."""
 MAX_MARGIN_OF_SAME = 0.05
-"""On a machine noisier than this nothing is called the same."""
+"""With a margin above this, on a noisy machine, no verdict is "same"."""
 
 DETECTABLE_ERRORS = 1.960 + 0.842
-"""Standard errors that an effect must measure to be found in 80 % of cases at 0.05, two-sided:
-the normal quantiles of 97.5 % and 80 % (Bloom 1995)."""
+"""Size, in standard errors, of an effect that is found in 80 % of cases at 0.05, two-sided: the sum
+of the normal quantiles of 97.5 % and 80 % (Bloom 1995)."""
 ERRORS_PER_INTERVAL = 2 * 1.960
-"""Standard errors that a 95 % interval is wide."""
+"""Width of a 95 % interval in standard errors."""
 
 FEW_ROUNDS = 10
-"""From here on the sign test alone tells of 25 backends: 25 x 2 / 2^10 < 0.05."""
+"""From this number on, the sign test alone suffices for 25 backends: 25 x 2 / 2^10 < 0.05."""
 MAX_MISSING = 10_000
-"""More rounds than that are not advised."""
+"""Largest number of further rounds that is advised."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"] | EarlyEnd
 SpeedDoubt = Literal["few", "chance", "margin"]
-"""Why a speed is unsure: too few pairs for an interval; equal speeds may come out so by chance; or
-it is beyond chance, yet about as small as the margin."""
+"""Why a speed is unsure: too few pairs for an interval; chance may explain the difference; or the
+difference is significant, but about as small as the margin."""
 BreakEvenVerdict = Literal["reached", "never", "unsure"]
 BREAK_EVEN_OF: dict[SpeedVerdict | None, BreakEvenVerdict] = {
     "faster": "reached",
@@ -47,15 +47,15 @@ BREAK_EVEN_OF: dict[SpeedVerdict | None, BreakEvenVerdict] = {
     "same": "never",
     "unsure": "unsure",
 }
-"""What becomes of break-even, by the verdict of the speed; a run that ended early has none."""
+"""The verdict of break-even by that of the speed; a run that ended early has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
     """Baseline time over other time, paired; above 1 the other one is faster.
 
-    `median` is that of all pairs, or of several processes the geometric mean of their medians.
-    Interval and p-value are None with fewer than `MIN_PAIRS` pairs: nothing is claimed then.
+    `median` is that of all pairs; for several processes it is the geometric mean of their medians.
+    Interval and p-value are None with fewer than `MIN_PAIRS` pairs.
     """
 
     median: float
@@ -68,13 +68,13 @@ class Ratio:
 
     @property
     def width(self) -> float | None:
-        """How wide the interval is, as a share of its lower end. None without one."""
+        """Width of the interval as a share of its lower end; None without an interval."""
         return self.high / self.low - 1 if self.low and self.high else None
 
     @property
     def detectable_effect(self) -> float | None:
-        """The smallest change of speed, 0.03 for 3 %, that an experiment which strays like this one
-        tells from nothing in 80 % of cases, at 0.05. None without an interval."""
+        """The smallest change of speed, 0.03 for 3 %, that an experiment with this spread detects
+        in 80 % of cases, at 0.05. None without an interval."""
         if not self.low or not self.high:
             return None
         standard_error = math.log(self.high / self.low) / ERRORS_PER_INTERVAL
@@ -88,10 +88,10 @@ def paired_ratio(
 
     Interval: percentile bootstrap of the median, by blocks of neighbours
     (`storage.statistics.intervals`). p-value: `p_of_rounds` on the logarithms of the ratios, as if
-    rounds were independent, so no verdict rests on it alone. Effect size: matched-pairs
-    rank-biserial correlation. Where `processes` says that the pairs come from several, their
-    logarithms are pooled as in `storage.statistics.intervals`, and the larger of the p-values of
-    rounds and processes counts.
+    rounds were independent, so no verdict depends on it alone. Effect size: matched-pairs
+    rank-biserial correlation. If the pairs come from several `processes`, their logarithms are
+    pooled as in `storage.statistics.intervals`, and the larger of the p-values of rounds and
+    processes counts.
     """
     ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)
     if not len(ratios):
@@ -113,16 +113,16 @@ def paired_ratio(
 
 
 def device_difference(seconds: ArrayLike, num_steps: ArrayLike, devices: ArrayLike) -> float:
-    """How many times longer the baseline's steps take on the slowest device than on the fastest, at
-    least 1: the median over each device's blocks, given their seconds and numbers of steps."""
+    """Step time of the baseline on the slowest device over that on the fastest, at least 1: medians
+    over each device's blocks, from their seconds and numbers of steps."""
     frame = pd.DataFrame({"step": np.asarray(seconds) / np.asarray(num_steps), "device": devices})
     medians = frame.groupby("device")["step"].median()
     return float(medians.max() / medians.min()) if len(medians) else 1.0
 
 
 def on_any_device(ratio: Ratio, difference: float) -> Ratio:
-    """A ratio that was measured on one of several devices, as what it may be on any of them: to
-    both sides by as much as the baseline differs between them."""
+    """Widens the interval of a ratio that was measured on one of several devices, so that it holds
+    for all of them: on both sides by the difference of the baseline between devices."""
     if ratio.low is None or ratio.high is None:
         return ratio
     return replace(ratio, low=ratio.low / difference, high=ratio.high * difference)
@@ -133,30 +133,29 @@ def _exp(value: float | None) -> float | None:
 
 
 def sign_test_p(differences: NDArray[np.float64]) -> float:
-    """Two-sided p-value of the sign test (Dixon and Mood 1946): how often as one-sided a split into
-    above and below 0, or a more one-sided one, comes out of tossing a coin. Zeros are left out; 1
-    if nothing else is left."""
-    from scipy.special import bdtr  # here, because it takes time that no list of runs needs
+    """Two-sided p-value of the sign test (Dixon and Mood 1946): the chance that coin tosses give a
+    split into above and below 0 that is at least as one-sided. Omits zeros; 1 without others."""
+    from scipy.special import bdtr  # here, because the import is slow and rarely needed
 
     above, below = int((differences > 0).sum()), int((differences < 0).sum())
     return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
 
 
 def p_of_rounds(logs: NDArray[np.float64]) -> float:
-    """Two-sided p-value of rounds: the sign test's, which counts rounds and weighs none. Where all
-    of a few rounds agree the sign test says no more than their number; then the smaller of its
-    p-value and that of Student's t counts, which knows how far the rounds lie from 0."""
+    """Two-sided p-value of rounds, by the sign test, which ignores the size of differences. If all
+    of a few rounds agree, its p-value depends on their number only. Then the smaller one of the
+    sign test and Student's t counts, because the latter uses the rounds' distance from 0."""
     by_sign = sign_test_p(logs)
     agree = bool((logs > 0).all() or (logs < 0).all())
     return min(by_sign, p_of_mean(logs)) if agree and len(logs) < FEW_ROUNDS else by_sign
 
 
 def rounds_missing(ratio: Ratio, num_tested: int) -> int | None:
-    """About how many more rounds that stray like these would tell a ratio as far from 1 among so
-    many backends: as many as make the detectable effect as small as the ratio, and as let the sign
-    test pass if as large a share of rounds agrees. None where they were enough, and where nothing
-    tells."""
-    from scipy.special import bdtr  # here, because it takes time that no list of runs needs
+    """Estimated number of further rounds, with the same spread, that would make this ratio
+    significant among `num_tested` backends. With them the detectable effect is as small as the
+    ratio, and the sign test passes if the same share of rounds agrees. None if the rounds were
+    enough, or without an estimate."""
+    from scipy.special import bdtr  # here, because the import is slow and rarely needed
 
     effect, reach = abs(math.log(ratio.median)), ratio.detectable_effect
     if ratio.p_value is None or reach is None or not effect:
@@ -176,8 +175,8 @@ def rounds_missing(ratio: Ratio, num_tested: int) -> int | None:
 def rank_biserial(differences: NDArray[np.float64]) -> float:
     """Matched-pairs rank-biserial correlation (Kerby 2014): how one-sided the differences are.
 
-    The differences other than 0 are ranked by size, ties share their ranks; the sum of the ranks
-    above 0 less that of those below, over the sum of all. 0 if all differences are 0.
+    Differences other than 0 are ranked by size; ties share their ranks. The result is the rank sum
+    of positive ones minus that of negative ones, over the sum of all ranks; 0 if all are 0.
     """
     nonzero = differences[differences != 0]
     if not len(nonzero):
@@ -189,8 +188,8 @@ def rank_biserial(differences: NDArray[np.float64]) -> float:
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's step-down correction for testing several hypotheses at once.
 
-    The k-th smallest of m p-values is multiplied by m - k + 1, made no smaller than the ones before
-    it, and cut at 1 (Holm 1979). None, an untested hypothesis, stays None and is not counted.
+    The k-th smallest of m p-values is multiplied by m - k + 1, raised to the largest one before it,
+    and limited to 1 (Holm 1979). None, an untested hypothesis, stays None and does not count.
     """
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
@@ -202,7 +201,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """`1.32x (1.20 to 1.45)`; without an interval where none is claimed, a dash for None."""
+    """`1.32x (1.20 to 1.45)`; `1.32x` without an interval; a dash for None."""
     if ratio is None:
         return DASH
     text = format_ratio(ratio.median)
@@ -212,8 +211,8 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def noise_floor(controls: Sequence[Ratio | None]) -> float | None:
-    """How far from 1 a control's interval reaches: what this machine cannot tell apart. Of several
-    controls the median, so that asking for more of them makes no machine noisier."""
+    """The largest distance from 1 in a control's interval: smaller differences are noise on this
+    machine. For several controls the median, so that more controls do not raise the floor."""
     reaches = [
         max(abs(one.low - 1), abs(one.high - 1))
         for one in controls
@@ -223,7 +222,7 @@ def noise_floor(controls: Sequence[Ratio | None]) -> float | None:
 
 
 def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> SpeedVerdict:
-    """Says faster or slower only beyond noise and margin, same only inside the margin."""
+    """The verdict: faster or slower only beyond noise and margin, same only inside the margin."""
     if ratio.low is None or ratio.high is None or p_holm is None:
         return "unsure"
     margin = max(MIN_MARGIN, floor or 0.0)
@@ -239,7 +238,7 @@ def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> Sp
 
 
 def speed_doubt(ratio: Ratio, p_holm: float | None) -> SpeedDoubt:
-    """Why `speed_verdict` says unsure, if it does."""
+    """Why `speed_verdict` is unsure, if it is."""
     if ratio.low is None or ratio.high is None or p_holm is None:
         return "few"
     chance = p_holm >= SIGNIFICANCE or ratio.low <= 1 <= ratio.high
@@ -248,33 +247,33 @@ def speed_doubt(ratio: Ratio, p_holm: float | None) -> SpeedDoubt:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
-    """After how many steps the time saved per step has paid for compiling.
+    """The number of steps after which the time saved per step has paid for compiling.
 
-    The verdict follows that of the speed, noise floor included: reached where the run is faster,
-    never where it is slower or as fast, unsure where the speed is. Only what is reached has
-    finite numbers; never is infinite, and of what is unsure nothing is claimed.
+    The verdict follows that of the speed, which includes the noise floor: "reached" if the run is
+    faster, "never" if it is slower or the same, "unsure" if the speed is unsure. The numbers are
+    finite for "reached", infinite for "never", None for "unsure".
     """
 
     verdict: BreakEvenVerdict
     steps: float | None
     low: float | None
-    """`low` and `high` carry the uncertainty of the saving and the shortest and longest compile
-    latency; infinite where the saving may be nothing, None if too few rounds were paired."""
+    """`low` and `high` include the uncertainty of the saving and the shortest and longest compile
+    latency; infinite if the saving may be 0, None if too few rounds were paired."""
     high: float | None
     seconds: float | None
-    """Training time until then, compiling included: where the lines of both runs cross."""
+    """Training time until break-even, including compiling: where the lines of both runs cross."""
     epochs: float | None
     compile_seconds: float
     """The median of the compile latencies."""
     gain: float
-    """Seconds that a step saves, the middle of the rounds; 0 or less where nothing is saved."""
+    """Seconds saved per step, the middle of the rounds; 0 or less if nothing is saved."""
     num_latencies: int
-    """Processes whose compile latency was measured: of a single one no interval tells how much
-    compile latencies vary."""
+    """Number of processes with a measured compile latency; with only one, the interval does not
+    include the variation of compile latencies."""
 
     @property
     def steps_if_real(self) -> float | None:
-        """Steps that the middle of the rounds asks for, whatever the verdict; None for never."""
+        """Steps to break-even for the middle of the rounds, for any verdict; None if no saving."""
         return self.compile_seconds / self.gain if self.gain > 0 else None
 
 
@@ -287,11 +286,11 @@ def break_even(
     processes: ArrayLike | None = None,
     ends: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> BreakEven | None:
-    """From the verdict of the speed, the compile latency of each process, the seconds saved per
-    step in each paired round, and the process that each round belongs to where there are several.
-    None without a verdict, a latency or a paired round. `baseline_seconds` is a step of the
-    baseline. `ends` are the least and the most that may be saved in those rounds, where that is not
-    what was measured."""
+    """Break-even from the verdict of the speed, the compile latency of each process, the seconds
+    saved per step in each paired round, and the process of each round if there are several. None
+    without a verdict, a latency or a paired round. `baseline_seconds` is the step time of the
+    baseline. `ends` are the least and the largest possible savings in those rounds, if they differ
+    from the measured ones."""
     saved, compiling = np.asarray(gains, dtype=float), np.asarray(latencies, dtype=float)
     if speed not in BREAK_EVEN_OF or not len(saved) or not len(compiling):
         return None

@@ -1,14 +1,13 @@
-"""Steps in a series: where a number that is measured again and again came to stay elsewhere.
+"""Finds steps in a series: lasting changes of a number that is measured repeatedly.
 
-A series is divided where its two parts differ most, or where a stretch differs most from what lies
-around it, if chance would hardly do as much: the standardized difference of the means is compared
-to the largest ones of the same values in random order (permutation test: Antoch and Huskova 2001).
-Each part is then looked at in the same way (binary segmentation: Vostrikova 1981; with stretches
-it is circular: Olshen, Venkatraman, Lucito and Wigler 2004). A series without a step so gets one
-with the chance `SIGNIFICANCE`, whatever its values are distributed like. Where neighbours are
-alike, whole blocks of them change places (Kirch 2007), because a machine that drifts makes steps by
-itself. How often this is wrong, and how soon it finds what is there, is measured:
-docs/decisions.md.
+The test divides a series where its two parts differ most, or where a stretch differs most from the
+values around it, if the difference is significant: it compares the standardized difference of the
+means with the largest ones of the same values in random order (permutation test: Antoch and Huskova
+2001). It then examines each part in the same way (binary segmentation: Vostrikova 1981; with
+stretches it is circular: Olshen, Venkatraman, Lucito and Wigler 2004). A series without a step gets
+one with the chance `SIGNIFICANCE`, for every distribution of its values. If neighbours are
+correlated, whole blocks of them are permuted (Kirch 2007), because drift of a machine looks like
+steps. docs/decisions.md has measurements of false alarms and delays.
 """
 
 import math
@@ -24,27 +23,27 @@ from numpy.typing import NDArray
 from breakeven.storage.statistics.intervals import best_block_length
 
 SIGNIFICANCE = 0.01
-"""Half of it for steps, half for stretches."""
+"""Chance of a false alarm: half for steps, half for stretches."""
 NUM_PERMUTATIONS = 1999
 MAX_VALUES = 400
-"""Of a longer series the newest are looked at: comparing all stretches takes n^2 steps."""
+"""Only the newest values of a longer series are examined: comparing all stretches takes O(n^2)."""
 EQUAL = 1e-12
 MIN_DIFFERENCES = 4
 FEWEST = 11
-"""Values that the first step needs: however clear a step of 10 is, 2 of the 252 ways to divide them
-are as clear, which is more than half of `SIGNIFICANCE`."""
+"""Fewest values for a step. With 10 values, 2 of the 252 divisions are as clear as any step, which
+is more than half of `SIGNIFICANCE`."""
 MIN_SIDE = 2
-"""Values on either side of a step: a single one that stands out is none."""
+"""Fewest values on each side of a step: a single outlier is no step."""
 CONFIDENCE = 0.95
 PREDICTION = 0.99
-"""Share of values that are expected within `Level.expected` of a level that goes on."""
+"""Share of further values of the same level for which `Level.expects` is true."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A part of a series without a step, in the logarithms of its values."""
+    """A part of a series without a step, as logarithms of its values."""
 
     first: int
     """Index of its first value."""
@@ -57,9 +56,9 @@ class Level:
         return math.exp(sum(self.logs) / len(self.logs))
 
     def expects(self, value: float) -> bool:
-        """Whether a further value of this level may be this one: within the prediction interval of
-        Student's t, and unknown, so true, of fewer than three values."""
-        from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
+        """Whether a value lies in the prediction interval of this level, by Student's t; true with
+        fewer than three values, where that is unknown."""
+        from scipy.special import stdtrit  # here, because the import is slow and rarely needed
 
         n = len(self.logs)
         if n < 3:
@@ -71,14 +70,14 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Where a series came to stay at another level."""
+    """A lasting change of a series to another level."""
 
     index: int
-    """Of the first value of the new level."""
+    """Index of the first value of the new level."""
     before: Level
     after: Level
     p_value: float
-    """Share of random orders that have as clear a step somewhere."""
+    """Share of random orders with a step that is at least as clear."""
 
     @property
     def ratio(self) -> float:
@@ -96,8 +95,8 @@ class Step:
 
 
 def _welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
-    """Of the difference of two means whose variances differ (Welch 1947)."""
-    from scipy.special import stdtrit  # All of `scipy.stats` takes 60 MB of a server's memory.
+    """Interval of the difference of two means with unequal variances (Welch 1947)."""
+    from scipy.special import stdtrit  # `scipy.stats` would take 60 MB of a server's memory.
 
     n, m = len(one), len(other)
     square, other_square = one.var() * (n / (n - 1)) / n, other.var() * (m / (m - 1)) / m
@@ -109,15 +108,15 @@ def _welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
 
 
 def divide(values: Sequence[float]) -> tuple[list[Level], list[Step]]:
-    """The levels of a series of positive numbers, in their order, and the steps between them; of a
-    series longer than `MAX_VALUES` those of its newest part."""
+    """The levels of a series of positive numbers, in their order, and the steps between them. Of a
+    series longer than `MAX_VALUES`, only the newest part counts."""
     levels, steps = _divide(tuple(values))
     return list(levels), list(steps)
 
 
 @lru_cache(maxsize=1000)
 def _divide(values: tuple[float, ...]) -> tuple[tuple[Level, ...], tuple[Step, ...]]:
-    """Pages ask again and again, and of 400 values it takes a second."""
+    """Divides with a cache, because pages repeat the call, and 400 values take one second."""
     logs = np.log(np.asarray(values, dtype=float))
     skipped = max(0, len(logs) - MAX_VALUES)
     found = _split(logs[skipped:], skipped)
@@ -134,7 +133,7 @@ def _divide(values: tuple[float, ...]) -> tuple[tuple[Level, ...], tuple[Step, .
 
 
 def _split(logs: Floats, first: int) -> list[tuple[int, float]]:
-    """Index and p-value of every step, `first` being the index of the first value."""
+    """Index and p-value of every step; `first` is the index of the first value."""
     places, p_value = _clearest(logs)
     found = [(first + place, p_value) for place in places]
     if places:
@@ -144,13 +143,13 @@ def _split(logs: Floats, first: int) -> list[tuple[int, float]]:
 
 
 def _clearest(logs: Floats) -> tuple[list[int], float]:
-    """Where the clearest step is, or where the clearest stretch begins and ends, and the chance of
-    one as clear; no place where chance explains them."""
+    """The place of the clearest step, or both ends of the clearest stretch, and the p-value; no
+    place if chance explains both."""
     if len(logs) < 2 * MIN_SIDE:
         return [], 1.0
     for best in (_best_step, _best_stretch):
         largest, places = best(logs[np.newaxis])
-        # What is left of equal values is rounding.
+        # Equal values leave only rounding errors.
         if not places or largest[0] < EQUAL:
             continue
         orders = _orders(len(logs), best_block_length(_correlation(logs, places), len(logs)))
@@ -162,9 +161,9 @@ def _clearest(logs: Floats) -> tuple[list[int], float]:
 
 
 def _best_step(rows: Floats) -> tuple[Floats, list[int]]:
-    """The largest square of the difference of means over its variance, up to a factor that all
-    orders share, of each row; and the place of the first row's, at least `MIN_SIDE` values from
-    both ends."""
+    """For each row, the largest square of the difference of means over its variance, up to a factor
+    that is equal for all orders; and the place of the first row's step, at least `MIN_SIDE` values
+    from both ends."""
     count = rows.shape[1]
     places = np.arange(MIN_SIDE, count - MIN_SIDE + 1)
     sizes = _sums(rows)[:, places] ** 2 * count / (places * (count - places))
@@ -172,7 +171,7 @@ def _best_step(rows: Floats) -> tuple[Floats, list[int]]:
 
 
 def _best_stretch(rows: Floats) -> tuple[Floats, list[int]]:
-    """As `_best_step`, of the values between two places and those around them."""
+    """Like `_best_step`, for the values between two places and the values around them."""
     count = rows.shape[1]
     sums = _sums(rows)
     largest, places = np.zeros(len(rows)), list[int]()
@@ -188,18 +187,18 @@ def _best_stretch(rows: Floats) -> tuple[Floats, list[int]]:
 
 
 def _sums(rows: Floats) -> Floats:
-    """Of each row the sums of its first 0, 1, 2, ... values, which come to 0 in the end."""
+    """Sums of the first 0, 1, 2, ... values of each row minus its mean; the last sum is 0."""
     found: Floats = np.zeros((rows.shape[0], rows.shape[1] + 1))
     np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1, out=found[:, 1:])
     return found
 
 
 def _correlation(logs: Floats, places: Sequence[int]) -> float:
-    """How much neighbours are alike but for steps, with the bias of short series (Kendall 1954).
+    """Correlation of neighbours apart from steps, corrected for short series (Kendall 1954).
 
-    The lesser of two estimates, for each is misled by what the other stands: what is left between
-    these places by further steps or a slide, which make all neighbours alike, and differences of
-    neighbours by their own noise.
+    It is the smaller of two estimates with different weaknesses: further steps or a slope raise the
+    one from the values between these places, and noise of neighbours raises the one from
+    differences.
     """
     found = min(_correlation_within(logs, places), _correlation_by_differences(logs))
     return found + (1 + 3 * max(found, 0.0)) / len(logs)
@@ -212,9 +211,9 @@ def _correlation_within(logs: Floats, places: Sequence[int]) -> float:
 
 
 def _correlation_by_differences(logs: Floats) -> float:
-    """Differences of neighbours have the correlation (r - 1) / 2 where the values themselves have
-    r, slide or not; by ranks, for which a few steps are nothing (r = 2 sin(pi r_s / 6) of normal
-    values: Pearson 1907)."""
+    """Estimates the correlation r of values from that of neighbours' differences, (r - 1) / 2 with
+    or without a slope. It uses ranks, which a few steps hardly change (r = 2 sin(pi r_s / 6) for
+    normal values: Pearson 1907)."""
     ranks = pd.Series(np.diff(logs)).rank().to_numpy()
     if len(ranks) < MIN_DIFFERENCES or np.ptp(ranks[1:]) == 0 or np.ptp(ranks[:-1]) == 0:
         return 0.0
@@ -223,13 +222,13 @@ def _correlation_by_differences(logs: Floats) -> float:
 
 
 def _orders(count: int, length: int) -> NDArray[np.int64]:
-    """Random orders of so many values, of which `length` neighbours stay together; always the same
-    ones. Shape (`NUM_PERMUTATIONS`, count)."""
+    """Random orders of `count` values in which blocks of `length` neighbours stay together, with a
+    fixed seed. Shape (`NUM_PERMUTATIONS`, count)."""
     random = np.random.default_rng(0)
     num_blocks = math.ceil(count / length)
     blocks = random.permuted(np.tile(np.arange(num_blocks), (NUM_PERMUTATIONS, 1)), axis=1)
     places = (blocks[:, :, np.newaxis] * length + np.arange(length)).reshape(NUM_PERMUTATIONS, -1)
-    # The last block may be shorter: what lies beyond is left out.
+    # The last block may be shorter: omits places beyond the end.
     places = places[places < count].reshape(NUM_PERMUTATIONS, count)
     turned = random.integers(count, size=(NUM_PERMUTATIONS, 1))
     orders: NDArray[np.int64] = (places + turned) % count

@@ -1,1 +1,1 @@
-"""A suite run: its cells, what they come to together, and what changed."""
+"""Results of a suite run: its cells, their means, and changes since an earlier suite run."""

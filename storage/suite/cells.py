@@ -1,4 +1,4 @@
-"""The cells of a suite run, read from its experiments."""
+"""Reads the cells of a suite run from its experiments."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,14 +19,14 @@ from breakeven.storage.suite.groups import Cell, Outcome, backend_under
 
 
 def outcomes(store: Store, suite_run: str) -> list[Outcome]:
-    """Every cell of a suite run, in the order in which they were queued; raises `NotInStore`.
+    """All cells of a suite run, in the order of the queue; raises `NotInStore`.
 
     If a cell was submitted several times, the latest experiment counts.
     """
     experiments = queries.suite_experiments(store, suite_run)
     if experiments.empty:
         raise NotInStore(f"no suite run {suite_run!r} in {store.data_dir.runs}")
-    # By cell and scenario, so that what was queued again replaces what it repeats.
+    # By cell and scenario, so that a later experiment replaces the one that it repeats.
     latest: dict[tuple[Cell, str], Outcome] = {}
     for row in experiments.itertuples():
         version = (int(row.revision), int(row.num_runs))
@@ -40,7 +40,7 @@ def outcomes(store: Store, suite_run: str) -> list[Outcome]:
 
 
 def _joined(one: Outcome, other: Outcome) -> Outcome:
-    """What two scenarios say of a cell."""
+    """Combines the outcomes of two scenarios for a cell."""
     known = {
         name: value
         for name, value in vars(other).items()
@@ -58,7 +58,7 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
 def _of_experiment(
     store: Store, experiment_id: str, version: tuple[int, int]
 ) -> tuple[Outcome, ...]:
-    """`version`: the experiment's, which is known of all at once."""
+    """The outcomes of an experiment; `version` makes the cached answer valid."""
     spec = queries.experiment_spec(store, experiment_id)
     return tuple(READERS[spec.kind.compares](store, experiment_id, spec))
 
@@ -124,7 +124,7 @@ def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[
 
 
 def _memory_ratio(baseline: Result | None, result: Result) -> float | None:
-    """What the baseline needs over what the backend needs, both of steady steps."""
+    """Memory of the baseline over that of the backend, both of steady steps."""
     before = None if baseline is None else baseline.measured.peak_memory_bytes
     after = result.measured.peak_memory_bytes
     return before / after if before and after else None
@@ -150,4 +150,4 @@ READERS: dict[Compared, Callable[[Store, str, ExperimentSpec], Iterator[Outcome]
     "tensors": _checked,
     "caches": _cached,
 }
-"""What reads an experiment, by what it compares."""
+"""The function that reads an experiment, by the kind of its comparison."""

@@ -1,10 +1,10 @@
-"""A suite run: the outcome of each model under each backend, and the means over models.
+"""Outcomes of a suite run for each model under each backend, and means over models.
 
-`docs/metrics.md` defines the numbers. Nothing is clipped, no failure is left out silently.
+`docs/metrics.md` defines the numbers. No number is clipped, and no failure is omitted silently.
 `storage/suite/cells.py` reads the outcomes from the experiments.
 
-Models are a sample: the interval of a mean is about the mean over models like these, and includes
-how much models differ and how well each is known (docs/decisions.md).
+Models are a sample: the interval of a mean is for the mean over similar models, and includes
+differences between models and the uncertainty of each one (docs/decisions.md).
 """
 
 import math
@@ -29,42 +29,42 @@ from breakeven.storage.statistics.speedups import (
 )
 
 MIN_MODELS = 3
-"""With two models the interval of their mean is 18 times as wide as they lie apart."""
+"""With two models, the interval of their mean is 18 times as wide as their distance."""
 
 Ratios = Mapping[str, Ratio]
-"""By model."""
+"""Ratios by model."""
 
 
 class LeftOut(NamedTuple):
-    """What a mean would be without one of its models."""
+    """A mean without one of its models."""
 
     model: str
     mean: float
     verdict: SpeedVerdict | None
-    """None where the models that stay are too few to tell."""
+    """None if too few models remain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanSpeedup:
-    """A mean over models; `ratio.n` says how many."""
+    """A mean over models; `ratio.n` is the number of models."""
 
     ratio: Ratio
     """Geometric mean. Interval and p-value are None with fewer than `MIN_MODELS`."""
     p_holm: float | None
     verdict: SpeedVerdict
     left_out: tuple[LeftOut, ...]
-    """Each model's, those first that move the mean most."""
+    """The mean without each model, those with the largest effect first."""
 
     @property
     def deciding(self) -> tuple[LeftOut, ...]:
-        """The models without any one of which the verdict would be another one."""
+        """The models whose omission would change the verdict."""
         return tuple(one for one in self.left_out if one.verdict not in (None, self.verdict))
 
 
 def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
     """Geometric mean with its 95 % interval and p-value, on logarithms
-    (`storage.statistics.intervals`); each model weighs the same. What models without an
-    interval stray by shows in their spread alone. None without any model."""
+    (`storage.statistics.intervals`); all models have the same weight. The error of models without
+    an interval is included only through the spread of all. None without any model."""
     if not ratios:
         return None
     logs = np.log([one.median for one in ratios])
@@ -83,7 +83,7 @@ def mean_ratio(ratios: Sequence[Ratio]) -> Ratio | None:
 
 
 def change(now: Ratio, before: Ratio) -> Ratio:
-    """The later speedup over the earlier one; the intervals' squares add up on the logarithms."""
+    """The later speedup over the earlier one; on logarithms, the squared interval widths add up."""
     median = now.median / before.median
     if not (now.low and now.high and before.low and before.high):
         return Ratio(median=median, low=None, high=None, p_value=None, n=min(now.n, before.n))
@@ -93,9 +93,9 @@ def change(now: Ratio, before: Ratio) -> Ratio:
 
 
 def judge_means(rows: Sequence[Ratios], controls: Sequence[Ratios]) -> list[MeanSpeedup | None]:
-    """The mean of each row of models, judged as a single speedup is (`speed_verdict`): p-values are
-    Holm-corrected over the rows, and the noise floor is how far the mean of the same models'
-    controls reaches from 1. None for a row without a model."""
+    """The mean of each row of models, judged like a single speedup (`speed_verdict`): p-values are
+    Holm-corrected over the rows, and the noise floor is from the interval of the mean of the same
+    models' controls. None for a row without a model."""
     means = [mean_ratio(list(row.values())) for row in rows]
     p_values = [None if mean is None else mean.p_value for mean in means]
     return [
@@ -121,7 +121,7 @@ def _judged(
 def _without(
     model: str, row: Ratios, controls: Ratios, p_values: Sequence[float | None], index: int
 ) -> LeftOut:
-    """Of this row alone: the others stay what they are."""
+    """The mean of this row without a model; other rows remain unchanged."""
     rest = {name: ratio for name, ratio in row.items() if name != model}
     mean = mean_ratio(list(rest.values()))
     assert mean is not None
@@ -133,21 +133,21 @@ def _without(
 def _verdict(
     mean: Ratio, row: Ratios, controls: Ratios, p_values: Sequence[float | None], index: int
 ) -> tuple[float | None, SpeedVerdict]:
-    """The corrected p-value of a mean in its row's place, and what follows."""
+    """The corrected p-value of a mean in place of its row's, and the verdict."""
     p_holm = holm([*p_values[:index], mean.p_value, *p_values[index + 1 :]])[index]
     floor = noise_floor([mean_ratio([controls[model] for model in row if model in controls])])
     return p_holm, speed_verdict(mean, p_holm, floor)
 
 
 def _log_error(ratio: Ratio) -> float:
-    """Standard error of the logarithm, by the interval; 0 where there is none."""
+    """Standard error of the logarithm, from the interval; 0 without an interval."""
     if not ratio.low or not ratio.high:
         return 0.0
     return math.log(ratio.high / ratio.low) / ERRORS_PER_INTERVAL
 
 
 UNDER_HARNESS = " (harness)"
-"""Ends the name of a backend that ran under the settings of PyTorch's Dynamo harness."""
+"""Suffix of a backend that ran under the settings of PyTorch's Dynamo harness."""
 
 
 def backend_under(settings: Settings, label: str) -> str:
@@ -156,15 +156,14 @@ def backend_under(settings: Settings, label: str) -> str:
 
 
 class Cell(NamedTuple):
-    """What is compared between suite runs: a model under a backend, under the same conditions."""
+    """A model under a backend and fixed conditions, which suite runs compare."""
 
     model: str
-    """As its suite calls it; with a stroke and a number where it was made smaller."""
+    """Name in its suite; with a slash and a number if its size was reduced."""
     precision: str
     part: Part
     backend: str
-    """Label of the run, and the settings of torch unless they are the plain ones: `inductor
-    (harness)`."""
+    """Label of the run, and the settings of torch unless they are plain: `inductor (harness)`."""
 
     @property
     def label(self) -> str:
@@ -173,20 +172,20 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The results of a cell over all its scenarios. None is unknown, or was not requested."""
+    """The results of a cell over all its scenarios. None means unknown or not requested."""
 
     cell: Cell
     experiments: dict[str, str]
     """Id of the experiment of each scenario."""
     is_over: bool
     status: str | None = None
-    """Of the accuracy check, in the harness's words."""
+    """Status of the accuracy check, in the harness's terms."""
     explanation: str = ""
     """Why the check did not pass."""
     speedup: Ratio | None = None
     speed_verdict: SpeedVerdict | None = None
     control: Ratio | None = None
-    """Speedup of the first control, which tells this machine's noise."""
+    """Speedup of the first control, which measures this machine's noise."""
     compile_seconds: float | None = None
     memory_ratio: float | None = None
     cold_seconds: float | None = None
@@ -194,12 +193,12 @@ class Outcome:
     speed_failure: str | None = None
     """Why a requested speed is missing."""
     doubts: tuple[Caution, ...] = ()
-    """What befell the device while the cell was timed."""
+    """Disturbances of the device while the cell was timed."""
 
     @property
     def failure(self) -> str | None:
-        """Why the cell gives no speedup for the mean: a wrong result has no speed. None where it
-        gives one, or no speed was requested."""
+        """Why the cell adds no speedup to the mean; a wrong result has no speed. None if it adds
+        one, or if no speed was requested."""
         wrong = self.status is not None and self.status != PASS
         if wrong and (self.speedup is not None or self.speed_failure is not None):
             return f"the accuracy check says {self.status}"
@@ -211,12 +210,12 @@ class Outcome:
 
     @property
     def is_known(self) -> bool:
-        """Whether all requested results are there; a check that a user stopped has none."""
+        """Whether all requested results exist; a check that a user stopped has none."""
         return self.is_over and (self.status is not None or "accuracy" not in self.experiments)
 
 
 class SuiteRow(NamedTuple):
-    """What is averaged together: all models under one backend in one precision and part."""
+    """A group of cells with one mean: all models under one backend in one precision and part."""
 
     backend: str
     precision: str
@@ -230,7 +229,7 @@ class Group:
     row: SuiteRow
     outcomes: tuple[Outcome, ...]
     mean: MeanSpeedup | None
-    """Of the speedups that count; None if none does."""
+    """Mean of the speedups that count; None if none does."""
 
     @property
     def num_checked(self) -> int:
@@ -251,17 +250,17 @@ class Group:
 
     @property
     def num_counted(self) -> int:
-        """Models in the mean."""
+        """Number of models in the mean."""
         return 0 if self.mean is None else self.mean.ratio.n
 
     @property
     def failures(self) -> dict[str, str]:
-        """Models without a speed that counts, and why."""
+        """Models without a speed that counts, and the reasons."""
         return {one.cell.model: one.failure for one in self.outcomes if one.failure}
 
     @property
     def compile_seconds(self) -> tuple[float, ...]:
-        """Of the cells that have a compile latency."""
+        """Compile latencies of the cells that have one."""
         return tuple(
             one.compile_seconds for one in self.outcomes if one.compile_seconds is not None
         )
@@ -273,7 +272,7 @@ class Group:
 
     @property
     def memory(self) -> Ratio | None:
-        """Mean memory ratio, with what models differ by as its interval."""
+        """Mean memory ratio; its interval is from the differences between models."""
         return mean_ratio(
             [
                 Ratio(median=one.memory_ratio, low=None, high=None, p_value=None, n=1)
@@ -299,7 +298,7 @@ class Group:
 
     @property
     def saved_by_model(self) -> tuple[float, ...]:
-        """Share of its own compile time that warm caches save each model."""
+        """For each model, the share of its compile time that warm caches save."""
         return tuple(1 - warm / cold for cold, warm in self._cold_and_warm)
 
     @property
@@ -313,7 +312,7 @@ class Group:
 
 
 def groups(found: Sequence[Outcome]) -> list[Group]:
-    """One for each backend, precision and part, in the order of the outcomes."""
+    """One group for each backend, precision and part, in the order of the outcomes."""
     rows: dict[SuiteRow, list[Outcome]] = {}
     for one in found:
         rows.setdefault(row_of(one.cell), []).append(one)

@@ -1,6 +1,6 @@
-"""What changed between two runs of a suite, cell by cell.
+"""Finds changes between two runs of a suite, cell by cell.
 
-Only cells that both have are compared. What stands still is not named.
+Only cells of both runs are compared. Unchanged cells are not listed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +23,18 @@ from breakeven.storage.suite.groups import (
 
 Kind = Literal["accuracy", "speed", "compile", "memory"]
 COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0
-"""Compile latency has no interval: a change counts that is larger than this share of the earlier
-one and larger than this many seconds."""
+"""Compile latency has no interval: a change counts if it exceeds both this share of the earlier
+latency and this number of seconds."""
 MEMORY_CHANGE = 0.05
-"""Share of the earlier ratio; allocators repeat themselves, so little is chance."""
+"""Share of the earlier ratio above which a change counts; allocators vary little by chance."""
 HIDDEN_SLOWDOWN = 0.25
-"""Of a cell whose intervals would hide a slowdown this large nothing is claimed, not even that it
-stood still."""
+"""If the intervals of a cell could hide a slowdown of this size, there is no verdict, not even
+"unchanged"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One number or status of a cell that is clearly another than before."""
+    """A number or status of a cell that has clearly changed."""
 
     cell: Cell
     kind: Kind
@@ -42,7 +42,7 @@ class Change:
     before: str
     now: str
     doubts: tuple[Caution, ...]
-    """What befell the device in either run, and may be the cause instead."""
+    """Disturbances of the device in either run, which may be the cause instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +50,15 @@ class Against:
     """A suite run, compared with an earlier one."""
 
     changes: tuple[Change, ...]
-    """The worse ones first."""
+    """Changes, those for the worse first."""
     only_before: tuple[Cell, ...]
-    """Cells that the earlier run has and the later one lacks."""
+    """Cells that only the earlier run has."""
     only_now: tuple[Cell, ...]
     unclear: tuple[Cell, ...]
-    """Cells with a speed in both that is known too badly in one to tell a large change."""
+    """Cells with a speed in both runs, but too imprecise in one of them to show a large change."""
     means: dict[SuiteRow, MeanSpeedup]
-    """Of each row with a cell that counts in both, the mean over models of the later speedup over
-    the earlier one."""
+    """For each row with a cell that counts in both runs, the mean over models of the later speedup
+    over the earlier one."""
 
     @property
     def regressions(self) -> tuple[Change, ...]:
@@ -66,7 +66,7 @@ class Against:
 
 
 def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
-    """What changed from one run to a later one."""
+    """Compares a suite run with an earlier one."""
     then = {one.cell: one for one in before}
     current = {one.cell: one for one in now}
     pairs = [(one, then[one.cell]) for one in now if one.cell in then and one.is_over]
@@ -94,7 +94,7 @@ def _mean_changes(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[SuiteRow, Me
 
 
 def _is_unclear(now: Outcome, before: Outcome) -> bool:
-    """Whether a large slowdown would have gone unseen."""
+    """Whether the intervals could hide a large slowdown."""
     if now.speedup is None or before.speedup is None or _speed(now, before) is not None:
         return False
     low = change(now.speedup, before.speedup).low
@@ -112,7 +112,7 @@ def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
 
 
 Found = tuple[bool, str, str] | None
-"""Whether it got worse, and both values as text; None for no change."""
+"""Whether the change is for the worse, and both values as text; None for no change."""
 
 
 def _accuracy(now: Outcome, before: Outcome) -> Found:
@@ -123,7 +123,7 @@ def _accuracy(now: Outcome, before: Outcome) -> Found:
 
 
 def _speed(now: Outcome, before: Outcome) -> Found:
-    """Intervals that do not meet, or a speed that is there no more."""
+    """A change if the intervals do not overlap, or if only one run has a speed."""
     if before.speedup is None and before.speed_failure and now.speedup is not None:
         return False, before.speed_failure, ratio_text(now.speedup)
     if before.speedup is not None and now.speedup is None and now.speed_failure:

@@ -1,1 +1,1 @@
-"""One store for a team: the tables of the embedded one in DuckLake, filled by many machines."""
+"""A team's shared store: the tables of the embedded store in DuckLake, written by many machines."""

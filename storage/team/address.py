@@ -1,12 +1,12 @@
-"""Where a team's store is, as `store.address` of the settings says it; read here and nowhere else.
+"""Parses the address of a team's store, `store.address` of the settings.
 
     ducklake:postgres:host=db.example.org dbname=breakeven user=breakeven
     ducklake:postgres:postgresql://breakeven@db.example.org/breakeven
     ducklake:sqlite:/folder/store.sqlite
 
-What follows `postgres:` goes to libpq as it is, which also knows `PGPASSWORD` and `~/.pgpass`. The
-rows lie as Parquet files in the folder, or under the `s3://` address, that `store.data` names when
-the store is made; later the store itself knows.
+libpq receives the text after `postgres:` unchanged; it also reads `PGPASSWORD` and `~/.pgpass`. The
+rows are Parquet files in the folder or under the `s3://` address of `store.data`. This setting
+matters only when the store is created; then the store contains it.
 """
 
 import re
@@ -24,27 +24,27 @@ SECRETS = (
     re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE),
     re.compile(r"(://[^/\s:@]*:)([^\s]*)(?=@)"),
 )
-"""What comes before a password, and the password, in the two forms that libpq reads."""
+"""Patterns for the text before a password, and the password, in libpq's two formats."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a team's store is."""
+    """The address of a team's store."""
 
     catalog: str
     """One of `CATALOGS`."""
     place: str
-    """What libpq connects to, or the path of a file. May hold a password: show `masked`."""
+    """Connection string for libpq, or path of a file. May contain a password: show `masked`."""
     data: str | None
-    """A folder or an `s3://` address; None where only the store knows."""
+    """A folder or an `s3://` address; None if only the store knows it."""
 
     @property
     def masked(self) -> str:
-        """As it may be shown."""
+        """The address without its password, for display."""
         return masked(f"ducklake:{self.catalog}:{self.place}")
 
     def without_secrets(self, text: object) -> str:
-        """A message about this store, which may quote how it was reached."""
+        """A message about this store without passwords; it may quote the address."""
         hidden = printable(text)
         for found in (match for secret in SECRETS for match in secret.finditer(self.place)):
             hidden = hidden.replace(found[2], MASK).replace(found[2].strip("'"), MASK)
@@ -58,7 +58,7 @@ def masked(text: str) -> str:
 
 
 def team_address(settings: TeamStoreSettings) -> Address | None:
-    """Where the team's store is; None where everybody has their own. Raises `TeamStoreUnusable`."""
+    """The address of the team's store; None without one. Raises `TeamStoreUnusable`."""
     text = settings.address.strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""What `breakeven team ACTION` does with the store that the settings name."""
+"""Runs `breakeven team ACTION` on the store in the settings."""
 
 import argparse
 import sys
@@ -15,12 +15,12 @@ from breakeven.storage.team.store import TeamStore
 from breakeven.storage.team.upkeep import forget_folder, reset, size, upkeep
 
 PAUSE_SECONDS, PAUSE_SHARE = 2.0, 10.0
-"""Between two ticks at least, and as a multiple of what the last one took: where many machines wait
-for each other, all write less often and more at once."""
+"""Shortest pause between two ticks, and the pause as a multiple of the last tick's duration: if
+many machines wait for each other, all write less often and more rows at once."""
 
 
 def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
-    """Raises `StoreError`."""
+    """Runs an action; raises `StoreError`."""
     address = team_address(read_settings(data_dir.path).store)
     if address is None:
         file = data_dir.path / FILE_NAME

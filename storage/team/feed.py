@@ -1,11 +1,11 @@
-"""Brings run folders into a team's store: every event exactly once, with any number of writers.
+"""Ingests run folders into a team's store: every event exactly once, with any number of writers.
 
-As in the embedded database (storage/index/ingest.py), byte offsets are committed with the rows.
-What new lines say is first put into tables of this process's own, while others write; then, alone,
-it is looked whether the runs still stand as this process knew them, and what is ready goes over.
+As in the embedded database (storage/index/ingest.py), byte offsets are committed with the rows. The
+process first inserts new lines into its own tables, while others may write. Then it takes the
+writer's lock, checks that nobody has changed the runs, and copies the rows to the store.
 
-A run belongs to the data folder that recorded it first. A copy of it elsewhere, such as an example,
-is skipped as long as the first folder has it.
+A run belongs to the data folder that recorded it first. A copy elsewhere, such as an example, is
+skipped as long as the first folder has the run.
 """
 
 import os
@@ -38,19 +38,19 @@ from breakeven.storage.team.lake import OWN, Lake, Overtaken
 
 OUTBOX = "outbox"
 ID_FILE = "team-store-id"
-"""Names the data folder in a team's store: the same from every machine that has it mounted, another
-one for a copy of it."""
+"""File with the id of the data folder in a team's store: equal on all machines that mount the
+folder, different for a copy of the folder."""
 PATIENCE = 20
-"""Times that a write begins anew because somebody else was quicker."""
+"""Number of attempts to write if other writers were faster."""
 ELSEWHERE_SECONDS = 30.0
-"""After which it is looked whether the first one of a copied run still has it."""
+"""Interval of checks whether the first data folder of a copied run still has it."""
 
 
 class Feed:
-    """Takes the folders of one data folder into a team's store. One thread at a time."""
+    """Ingests the run folders of one data folder into a team's store. Not thread-safe."""
 
     def __init__(self, lake: Lake, data_dir: DataDir, examples: Path | None) -> None:
-        """Raises `TeamStoreUnusable`."""
+        """Registers the data folder; raises `TeamStoreUnusable`."""
         self._lake, self._data_dir, self._examples = lake, data_dir, examples
         self.name = data_folder_id(data_dir)
         self._watch: Watch | None = None
@@ -61,13 +61,13 @@ class Feed:
 
     @property
     def watch(self) -> Watch | None:
-        """What the data folder held when it was last looked at."""
+        """The known state of the data folder; None before the first look."""
         return self._watch
 
     def tick(self) -> tuple[int, bool]:
-        """Like `ingest.run_tick`: number of new event rows, and whether more bytes wait.
+        """Like `ingest.run_tick`: the number of new event rows, and whether bytes remain.
 
-        Raises `TeamStoreUnusable`; then the next call begins with what the store says.
+        Raises `TeamStoreUnusable`; then the next call reads the state from the store again.
         """
         for _ in range(PATIENCE):
             watch = self._watch or self._start()
@@ -78,7 +78,7 @@ class Feed:
                 self._watch = None
                 continue
             except BaseException:
-                # The commit may have come through all the same.
+                # The commit may have succeeded nevertheless.
                 self._watch = None
                 raise
             watch.taken_in(seen, is_new=num_rows > 0)
@@ -86,13 +86,13 @@ class Feed:
         raise self._lake.always_overtaken()
 
     def compare(self, num_runs: int) -> None:
-        """Begins anew if the store has not as many runs of this folder as it should: somebody had
-        it forget them."""
+        """Starts again if the store has another number of runs of this folder, because somebody
+        removed them from the store."""
         if self._watch is not None and len(self._watch.known) != num_runs:
             self._watch = None
 
     def _register(self) -> None:
-        """Notes who this is, once."""
+        """Registers this data folder in the store, once."""
         for _ in range(PATIENCE):
             with self._lake.reading() as cursor:
                 query = "SELECT 1 FROM data_folders WHERE data_folder = ?"
@@ -128,7 +128,7 @@ class Feed:
     def _send(
         self, watch: Watch, seen: FolderScan, numbers: dict[str, int], filled: dict[str, list[int]]
     ) -> None:
-        """Has what is ready count, if the runs stand as they did."""
+        """Copies the prepared rows to the store, if nobody has changed the runs."""
         changed = watch.changed(seen)
         touched = sorted({*seen.gone, *seen.labels, *(row.run_id for row in changed)})
         with self._lake.writing() as (cursor, revision):
@@ -149,7 +149,7 @@ class Feed:
         self._present.update(new)
 
     def _leave_to_others(self, watch: Watch, seen: FolderScan) -> None:
-        """Drops the runs of other data folders from a look."""
+        """Removes the runs of other data folders from a look."""
         run_ids = {str(row["run_id"]) for row in seen.new_runs}
         again = time.monotonic() >= self._looked_elsewhere + ELSEWHERE_SECONDS
         if not run_ids and not (again and watch.elsewhere):
@@ -165,7 +165,7 @@ class Feed:
         seen.drop(watch.elsewhere)
 
     def _numbers_of(self, ids: set[str]) -> dict[str, int]:
-        """The numbers of experiments, which count from here on whatever becomes of the look."""
+        """The numbers of experiments; they remain valid even if the look cannot be written."""
         for _ in range(PATIENCE):
             if ids <= self._numbers.keys():
                 return {name: self._numbers[name] for name in ids}
@@ -176,7 +176,7 @@ class Feed:
 
 
 def _open_outbox(cursor: Cursor) -> None:
-    """Makes the cursor's tables those of an empty database in memory."""
+    """Switches the cursor to an empty database in memory."""
     cursor.execute(f"DETACH DATABASE IF EXISTS {OUTBOX}")
     cursor.execute(f"ATTACH ':memory:' AS {OUTBOX}")
     cursor.execute(f"USE {OUTBOX}")
@@ -184,7 +184,7 @@ def _open_outbox(cursor: Cursor) -> None:
 
 
 def _filled(cursor: Cursor) -> dict[str, list[int]]:
-    """Tables of events that hold rows, and of which experiments."""
+    """Tables of events with rows, and the numbers of their experiments."""
     found = {}
     for table in EVENT_TABLES.values():
         rows = cursor.execute(f"SELECT DISTINCT experiment FROM {table}").fetchall()
@@ -194,10 +194,10 @@ def _filled(cursor: Cursor) -> dict[str, list[int]]:
 
 
 def data_folder_id(data_dir: DataDir) -> str:
-    """The name in the folder's file `team-store-id`, which is made if there is none.
+    """The id in the folder's file `team-store-id`, which is created if missing.
 
-    The file says in which inode it was written: a copy lies in another one, and is named anew.
-    Raises `TeamStoreUnusable`.
+    The file also contains its own inode: a copy has another inode and gets a new id. Raises
+    `TeamStoreUnusable`.
     """
     file = data_dir.path / ID_FILE
     try:
@@ -220,7 +220,7 @@ def _read_id(file: Path) -> str | None:
 
 
 def _write_id(file: Path) -> None:
-    """Puts a new name in place; of several who do so at once the last one counts for all."""
+    """Writes a new id; if several processes do so at once, the last one counts for all."""
     draft = file.with_name(f"{ID_FILE}.{secrets.token_hex(4)}")
     with draft.open("x") as text:
         text.write(f"{secrets.token_hex(8)} {os.fstat(text.fileno()).st_ino}\n")
@@ -228,7 +228,7 @@ def _write_id(file: Path) -> None:
         os.replace(draft, file)
         return
     try:
-        os.link(draft, file)  # Unlike a renaming this fails where another one was quicker.
+        os.link(draft, file)  # Unlike renaming, this fails if another process was faster.
     except FileExistsError:
         pass
     finally:

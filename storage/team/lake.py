@@ -1,10 +1,9 @@
-"""The connection to a team's store: made, made anew after a failure, and written to by one at a
-time.
+"""The connection to a team's store: reconnects after a failure and allows one writer at a time.
 
 A writer holds a lock of the database server, and commits only if no other writer has committed
-since the transaction began: with retries off, DuckLake makes the first of two win. The lock saves
-useless work. Exactly-once depends on the commit alone, also if a lost connection loses the lock or
-a writer is killed.
+since the transaction began: without retries, DuckLake accepts the first of two commits. The lock
+only saves useless work. Exactly-once depends on the commit alone, also if a lost connection loses
+the lock or a writer is killed.
 """
 
 import os
@@ -25,46 +24,46 @@ from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 
 OWN, LAKE, DATABASE = "memory", "team", "team_database"
-"""This process's own database, which spills what it has no room for; the names under which the
-store and a second connection to its database (of SQLite a second file) are attached to it."""
+"""Name of this process's own database, which moves rows to disk if memory is full; and the names of
+the attached store and of a second connection to its database (for SQLite, a second file)."""
 PACKAGES = "requirements-team.txt"
 TABLES = Path(__file__).with_name("lake.sql").read_text()
 RESULTS = f"{DATABASE}.breakeven_results"
-"""Results that one process of a team computed, for all others: in a table of the database itself.
-DuckLake's tables would be the wrong place: each result would be a state of the store, for which
-writers wait and every dashboard looks through its lists again."""
+"""Table of the database itself with computed results of one process for all others. In a table of
+DuckLake each result would make a snapshot: writers would wait, and every dashboard would refresh
+its lists."""
 MAKE_RESULTS = f"""CREATE TABLE IF NOT EXISTS {RESULTS} (
     experiment_id VARCHAR, name VARCHAR, revision BIGINT, num_runs BIGINT, version VARCHAR,
     content VARCHAR, PRIMARY KEY (experiment_id, name))"""
 LOCK_KEY = 0x627265616B
 LOCK_SECONDS = 120
 INLINED_ROWS = 200
-"""Up to which the rows of one write to one table lie in the database itself until upkeep: a Parquet
-file for each step that somebody watches would be read ever more slowly."""
+"""Up to this number, the rows of one write to one table remain in the database until upkeep: a
+Parquet file for each step of a watched run would make reading slower and slower."""
 PARTITIONED = ("steps", "blocks", "device_samples", "gradient_statistics", "own_values")
-"""Tables that grow with every step. Others have a few rows for each run: files of their own for
-each experiment would be smaller than what is noted of a file."""
+"""Tables that grow with every step. Others have a few rows per run: a file per experiment would be
+smaller than its metadata."""
 OVERTAKEN = ("duplicate key value", "unique constraint failed", "transaction conflict",
              "could not serialize access", "database is locked")  # fmt: skip
-"""What the databases say where somebody else has committed since a transaction began."""
+"""Parts of error messages if another process has committed since a transaction began."""
 INDEX = """CREATE INDEX IF NOT EXISTS breakeven_file_statistics
     ON ducklake_file_column_stats (table_id, column_id)"""
-"""DuckLake gives its tables keys alone."""
+"""An index that DuckLake does not create."""
 REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry")
 LOST = ("connection", "terminating", "server closed", "could not connect", "broken pipe")
 
 
 class Overtaken(Exception):
-    """Somebody else has written since; nothing of this was kept."""
+    """Another process has written since the transaction began, so nothing was written."""
 
 
 class Lake:
-    """A team's store, attached to a database of this process's own. Safe to use from threads, each
-    with cursors of its own."""
+    """A team's store, attached to this process's own database. Thread-safe if each thread uses its
+    own cursors."""
 
     def __init__(self, address: Address, *, check: bool = True) -> None:
-        """Raises `TeamStoreUnusable`: an extension is missing, the server does not answer, or, with
-        `check`, another version of the project made the tables."""
+        """Raises `TeamStoreUnusable` if an extension is missing, the server does not answer, or,
+        with `check`, another version of the project created the tables."""
         self.address, self._check = address, check
         self._folder = tempfile.TemporaryDirectory(prefix="breakeven-team-")
         config = CONFIG | {
@@ -93,14 +92,14 @@ class Lake:
         return self._is_attached
 
     def cursor(self) -> Cursor:
-        """One whose tables are the store's."""
+        """A cursor on the tables of the store."""
         cursor = self.connection.cursor()
         cursor.execute(f"USE {LAKE}")
         return cursor
 
     @contextmanager
     def reading(self) -> Iterator[Cursor]:
-        """The store as it stands at one moment. Raises `TeamStoreUnusable`."""
+        """A cursor on one snapshot of the store; raises `TeamStoreUnusable`."""
         with self.telling(), self.cursor() as cursor:
             cursor.begin()
             try:
@@ -111,10 +110,10 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[tuple[Cursor, int]]:
-        """A transaction that is committed at the end, and the number of the snapshot that it makes.
+        """A transaction that is committed at the end, and the number of its new snapshot.
 
-        Raises `Overtaken`, or `TeamStoreUnusable` even where the commit may have come through; the
-        next query shows whether it did.
+        Raises `Overtaken`, or `TeamStoreUnusable`, after which the commit may still have succeeded;
+        the next query shows whether it did.
         """
         with self.telling(), self._alone(), self.cursor() as cursor, whole(cursor):
             yield cursor, snapshot(cursor) + 1
@@ -144,15 +143,14 @@ class Lake:
             raise TeamStoreUnusable(complaint) from None
 
     def always_overtaken(self) -> TeamStoreUnusable:
-        """What is raised where others were quicker each time."""
+        """The error for a write that other writers overtook in every attempt."""
         return TeamStoreUnusable(
             f"{self.address.masked}: others have been writing all the time, so nothing could be; "
             "it is tried again"
         )
 
     def execute(self, statement: str) -> None:
-        """An operation that DuckLake does in transactions of its own, such as upkeep, under the
-        writer's lock."""
+        """Runs an operation with its own transactions, such as upkeep, under the writer's lock."""
         with self.telling(), self._alone(), self.cursor() as cursor:
             cursor.execute(statement)
 
@@ -172,7 +170,7 @@ class Lake:
         with self.connection.cursor() as holder:
             holder.begin()
             try:
-                # A machine that vanishes, or a writer that hangs, must not keep the others out.
+                # A lost machine or a writer that hangs must not block the others.
                 _ask_database(
                     holder,
                     f"SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', true) AS a, "
@@ -186,8 +184,8 @@ class Lake:
                     holder.rollback()
 
     def speed_up(self) -> None:
-        """Has PostgreSQL find the statistics of a table's files, which every question about it asks
-        for, without reading those of all; only its owner may. Raises `TeamStoreUnusable`."""
+        """Adds an index with which PostgreSQL finds the file statistics of one table, which each
+        query needs, without reading all; only the owner may. Raises `TeamStoreUnusable`."""
         if self.address.catalog == "postgres":
             with self.telling(), self.connection.cursor() as cursor, suppress(duckdb.Error):
                 cursor.execute(f"CALL postgres_execute('{DATABASE}', '{INDEX}')")
@@ -200,7 +198,7 @@ class Lake:
             self.connection.execute("SET GLOBAL ducklake_max_retry_count = 0")
 
     def _attach(self) -> None:
-        """Attaches the store, and makes it if there is none."""
+        """Attaches the store, and creates it if it does not exist."""
         place = quoted(self.address.place)
         with self._complaining():
             for name in (LAKE, DATABASE):
@@ -209,7 +207,7 @@ class Lake:
             kind = self.address.catalog
             self.connection.execute(f"ATTACH '{file}' AS {DATABASE} (TYPE {kind})")
             with self._alone():
-                with suppress(duckdb.Error):  # Who may only read computes for itself.
+                with suppress(duckdb.Error):  # Read-only users compute results themselves.
                     self.connection.execute(MAKE_RESULTS)
                 options = [f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"]
                 if self.address.data:
@@ -223,7 +221,7 @@ class Lake:
                 except duckdb.Error as error:
                     if "httpfs" not in str(error):
                         raise
-                    # Only the store knows that its rows lie on object storage.
+                    # Only the store knows that its rows are on object storage.
                     load_extension(self.connection, "httpfs")
                     self.connection.execute(s3_secret())
                     self.connection.execute(statement)
@@ -233,7 +231,7 @@ class Lake:
 
 
 def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Loads an extension; raises `TeamStoreUnusable` with what to install."""
+    """Loads an extension; raises `TeamStoreUnusable` with the package to install."""
     package = f"duckdb_extension_{name}"
     spec = find_spec(package)
     missing = (
@@ -254,12 +252,12 @@ def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def quoted(text: object) -> str:
-    """Within single quotes of a statement."""
+    """Escapes a text for use within single quotes of a statement."""
     return str(text).replace("'", "''")
 
 
 def _reason(error: str) -> str:
-    """An error without the statement that failed, which can be as long as its rows."""
+    """An error text without the failed statement, which can be as long as its rows."""
     return error.rpartition('": ')[2] if "Failed to execute query" in error else error
 
 
@@ -283,15 +281,15 @@ def _remedy(error: str) -> str:
 
 
 def snapshot(cursor: Cursor) -> int:
-    """The number of the state that a cursor sees."""
+    """The number of the snapshot that a cursor reads."""
     row = cursor.execute(f"SELECT id FROM ducklake_current_snapshot('{LAKE}')").fetchone()
     assert row is not None
     return int(row[0])
 
 
 def s3_secret() -> str:
-    """A statement that tells DuckDB what the environment says of object storage, in the names that
-    Amazon's own tools read."""
+    """A statement with the settings of object storage for DuckDB, from the environment variables of
+    Amazon's own tools."""
     found = {
         "KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID"),
         "SECRET": os.environ.get("AWS_SECRET_ACCESS_KEY"),
@@ -330,7 +328,7 @@ def _make_tables(cursor: Cursor, *, check: bool) -> None:
 
 
 def create(cursor: Cursor) -> None:
-    """Makes the tables, empty."""
+    """Creates empty tables."""
     cursor.execute(SCHEMA + TABLES)
     for table in PARTITIONED:
         cursor.execute(f"ALTER TABLE {table} SET PARTITIONED BY (experiment)")
@@ -339,4 +337,4 @@ def create(cursor: Cursor) -> None:
 
 ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "results",
               "unreadable", "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
-"""Every table of a team's store."""
+"""All tables of a team's store."""

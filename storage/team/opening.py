@@ -1,4 +1,4 @@
-"""Opens the store of a data folder: its own, or a team's where the settings name one."""
+"""Opens the store of a data folder: its own, or a team's store if the settings name one."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from breakeven.storage.team.address import team_address
 
 
 def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
-    """Raises what `Store.open` does, `SettingsUnusable`, and for a team's store
-    `TeamStoreUnusable`."""
+    """Opens the store; raises the errors of `Store.open`, `SettingsUnusable`, and for a team's
+    store `TeamStoreUnusable`."""
     address = team_address(read_settings(data_dir.path).store)
     if address is None:
         return Store.open(data_dir, examples)
-    # DuckDB's extensions are looked for only where somebody wants them.
+    # Only a team's store needs DuckDB's extensions.
     from breakeven.storage.team.store import TeamStore
 
     return TeamStore.at(address, data_dir, examples)

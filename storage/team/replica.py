@@ -1,9 +1,9 @@
-"""A dashboard's local copy of a team's store: the state of every run, and the events of the
+"""A dashboard's local replica of a team's store: the state of all runs, and the events of the
 experiments that pages requested.
 
-A page sends about a hundred queries. Each would go to the database server several times; here
-DuckDB's own tables answer them, with the views and at the speed of the embedded database. An
-experiment's events are copied on first use, and again after a run of it was written to.
+A page sends about a hundred queries, and each would need several requests to the database server.
+The replica answers them from local tables, as fast as the embedded database. It copies the events
+of an experiment on first use, and again after one of its runs has changed.
 """
 
 import threading
@@ -15,27 +15,27 @@ from breakeven.storage.index.journal_inserts import EVENT_TABLES, SCHEMA, Cursor
 from breakeven.storage.team.lake import LAKE, Lake, snapshot
 
 LISTED = "environments"
-"""The one table of events that lists of experiments show something of: it is there for all."""
+"""The only table of events that lists of experiments need; it is copied for all experiments."""
 MAX_ROWS = 5_000_000
-"""Limit of local events; beyond it, the experiments that were unused for the longest go."""
+"""Limit of local events; above it, the least recently used experiments are removed."""
 
 
 class LocalReplica:
-    """The copy that one process has. Safe to use from threads."""
+    """The replica of one process. Safe to use from threads."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._lock = threading.Lock()
         self.snapshot = -1
-        """The state of the store up to which lists are as it says."""
+        """Number of the store's snapshot that the local lists match."""
         self._brought: OrderedDict[int, int] = OrderedDict()
-        """Experiments with local events, and how many; the last used one last."""
+        """Experiments with local events and their numbers of rows, the most recently used last."""
         self._stale: set[int] = set()
         with lake.connection.cursor() as cursor:
             cursor.execute(SCHEMA)
 
     def refresh(self) -> None:
-        """Brings what changed since the last time; raises `TeamStoreUnusable`."""
+        """Copies changes since the last call; raises `TeamStoreUnusable`."""
         with self._lock, self._lake.telling(), self._lake.connection.cursor() as cursor:
             now = snapshot(cursor)
             if now == self.snapshot:
@@ -54,9 +54,9 @@ class LocalReplica:
         return int(row[0]) if row else 0
 
     def bring(self, experiment: int) -> None:
-        """Has the events of an experiment here, as of now.
+        """Copies the present events of an experiment, unless the replica has them.
 
-        Raises `TeamStoreUnusable` if they are not and cannot be had; what is here already stays.
+        Raises `TeamStoreUnusable` if that fails; but older local events, if any, remain in use.
         """
         with self._lock:
             if experiment in self._brought and experiment not in self._stale:
@@ -85,7 +85,7 @@ def _events() -> list[str]:
 
 
 def _copy_events(cursor: Cursor, experiment: int) -> int:
-    """Puts an experiment's events, as the store has them, in the place of those that are here."""
+    """Replaces the local events of an experiment by those of the store."""
     num_rows = 0
     with whole(cursor):
         query = f"SELECT DISTINCT name FROM {LAKE}.present WHERE experiment = ?"
@@ -100,8 +100,8 @@ def _copy_events(cursor: Cursor, experiment: int) -> int:
 
 
 def _copy_news(cursor: Cursor, since: int) -> set[int]:
-    """Brings rows about runs that were written after a snapshot; returns the numbers of the
-    experiments of which anything is new or gone."""
+    """Copies rows of runs written after a snapshot; returns the numbers of the experiments with new
+    or removed runs."""
     cursor.execute(
         f"CREATE OR REPLACE TEMP TABLE news AS FROM {LAKE}.progress WHERE revision > ?", [since]
     )
@@ -116,7 +116,7 @@ def _copy_news(cursor: Cursor, since: int) -> set[int]:
     listed = "experiment IN (SELECT experiment FROM runs JOIN news USING (run_id))"
     cursor.execute(f"DELETE FROM {LISTED} WHERE {listed}")
     cursor.execute(f"INSERT INTO {LISTED} BY NAME FROM {LAKE}.{LISTED} WHERE {listed}")
-    for table in ("labels", "unreadable"):  # Few have any.
+    for table in ("labels", "unreadable"):  # These have few rows.
         cursor.execute(f"DELETE FROM {table}")
         cursor.execute(f"INSERT INTO {table} BY NAME FROM {LAKE}.{table}")
     return changed
@@ -128,7 +128,7 @@ def _replace(cursor: Cursor, table: str, rows: str) -> None:
 
 
 def _drop_gone(cursor: Cursor) -> set[int]:
-    """Removes runs that the store has no more; returns the numbers of their experiments."""
+    """Removes runs that are no longer in the store; returns the numbers of their experiments."""
     counts = f"SELECT (SELECT count(*) FROM progress), (SELECT count(*) FROM {LAKE}.progress)"
     here, there = cursor.execute(counts).fetchall()[0]
     if here == there:

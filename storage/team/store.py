@@ -1,4 +1,4 @@
-"""A team's store for pages and commands: like the embedded one, with many other machines."""
+"""A team's store with the interface of the embedded store, for pages and commands."""
 
 import time
 from contextlib import suppress
@@ -20,8 +20,8 @@ LOCK_FILE = "team-store.lock"
 class TeamStore(Store):
     """An index over the run folders of a team. Safe to use from several threads.
 
-    It takes in the data folder of this machine, unless another process does so, and reads
-    everybody's.
+    It ingests the data folder of this machine, unless another process does so, and reads the runs
+    of all machines.
     """
 
     def __init__(self, lake: Lake, data_dir: DataDir, examples: Path | None) -> None:
@@ -32,7 +32,7 @@ class TeamStore(Store):
 
     @classmethod
     def at(cls, address: Address, data_dir: DataDir, examples: Path | None = None) -> Self:
-        """Raises `TeamStoreUnusable`."""
+        """Opens the team's store; raises `TeamStoreUnusable`."""
         lake = Lake(address)
         try:
             store = cls(lake, data_dir, examples)
@@ -44,7 +44,7 @@ class TeamStore(Store):
 
     @property
     def feeds(self) -> bool:
-        """Whether this process takes in the data folder that is here, and no other does."""
+        """Whether this process ingests the local data folder, and not another one."""
         return self._feed is not None
 
     @property
@@ -57,7 +57,7 @@ class TeamStore(Store):
         return self._replica.snapshot
 
     def number_of(self, experiment_id: str) -> int:
-        """As of any store; also has the experiment's events at hand. Raises `TeamStoreUnusable`."""
+        """Also copies the experiment's events to the replica; raises `TeamStoreUnusable`."""
         number = super().number_of(experiment_id)
         if number:
             self._replica.bring(number)
@@ -66,7 +66,7 @@ class TeamStore(Store):
     def stored_results(
         self, name: str, version: str, experiment_id: str | None = None
     ) -> list[tuple[Any, ...]]:
-        """Those of the team; none while the database is away."""
+        """Stored results of the team; only unwritten ones while the database is unreachable."""
         query = f"""SELECT experiment_id, revision, num_runs, content FROM {RESULTS}
             WHERE name = ? AND version = ?"""
         if not self._lake.is_attached:
@@ -103,7 +103,7 @@ class TeamStore(Store):
         return num_rows, is_behind
 
     def _take_in(self) -> tuple[int, bool]:
-        """A tick of the data folder that is here, if no other process sees to it."""
+        """Runs a tick of the local data folder, unless another process ingests it."""
         if self._feed is None:
             assert self._lock is not None
             try:

@@ -1,7 +1,8 @@
-"""Keeps a team's store fast and small: one machine runs this daily. Also empties the store, or
-removes the rows of one data folder; the run folders fill it again.  Rows in the database become
-files, small files of an experiment become one. Removed rows are deleted, and so are old snapshots
-without readers, with the files that only they need.
+"""Keeps a team's store fast and small; one machine runs this daily.
+
+Upkeep writes rows of the database to files, merges small files of an experiment, deletes removed
+rows, and deletes old snapshots without readers and the files that only they need. This module also
+empties the store, or removes the rows of one data folder; the run folders fill it again.
 """
 
 from collections.abc import Iterator
@@ -15,12 +16,12 @@ from breakeven.storage.team.lake import ALL_TABLES, LAKE, RESULTS, Lake, Overtak
 
 ATTEMPTS = 5
 NUMBERS = ("experiments", "present")
-"""What stays: dashboards know experiments by these numbers."""
+"""Tables that a reset preserves: dashboards identify experiments by these numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSize:
-    """Of a store."""
+    """The size of a store."""
 
     files: int
     bytes: int
@@ -28,8 +29,8 @@ class StoreSize:
 
 
 def upkeep(lake: Lake, days: float = 7.0) -> Iterator[str]:
-    """Does it table by table, so that those who write wait a moment each time; yields what is being
-    done. May be broken off anywhere. Raises `TeamStoreUnusable`."""
+    """Maintains one table after the other, so that writers wait only briefly; yields the name of
+    each part. May be interrupted at any point. Raises `TeamStoreUnusable`."""
     lake.speed_up()
     for table in ALL_TABLES:
         yield table
@@ -52,12 +53,12 @@ def _call(lake: Lake, function: str) -> None:
         try:
             lake.execute(f"CALL ducklake_{function}")
             return
-        except Overtaken:  # Only somebody without the lock can have been.
+        except Overtaken:  # Only a writer that had lost the lock can cause this.
             continue
 
 
 def size(lake: Lake) -> StoreSize:
-    """What the store holds; raises `TeamStoreUnusable`."""
+    """The size of the store; raises `TeamStoreUnusable`."""
     with lake.reading() as cursor:
         row = cursor.execute(
             f"SELECT coalesce(sum(file_count), 0), coalesce(sum(file_size_bytes), 0) "
@@ -68,7 +69,7 @@ def size(lake: Lake) -> StoreSize:
 
 
 def _inlined(lake: Lake) -> int:
-    """Rows that await upkeep."""
+    """Number of rows that wait in the database for upkeep."""
     with lake.connection.cursor() as cursor:
         catalog = f"__ducklake_metadata_{LAKE}"
         query = f"SELECT DISTINCT table_name FROM {catalog}.ducklake_inlined_data_tables"
@@ -98,7 +99,7 @@ def forget_folder(lake: Lake, data_folder: str) -> int:
 
 
 def reset(lake: Lake) -> None:
-    """Makes all tables anew, whichever version made them; raises `TeamStoreUnusable`."""
+    """Creates all tables again, whichever version created them; raises `TeamStoreUnusable`."""
     with lake.writing() as (cursor, _):
         kept = {table: _rows(cursor, table) for table in NUMBERS}
         for table in ALL_TABLES:

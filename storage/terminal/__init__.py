@@ -1,1 +1,1 @@
-"""What `breakeven` prints, and the status it ends with."""
+"""The output and the exit status of `breakeven` commands, and sentences that pages share."""

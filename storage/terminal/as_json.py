@@ -1,6 +1,6 @@
-"""A comparison or an explanation as JSON, with every digit: the same objects that pages show.
+"""Writes a comparison or an explanation as JSON with all digits, from the objects that pages show.
 
-docs/suites.md says what stands where.
+docs/suites.md describes the format.
 """
 
 import json
@@ -31,7 +31,7 @@ from breakeven.storage.terminal.finding_words import (
 from breakeven.storage.terminal.parity_words import parity_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
-"""What JSON has no numbers for; a break-even that is infinite will never be."""
+"""Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""
 
 
 def comparison_json(
@@ -40,7 +40,7 @@ def comparison_json(
     planned: Plan | None = None,
     causes: Iterable[KnownCause] = (),
 ) -> str:
-    """`latencies`: what a comparison of compile caches came to, for each backend."""
+    """A comparison as JSON; `latencies`: the results of compared compile caches by backend."""
     rows = comparison.table().to_dict("records")
     document = {
         "experiment_id": comparison.experiment_id,
@@ -69,7 +69,7 @@ def comparison_json(
 
 
 def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
-    """The scenario `accuracy`."""
+    """The checks of the scenario `accuracy` as JSON."""
     return _written({"experiment_id": experiment_id, "checks": [*found]})
 
 
@@ -150,7 +150,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def plain(value: Any, infinite: str = INFINITE) -> Any:
-    """As JSON has it; what is undefined, or missing in a table, is null."""
+    """The value in types of JSON; undefined values, and missing ones in tables, are null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = _fields(value)
     if isinstance(value, pd.DataFrame):

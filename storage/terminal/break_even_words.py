@@ -1,4 +1,4 @@
-"""Break-evens in words, and why speeds are inconclusive: the same in every table and sentence."""
+"""Texts of break-evens and of inconclusive speeds, shared by all tables and sentences."""
 
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.formats import DASH, format_verdict
@@ -41,7 +41,7 @@ def break_even_reason(result: Result) -> str:
 
 
 def speed_reason(result: Result) -> str:
-    """Why the speed of a run is inconclusive, and what would tell; else nothing."""
+    """Why the speed of a run is inconclusive, and what would help; empty for other verdicts."""
     if result.speed_verdict != "unsure":
         return ""
     if result.speedup is None or result.speedup.low is None:
@@ -54,7 +54,7 @@ def speed_reason(result: Result) -> str:
 
 
 def doubt_of_saving(result: Result) -> str:
-    """Why the saving behind an inconclusive break-even is none to count on."""
+    """Why the saving of an inconclusive break-even is uncertain."""
     doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
     return "may be chance" if doubt != "margin" else "is too small to tell from noise"
 

@@ -1,7 +1,7 @@
-"""Why runs failed, where the cause is known, and what to try: one table of rules.
+"""Known causes of failed runs, and remedies to try: one table of rules.
 
-The first rule that fits names the cause. No rule blames a compiler for an error that the baseline
-has as well.
+The first matching rule names the cause. No rule blames a compiler for an error that the baseline
+also has.
 """
 
 import re
@@ -27,7 +27,7 @@ from breakeven.storage.terminal.finding_words import remedy_option
 COMPILING = r"convert_frame\.py|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
 """Frames of a traceback that show a compiler at work."""
 FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
-"""Dynamo's words for an operator that refuses its inputs; eager code words this differently."""
+"""Dynamo's message for an operator that refuses its inputs; eager code has another message."""
 NOT_FINITE = "the loss is not finite"
 SHORTEST_LINE = 8
 """Shortest first line of a message that identifies an error, in characters."""
@@ -35,22 +35,22 @@ SHORTEST_LINE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What rules know about a failed run."""
+    """The facts about a failed run that rules use."""
 
     spec: ExperimentSpec
     variant: Variant
     text: str | None
-    """The run's backend as the experiment names it, if it does."""
+    """The run's backend as written in the specification, if it is there."""
     state: RunState
     message: str
     """Class and message of its error, or the reason of its end."""
     traceback: str = ""
     baseline: "Failure | None" = None
-    """How the baseline failed, if it did."""
+    """The baseline's failure, if it failed."""
 
     @property
     def is_compiling(self) -> bool:
-        """Whether a compiler was at work; some tracebacks lack the compiler's frames."""
+        """Whether a compiler failed; some tracebacks lack the compiler's frames."""
         return self.message.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
 
     @property
@@ -73,14 +73,14 @@ Make = Callable[[Failure], Remedy | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How to recognise a failure, its cause, and what to do."""
+    """A pattern of failures with its cause, advice and remedies."""
 
     kind: str
     cause: str
     words: str = ""
-    """A pattern of the error, `Class: message`, or of the reason of its end."""
+    """A pattern of the error, `Class: message`, or of the reason of the run's end."""
     frames: str = ""
-    """A pattern of the traceback, which tells the stage."""
+    """A pattern of the traceback, which shows the stage."""
     when: Callable[[Failure], bool] = lambda failure: True
     advice: str = ""
     remedies: tuple[Make, ...] = ()
@@ -118,7 +118,7 @@ def remedy_text(remedy: Remedy) -> str:
 
 
 def changed(spec: ExperimentSpec, remedy: Remedy) -> ExperimentSpec:
-    """Raises `InvalidSpec` where the remedy does not fit the experiment."""
+    """The specification with a remedy; raises `InvalidSpec` if the remedy does not fit."""
     values = asdict(spec.on_its_own)
     for path, value in remedy.fields:
         FIELDS[path].put_in(values, value)
@@ -126,7 +126,7 @@ def changed(spec: ExperimentSpec, remedy: Remedy) -> ExperimentSpec:
 
 
 def _variant(failure: Failure, name: str | None = None, **settings: Any) -> Remedy | None:
-    """Replaces settings of the failed backend; None removes a setting."""
+    """A remedy that replaces settings of the failed backend; None removes a setting."""
     if failure.text is None:
         return None
     known, given = parse_settings(failure.text, "backends", dotted=True)
@@ -146,7 +146,7 @@ def with_settings(**settings: Any) -> Make:
 
 
 def with_fields(**fields: Any) -> Make:
-    """`__` stands for the dot of a path."""
+    """A function that makes a remedy with these fields; `__` stands for the dot of a path."""
     paths = tuple((name.replace("__", "."), value) for name, value in fields.items())
     return lambda failure: Remedy(fields=paths)
 
@@ -165,14 +165,14 @@ def without_autotuning(failure: Failure) -> Remedy | None:
 
 
 def in_one_batch(failure: Failure) -> Remedy:
-    """The same number of samples a step, without accumulation."""
+    """The same number of samples per step, without accumulation."""
     training = failure.spec.training
     size = training.batch_size * training.gradient_accumulation
     return Remedy(fields=(("training.batch_size", size), ("training.gradient_accumulation", 1)))
 
 
 def smaller_batch(failure: Failure) -> Remedy | None:
-    """Half of the batch; in a training twice as many micro-batches."""
+    """Half the batch size; in a training, twice as many micro-batches."""
     training = failure.spec.training
     if training.batch_size == 1:
         return None
@@ -352,7 +352,7 @@ RULES = (
 
 
 def find_cause(label: str, failure: Failure) -> KnownCause | None:
-    """The cause according to the first rule that fits; None if no rule fits."""
+    """The cause from the first matching rule; None if no rule matches."""
     rule = next((one for one in RULES if one.fits(failure)), None)
     if rule is None:
         return None
@@ -362,7 +362,7 @@ def find_cause(label: str, failure: Failure) -> KnownCause | None:
 
 
 def _possible(rule: Rule, failure: Failure) -> Iterator[Remedy]:
-    """Remedies that change the experiment into another one that can run."""
+    """Remedies that change the experiment and give a valid specification."""
     for make in rule.remedies:
         remedy = make(failure)
         # Only the author of a script can change what the script computes.

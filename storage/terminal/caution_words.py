@@ -1,4 +1,4 @@
-"""Warnings and notes of a comparison in words: one message for each kind of caution.
+"""Texts of the warnings and notes of a comparison: one message for each kind of caution.
 
 The terminal prints the sentences; pages and reports link every number to its definition.
 """
@@ -22,14 +22,14 @@ from breakeven.storage.numbers.sentences import (
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 
 MAX_NAMED = 3
-"""Functions, operations or processes that one sentence names."""
+"""Largest number of functions, operations or processes in one sentence."""
 MAX_VALUE = 60
-"""Longest value of a setting that is shown whole, in characters."""
+"""Largest number of characters of a setting's value that is not shortened."""
 
 
 @dataclass(frozen=True)
 class DeviceMessage:
-    """What happened to the device: title, observation in a run, and remedy."""
+    """A disturbance of the device: title, observation in a run, and remedy."""
 
     title: str
     seen: str
@@ -59,7 +59,7 @@ ENDED = {
 
 
 def caution_words(caution: Caution) -> Sentence:
-    """What the caution is about, and what to do about it."""
+    """The sentence of a caution, with advice."""
     kind = caution.kind
     if kind in DEVICE:
         return DEVICE[kind].fill(caution)
@@ -73,7 +73,7 @@ def caution_words(caution: Caution) -> Sentence:
 
 
 def doubt_words(caution: Caution) -> Sentence:
-    """What happened to the device during one run, to be shown next to the numbers of this run."""
+    """The sentence of a disturbance during one run, shown next to the numbers of this run."""
     message = DEVICE[caution.kind]
     return message.found(caution, message.seen)
 
@@ -89,13 +89,13 @@ def ending_words(facts: Facts) -> Sentence:
 
 
 def _first(words: list[Any]) -> Sentence:
-    """The first few, and how many more there are."""
+    """The first few words, and the number of the others."""
     more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
     return joined([joined(words[:MAX_NAMED], ", "), more])
 
 
 def _ended_early(facts: Facts) -> Facts:
-    """How the run ended, and how much of its speed was measured before."""
+    """Slots for the run's end, and for the part of its speed that was measured before."""
     rounds, measured = facts.get("num_rounds"), Sentence()
     if rounds is not None and facts["role"] != "control" and facts["steps_done"]:
         if facts["role"] == "baseline":
@@ -119,7 +119,7 @@ def _resumed(facts: Facts) -> Facts:
 
 
 def _grouped(name: str, template: str) -> Callable[[Facts], Facts]:
-    """A slot `groups`: each value of a fact with the runs that have the value."""
+    """A function for the slot `groups`: each value of a fact with the runs that have the value."""
 
     def group(facts: Facts) -> Facts:
         groups: dict[Any, list[str]] = {}

@@ -1,5 +1,5 @@
-"""What each stage of the compiler costs, and how two runs were compiled differently, as text;
-sentences that pages show as well."""
+"""Texts of the cost of each compiler stage, and of compiler differences between two runs; pages
+show the same sentences."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,15 +34,15 @@ LONGEST = 100
 
 
 def same_text(found: Sequence[Differing]) -> str:
-    """That nothing differs, or nothing of what the compiler did; empty where it did otherwise."""
+    """A sentence if nothing differs, or only the compiler's input; empty if its results differ."""
     if not found:
         return NOTHING
     return "" if any(row.kind in DONE for row in found) else SAME_WORK
 
 
 def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
-    """The two runs, what differs, and how long each phase of compiling took. `code`: names of
-    recorded graphs and code that are not the same."""
+    """The two runs, their differences, and the time of each phase of compiling. `code`: names of
+    stored graphs and code that differ."""
     lines = [f"A  {printable(one.title)}", f"B  {printable(other.title)}", ""]
     found = compile_difference(one, other)
     if same := same_text(found):
@@ -62,7 +62,7 @@ def _cell(text: str) -> str:
 
 
 def ladder_report(ladder: Ladder) -> str:
-    """What goes wrong first, then a row for each stage."""
+    """Sentences about faults, then a table with a row for each stage."""
     rows = [["stage", "run", "state", *(METRICS[name].title for name in _numbers(ladder)),
              "over the previous stage", "parity", ""]]  # fmt: skip
     if ladder.baseline is not None:
@@ -79,7 +79,7 @@ def ladder_report(ladder: Ladder) -> str:
 
 
 def findings(ladder: Ladder) -> list[Sentence]:
-    """The first stage with each fault, in a sentence; or that there is none."""
+    """A sentence on the first stage with each fault, or that there is none."""
     words: dict[Fault, Callable[[RungResult], Sentence]] = {
         "fails": _fails,
         "differs": _differs,

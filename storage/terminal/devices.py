@@ -1,4 +1,4 @@
-"""Devices for the terminal: what each is, how noisy and fast it is, and what became worse."""
+"""Texts about devices for the terminal: identity, noise, speed, and changes for the worse."""
 
 import json
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ def worsening_words(found: Worsening) -> Sentence:
 
 
 def noisy_words(found: DeviceHistory) -> Sentence:
-    """What the noise of a device means for comparisons on it."""
+    """The effect of a device's noise on comparisons."""
     return fill("two equal runs differ by up to {noise:device_noise}, and speedups below that are "
                 "not called faster or slower", noise=found.level("device_noise"))  # fmt: skip
 
 
 def verdict(found: Sequence[DeviceHistory]) -> str:
-    """How many devices are noisy, and how many became worse: only what is known of any."""
+    """The numbers of noisy devices and of devices that became worse, as far as known."""
     noisy, worse = sum(one.is_noisy for one in found), sum(bool(one.worsenings) for one in found)
     if noisy:
         words = f"{count_of(noisy, 'device')} {'is' if noisy == 1 else 'are'} noisy"
@@ -49,7 +49,7 @@ def verdict(found: Sequence[DeviceHistory]) -> str:
 
 
 def report(found: Sequence[DeviceHistory]) -> str:
-    """A line for each device, and one for each thing that became worse."""
+    """A line for each device, and one for each worsening."""
     if not found:
         return "no device is known yet: an experiment that is over adds the device that it ran on"
     lines = []
@@ -68,7 +68,7 @@ def report(found: Sequence[DeviceHistory]) -> str:
 
 
 def as_json(found: Sequence[DeviceHistory]) -> str:
-    """A list of devices, each with its moments and what became worse."""
+    """A list of devices, each with its experiments and worsenings."""
     return json.dumps([_as_dict(one) for one in found], indent=1)
 
 

@@ -1,4 +1,4 @@
-"""Experiments held against each other, as text; sentences that pages show, too."""
+"""Texts of a comparison of experiments; pages show the same sentences."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ from breakeven.storage.statistics.speedups import ratio_text
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
-"""Numbers after the speedup."""
+"""Numbers that follow the speedup."""
 OF_LEARNING = ("accuracy", "final_loss")
 WHY: dict[Obstacle, str] = {
     "scenario": "they measure different things",
@@ -65,8 +65,8 @@ WHY_NO_SCALING: dict[ScalingObstacle, str] = {
 def difference_report(
     sides: Sequence[Side], scaled: tuple[Sequence[Scaling], Sequence[Refusal]] = ((), ())
 ) -> str:
-    """Who is compared, by how much, what may not be compared, and what differs. `scaled` is what
-    `scalings` found and refused."""
+    """The sides, the ratios of their numbers, obstacles to comparing, and differing settings.
+    `scaled` is the result of `scalings`."""
     lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
     lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
     found_scalings, refused = scaled
@@ -90,7 +90,7 @@ def difference_report(
 
 
 def _doubts(sides: Sequence[Side]) -> list[str]:
-    """How many warnings each side has, and where they are."""
+    """The number of warnings of each side, and the command that shows them."""
     return [
         f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
         f"({len(side.comparison.warnings)})."
@@ -108,7 +108,7 @@ def difference_text(found: Difference | None) -> str:
 
 
 def obstacles(sides: Sequence[Side]) -> list[str]:
-    """A sentence for each side of which something may not be compared with the first."""
+    """A sentence for each side with numbers that may not be compared with the first side."""
     reference, *others = sides
     obstacles = []
     for side in others:
@@ -119,7 +119,7 @@ def obstacles(sides: Sequence[Side]) -> list[str]:
 
 
 def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
-    """What of two sides is not compared, and why."""
+    """The numbers of two sides that are not compared, and why."""
     what = "losses and accuracies" if found.speed else "neither speeds nor losses"
     verb = "are not compared" if found.speed else "are compared"
     why = " and ".join(WHY[obstacle] for obstacle in found.obstacles)
@@ -127,7 +127,7 @@ def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
 
 
 def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
-    """A row for each backend and the baseline: its number on every side that may be compared with
+    """A row for each backend and the baseline: its number on each side that may be compared with
     the first."""
     rows = [["", *(side.letter for side in sides)]]
     for label in ["baseline", *labels(sides)]:
@@ -140,8 +140,8 @@ def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
 
 
 def results_by_side(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
-    """A run on every side; None where the number of that name may not be compared with the first
-    side's."""
+    """The results of a run on every side; None if the number of that name may not be compared with
+    the first side's."""
     reference = sides[0]
     return [side.result(label) if side is reference or may_stand_beside(reference, side, name)
             else None for side in sides]  # fmt: skip
@@ -156,7 +156,7 @@ def _speed(result: Result) -> str:
 
 
 def may_stand_beside(reference: Side, side: Side, name: str) -> bool:
-    """Whether a number of two sides may be read as if one workload had made both."""
+    """Whether a number of two sides may be compared as if both had the same workload."""
     found = comparable(reference, side)
     return found.learning if name in OF_LEARNING else found.speed
 
@@ -174,7 +174,7 @@ def _speed_rows(sides: Sequence[Side], found: Sequence[Difference]) -> list[list
 
 
 def efficiency_text(found: Scaling) -> str:
-    """`81.3 % (79.0 % to 83.5 %)`; without an interval where none is claimed."""
+    """`81.3 % (79.0 % to 83.5 %)`; `81.3 %` without an interval."""
     text = format_share(found.efficiency)
     if found.low is None or found.high is None:
         return text
@@ -193,7 +193,7 @@ def scaling_rows(found: Sequence[Scaling]) -> list[list[str]]:
 def scaling_notes(
     sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
 ) -> list[str]:
-    """Which kind of scaling it is, and which sides are not held against one device, and why."""
+    """The kind of scaling of each side, and why other sides are not compared with one device."""
     alone, together = alone_and_together(sides)
     if alone is None:
         return []

@@ -1,4 +1,4 @@
-"""Profiles in words: why a run is faster or slower than the baseline, and one message for each kind
+"""Texts of profiles: why a run is faster or slower than the baseline, and one message for each kind
 of finding, with its evidence and its remedy."""
 
 import pandas as pd
@@ -15,20 +15,20 @@ from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.caution_words import ENDED
 
 MAX_PARTS = 3
-"""Classes named on each side of a bridge."""
+"""Number of classes named on each side of a bridge."""
 WORTH_NAMING = 0.02
-"""Of the baseline's step, below which a part is not named."""
+"""Smallest share of the baseline's step for which a part is named."""
 HOST_BOUND = 0.10
-"""Of a step, from which on idle time makes the speedup depend on the host."""
+"""Share of idle time in a step from which on the speedup depends on the host."""
 MAX_KERNEL_NAME = 90
 MAX_UNKNOWN = 3
-"""Kernels without a class that are named; JSON has all."""
+"""Number of named kernels without a class; JSON has all."""
 OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
-"""Findings that may cost more than is known, such as fusion that a graph break prevents."""
+"""Findings that may cost more than measured, for example because a graph break prevents fusion."""
 
 
 def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
-    """The name of a class for people; of idle time by what idles."""
+    """The displayed name of a class; idle time is named after the idle part."""
     if work_class == IDLE:
         return "device idle" if works_by_itself else "Python, between operators"
     title = CLASSES[work_class]
@@ -37,7 +37,7 @@ def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
 
 
 def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
-    """Why a run takes as long as it does, compared with the baseline."""
+    """Why a step of a run takes more or less time than the baseline's."""
     spent = found.parts[found.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
     saved = found.parts[found.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
     return fill(
@@ -62,7 +62,7 @@ def _parts(parts: pd.DataFrame, found: Bridge) -> list[Sentence]:
 
 
 def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
-    """The speedup by the time in which the device is busy, and whether it depends on the host."""
+    """The speedup of the device's busy time, and whether the whole speedup depends on the host."""
     share = max(found.baseline.idle_share or 0.0, found.run.idle_share or 0.0)
     return fill(
         "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
@@ -74,7 +74,7 @@ def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
 
 
 def profile_words(profile: Profile) -> Sentence:
-    """What profiling a run cost, or why there is no profile, or why a profile is withheld."""
+    """The cost of profiling a run, or why it has no profile, or why the profile is withheld."""
     if profile.misfit is not None:
         parts, step = profile.misfit.seconds, profile.misfit.step_seconds
         return fill(MISFITS[profile.misfit.kind], run=profile.label, parts=parts, step=step)
@@ -113,7 +113,7 @@ MISFITS = {
 
 
 def finding_words(finding: CostFinding) -> Sentence:
-    """What was found of a run, with its evidence, and which other runs have the same."""
+    """A finding with its evidence, and other runs that have the same."""
     evidence, _ = MESSAGES[finding.kind]
     others = [fill("{run}<{is_known:?} ({seconds:profile_seconds})>", run=label, seconds=seconds,
                    is_known=seconds is not None) for label, seconds in finding.also]  # fmt: skip
@@ -128,20 +128,20 @@ def finding_words(finding: CostFinding) -> Sentence:
 
 
 def remedy_words(finding: CostFinding) -> str:
-    """What to do about it; with a remedy that can be measured, what that is."""
+    """Advice on a finding, and the remedy to measure, if there is one."""
     remedy, (_, advice) = finding.remedy, MESSAGES[finding.kind]
     return advice if remedy is None else f"{advice} Measure it: {remedy_option(remedy)}."
 
 
 def remedy_option(remedy: Remedy) -> str:
-    """As the command line takes it."""
+    """The options of the command line for a remedy."""
     if remedy.backend is not None:
         return f"add the backend {remedy.backend}"
     return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
 def _short(text: str) -> str:
-    """The first line, cut where it is long."""
+    """The first line, shortened if it is long."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= MAX_KERNEL_NAME else f"{line[:MAX_KERNEL_NAME]}…"
 
@@ -226,8 +226,8 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Keep data on the device, and read losses once in a while only.",
     ),
 }  # fmt: skip
-"""For each kind a template for the evidence, whose slots are the finding's facts and what `PREPARE`
-adds to them, and what to do."""
+"""For each kind, a template of the evidence and the advice. Slots are the finding's facts and the
+values that `PREPARE` adds."""
 PREPARE: dict[Kind, Prepare] = {
     "float32_products": lambda facts: {"kernel": _short(facts["kernel"])},
     "device_idle": lambda facts: {"count": format_count(facts["launches"])},
@@ -246,18 +246,18 @@ PREPARE: dict[Kind, Prepare] = {
 
 
 def waterfall_rows(found: Bridge) -> pd.DataFrame:
-    """The bridge as a table for people: part, baseline, run, difference, in seconds a step."""
+    """The bridge as a table for display: part, baseline, run, difference, in seconds per step."""
     titles = [class_title(name, works_by_itself=found.run.works_by_itself)
               for name in found.parts["work_class"]]  # fmt: skip
     return found.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
 
 
 MAX_CHARACTERS = 2000
-"""Of a line."""
+"""Largest length of a line."""
 
 
 def explain_report(found: Explanation) -> str:
-    """A sentence and a table for each run that has a bridge, then what was found."""
+    """A sentence and a table for each run with a bridge, then the findings."""
     lines = [found.comparison.spec.name]
     if not found.is_known:
         return "\n".join([*lines, "", unprofiled_words(found)])

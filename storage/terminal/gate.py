@@ -1,7 +1,7 @@
-"""The CI gate: which conditions of `--fail-if` a comparison meets, and by which numbers.
+"""The CI gate: finds the conditions of `--fail-if` that a comparison meets, with their numbers.
 
-Only backends are judged, each run by each condition. What could not be shown does not pass: a gate
-that opens for want of evidence guards nothing (docs/ci-gate.md).
+Each condition is checked for each backend. Without evidence a backend does not pass, because the
+gate would otherwise be useless (docs/ci-gate.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Judge = Callable[[Comparison, Result, Condition], str | None]
 
 
 def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str]:
-    """One line for each backend and condition that it meets, naming run, number and limit."""
+    """One line for each condition that a backend meets, with run, number and limit."""
     backends = [result for result in comparison.results if result.role == "backend"]
     if not backends:
         return [f"{condition}: the experiment has no backend to judge" for condition in conditions]
@@ -36,7 +36,7 @@ def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str
 def unfinished(comparison: Comparison) -> list[str]:
     """One line for each run that did not finish."""
     planned = comparison.spec.num_steps
-    of_all = f" of {planned}" if planned else ""  # a script may not know
+    of_all = f" of {planned}" if planned else ""  # a script may have no planned number
     return [
         f"{result.label}: unfinished: its state is {result.state} after "
         f"{result.measured.num_steps}{of_all} steps"
@@ -77,7 +77,7 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
 
 
 def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
-    """By the last evaluation; a task without an accuracy by its loss."""
+    """Compares the accuracy of the last evaluation; for a task without accuracy, its loss."""
     baseline = of_role(comparison.results, "baseline")
     names = ("accuracy", "eval_loss")
     name = next((one for one in names if baseline and baseline.value(one) is not None), None)
@@ -97,7 +97,7 @@ def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> 
 
 
 def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> str | None:
-    """None for a number that is better, or worse by no more than the limit."""
+    """A text if a number is worse by more than the limit; else None."""
     metric = METRICS[name]
     shortfall = theirs - mine if metric.better == "higher" else mine - theirs
     if shortfall <= limit:
@@ -128,7 +128,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
-    """What sampling explains of two accuracies' difference."""
+    """The difference of two accuracies that sampling explains."""
     spec = comparison.spec
     split = spec.evaluation.primary_split
     num_samples = {

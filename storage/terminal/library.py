@@ -1,4 +1,4 @@
-"""The catalog of experiments as a table, or as JSON, for the terminal."""
+"""Writes the catalog of experiments as a table or as JSON, for the terminal."""
 
 import json
 import math
@@ -25,7 +25,7 @@ LEFT_OUT = ("text", "known")
 
 
 def listed(store: Store, wanted: Filter) -> pd.DataFrame:
-    """The rows that a filter lets through, all of them computed, which may take a while once."""
+    """The rows that match a filter, after computing their summaries, which may take some time."""
     candidates = chosen(catalog(store), wanted.before_comparing)["experiment_id"].dropna()
     while left := compute(store, STEP_SECONDS, only=list(candidates)):
         sys.stderr.write(f"comparing; {left} experiments to go\n")
@@ -33,7 +33,7 @@ def listed(store: Store, wanted: Filter) -> pd.DataFrame:
 
 
 def as_json(frame: pd.DataFrame) -> str:
-    """A list of objects, a line each; what is undefined is null, never is "never"."""
+    """A list of objects, one per line; undefined values are null, infinite ones are "never"."""
     rows = frame.drop(columns=list(LEFT_OUT)).to_dict("records")
     lines = [json.dumps({name: _plain(value) for name, value in row.items()}) for row in rows]
     return "[" + ",\n ".join(lines) + "]"

@@ -1,4 +1,4 @@
-"""Parity in words: one message for each kind of finding that a verdict rests on.
+"""Texts of parity: one message for each kind of finding.
 
 The terminal prints the sentences; pages and reports link every number to its definition.
 """
@@ -42,14 +42,13 @@ LINKS: dict[FindingKind, str] = {
     "rehearsal": "; ",
     "no rehearsal": "; ",
 }
-"""Words between a finding and the one before; `, but ` for all other kinds."""
+"""Text between a finding and the one before; `, but ` for all other kinds."""
 
 
 def parity_text(parity: Parity | None) -> str:
-    """The verdict for a table, with the step where parity broke or the last step whose loss was
-    checked by itself: `broken at step 12` by a loss, `broken from step 150` by a window of
-    losses, `broken after 200 steps` by an evaluation; `matches (checked to step 240)` where the
-    band ended there.
+    """The verdict for a table, with the step of the fault: `broken at step 12` by a single loss,
+    `broken from step 150` by a window of losses, `broken after 200 steps` by an evaluation. If the
+    band ended early, it has the last step of the band: `matches (checked to step 240)`.
     """
     if parity is None:
         return DASH
@@ -118,7 +117,7 @@ DATA_CULPRITS = (
 
 
 def _controls(facts: Facts) -> Facts:
-    """How many controls to repeat with, and how long each trains, if known."""
+    """Slots for the number of controls to repeat with, and the training time of one, if known."""
     seconds = facts.get("control_seconds")
     return {
         "more_controls": max(4, 2 * facts.get("num_controls", 1)),
@@ -131,14 +130,14 @@ def _outside(facts: Facts) -> Facts:
 
 
 def _other_data(facts: Facts) -> Facts:
-    """Runs check inputs in each step at first, and later at the beginning of each block."""
+    """Slots for different data; after the first steps, runs check inputs only once per block."""
     alike = facts["last_alike"]
     return {"was_alike": alike is not None and alike != facts["first_step"] - 1,
             "generators": list(facts["generators"])}  # fmt: skip
 
 
 def _reading(facts: Facts) -> Facts:
-    """A window of losses, or an evaluation."""
+    """Slots for a window of losses or an evaluation."""
     reading: Reading = facts["reading"]
     value, expected, allowed = (
         figure(READ[reading.quantity], size)
@@ -189,7 +188,7 @@ DROPOUT_FAULTS = {
 
 
 def _answers_wrong(facts: Facts) -> Facts:
-    """Counts answers with another class; if there are none, answers with other numbers."""
+    """Slots for wrong answers: with another class, or, if there are none, with other numbers."""
     samples, flipped, off = (
         list(map(str, facts["samples"])),
         facts["wrong_classes"],
@@ -266,7 +265,7 @@ MESSAGES: dict[FindingKind, str] = {
         "inference is wrong",
     "ended early": "<{is_own:?}it><{is_own:!}the {role}> {ending}",
 }  # fmt: skip
-"""A template for each kind of finding. Slots are the finding's figures and what `PREPARE` adds."""
+"""A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""
 PREPARE: dict[FindingKind, Prepare] = {
     "other inputs": _other_data,
     "not repeatable": _other_data,

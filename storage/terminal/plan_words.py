@@ -27,7 +27,7 @@ class Advice:
 
 
 def advice(planned: Plan, prices: Prices) -> Advice | None:
-    """None without a measured baseline."""
+    """The advice of a plan; None without a measured baseline."""
     base = planned.baseline_seconds
     if base is None or len(planned.totals) == 1:
         return None

@@ -1,4 +1,4 @@
-"""The lines of Python that set a training up as a run of an experiment was."""
+"""Writes the lines of Python that give a training the settings of a run."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ FORMS = {
 
 
 def recipe(spec: ExperimentSpec, variant: Variant) -> str:
-    """Lines to paste into a training of one's own; empty for the baseline. Where a name is the
-    reader's own to choose, a comment says what it stands for."""
+    """Lines for the user's own training; empty for the baseline. If users choose a name themselves,
+    a comment explains it."""
     return "\n".join([*_settings(spec, variant), *_optimizer(spec, variant), *_compiled(variant)])
 
 
@@ -53,7 +53,7 @@ def _compiled(variant: Variant) -> Iterator[str]:
 
 
 def _arguments(variant: Variant) -> Iterator[str]:
-    """Of `torch.compile`, which takes a mode or options, and not both."""
+    """Arguments of `torch.compile`, which accepts a mode or options, but not both."""
     options = dict(variant.options)
     options.pop("fallback_random", None)
     if variant.backend != "inductor":

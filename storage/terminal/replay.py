@@ -1,4 +1,4 @@
-"""A replay as text; pages show the same sentences."""
+"""Texts of a replay; pages show the same sentences."""
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
@@ -9,7 +9,7 @@ from breakeven.storage.numbers.sentences import Sentence, fill
 
 FINISHED, UNFINISHED, OUTSIDE = 0, 1, 6
 NOTICEABLE_PACE = 0.01
-"""Smaller changes of the machine's speed are not mentioned."""
+"""Smallest change of the machine's speed that is mentioned."""
 WHY_NOT: dict[Reason, str] = {
     "missing": "one of the two experiments lacks this number",
     "no control": "no control shows how far equal processes differ here",
@@ -54,12 +54,12 @@ def figure_texts(figure: ReplayedNumber) -> tuple[str, str, str]:
 
 
 def outcome(figure: ReplayedNumber) -> str:
-    """`inside`, `outside`, or why it is not judged."""
+    """`inside`, `outside`, or why the number is not judged."""
     return figure.verdict if figure.reason is None else f"not judged: {WHY_NOT[figure.reason]}"
 
 
 def summary(replay: Replay) -> Sentence:
-    """How many figures came out as expected."""
+    """The number of figures within their expected ranges."""
     if not replay.is_over:
         return fill("The replay is not finished.")
     inside, outside = replay.count("inside"), replay.count("outside")
@@ -77,7 +77,7 @@ def summary(replay: Replay) -> Sentence:
 
 
 def remarks(replay: Replay) -> list[Sentence]:
-    """What a reader must know to read the figures."""
+    """Facts that a reader needs to interpret the figures."""
     found = []
     if elsewhere(replay):
         found.append(

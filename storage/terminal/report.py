@@ -1,4 +1,4 @@
-"""A comparison, or rows that were imported, as text for the terminal."""
+"""Texts of a comparison, or of an import, for the terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +27,7 @@ Cell = Callable[[Result], str]
 
 
 def report(comparison: Comparison) -> str:
-    """Title, table, what stands behind break-even and parity, the warnings and notes."""
+    """Title, table, reasons for break-even and parity, warnings and notes."""
     spec = comparison.spec
     work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
@@ -74,14 +74,14 @@ def causes_report(causes: Sequence[KnownCause]) -> str:
 
 
 def spent_words(seconds: Mapping[str, float]) -> str:
-    """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty where no
-    run started. `seconds`: as `queries.elapsed` gives them."""
+    """`time: 2 min 5 s (compiling 1 min 20 s, training steps 25 s, loading 20 s)`; empty if no run
+    started. `seconds`: the result of `queries.timeline.elapsed`."""
     parts = ", ".join(f"{name} {duration(took)}" for name, took in shown_parts(seconds))
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 
 def caches_report(found: Sequence[ColdWarm], silent: Sequence[Evidence]) -> str:
-    """A line per backend, for the terminal, and one for what says nothing."""
+    """A line per backend, and sentences on processes without a compile latency."""
     seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
     lines = [
         f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
@@ -114,15 +114,15 @@ COLUMNS: dict[str, Cell] = {
     "parity": lambda result: parity_text(result.parity),
 }
 NUM_TEXT_COLUMNS = 2
-"""The first columns are words, aligned left; the others to the right."""
+"""Number of first columns with words, aligned to the left; the others are aligned to the right."""
 OFTEN_EMPTY = ("energy/step",)
-"""Columns that stay away where no run has a number for them."""
+"""Columns that are hidden if no run has a number."""
 OF_TRAINING = ("speedup (95 %)", "speed", "break-even", "final loss", "accuracy", "parity")
-"""Columns that stay away where another scenario has nothing to show in them."""
+"""Columns that are hidden in other scenarios if they are empty."""
 
 
 def brought_text(brought: Brought) -> str:
-    """What came of a file that was imported: a line for each thing a reader wants to know."""
+    """The result of an import: its rows, or a line for each experiment, run and omitted file."""
     if brought.rows:
         return _imported_table(brought.rows)
     taken = brought.runs
@@ -134,7 +134,7 @@ def brought_text(brought: Brought) -> str:
 
 
 def _imported_table(imported: Sequence[ImportedRow]) -> str:
-    """What was read of a file of the Dynamo harness; a row that failed has no numbers."""
+    """The imported rows of a benchmark's file; a failed row has no numbers."""
     titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
     cells = [
         [
@@ -178,7 +178,7 @@ HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")
 
 
 def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
-    """Title, table, why checks did not pass, and notes."""
+    """Title, table, reasons for checks that did not pass, and notes."""
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
         f"{spec.device}, {spec.accuracy.iterations} iterations against double precision"
@@ -197,7 +197,7 @@ def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
 
 
 def checks_exit_status(found: Sequence[Check]) -> int:
-    """3 if a check does not pass, 1 if one was never made, else 0."""
+    """3 if a check does not pass, 1 if one is missing, else 0."""
     if any(check.status not in (PASS, None) for check in found):
         return REFUSED
     unfinished = any(c.status is None or c.state != RunState.FINISHED for c in found)

@@ -1,4 +1,4 @@
-"""A suite run as text for the terminal: the summary, every cell, and what changed."""
+"""Texts of a suite run for the terminal: the summary, all cells, and changes."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,11 +17,11 @@ DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"
 UNCLEAR = f"its speeds are known too badly to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
 MAX_NAMED = 3
 NUM_TEXT_COLUMNS = 4
-"""The first columns are words, aligned left; the others to the right."""
+"""Number of first columns with words, aligned to the left; the others are aligned to the right."""
 
 
 def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
-    """Title, a row for each backend, precision and part, a row for each cell, and why some fail."""
+    """Title, a row for each backend, precision and part, a row for each cell, and failures."""
     rows = groups(found)
     summary = [list(SUMMARY), *([cell(one) for cell in SUMMARY.values()] for one in rows)]
     cells = [list(CELLS), *([cell(one) for cell in CELLS.values()] for one in found)]
@@ -36,8 +36,8 @@ def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
 
 
 def against_report(earlier: str, found: Against, conditions: str = "") -> str:
-    """Numbers that got worse, numbers that got better, and cells of only one of the runs;
-    `conditions` are further differences."""
+    """Numbers that became worse or better, and cells of only one of the suite runs; `conditions`
+    are differences in conditions."""
     lines = [f"against {earlier}:"]
     if conditions:
         lines.append(f"warning: made under other conditions: {conditions}")
@@ -57,8 +57,8 @@ def against_report(earlier: str, found: Against, conditions: str = "") -> str:
 
 
 def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
-    """What differed where the two suite runs were made, which may be the cause of every change;
-    empty for nothing. `runs` as `storage.queries.list_suite_runs` has them."""
+    """Differences in device and torch between two suite runs, which may cause every change; empty
+    if there are none. `runs`: the result of `storage.queries.list_suite_runs`."""
     known = runs.set_index("suite_run")[["device_name", "torch_version"]].astype(object)
     now, then = known.loc[suite_run], known.loc[earlier]
     parts = [
@@ -70,8 +70,8 @@ def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
 
 
 def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
-    """5 if something got worse, 3 if a cell failed, 1 if one is not known, or too badly to be
-    compared, else 0."""
+    """5 if a cell became worse, 3 if one failed, 1 if one is unknown or too imprecise to compare,
+    else 0."""
     if compared is not None and compared.regressions:
         return WORSE
     if any(one.failure or one.status not in (None, PASS) for one in found):
@@ -81,8 +81,8 @@ def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
 
 
 def rests_on(mean: MeanSpeedup | None) -> Sentence:
-    """Which models decide a mean's verdict, or move it most, as part of a sentence; nothing for one
-    model or none. `faster, but inconclusive without T5Small (1.04x)`."""
+    """Part of a sentence on the models that decide a mean's verdict or affect it most; empty with
+    fewer than two models. `faster, but inconclusive without T5Small (1.04x)`."""
     if mean is None or not mean.left_out:
         return Sentence()
     most, verdict = mean.left_out[0], format_verdict(mean.verdict)
@@ -119,8 +119,8 @@ def either(names: Sequence[Words]) -> Sentence:
 
 
 def change_text(mean: MeanSpeedup) -> Sentence:
-    """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and what that
-    rests on."""
+    """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and the deciding
+    models."""
     rest = rests_on(mean)
     return fill(
         "speedups are [{ratio}](suite_change) the earlier ones over {models}: {rest}",
@@ -131,7 +131,7 @@ def change_text(mean: MeanSpeedup) -> Sentence:
 
 
 def compile_text(group: Group) -> str:
-    """Mean and longest, `12 s (longest 41 s)`: what was paid, and no estimate of anything."""
+    """Mean and longest compile latency, `12 s (longest 41 s)`, as measured, without interval."""
     text = METRICS["mean_compile_seconds"].format
     if len(group.compile_seconds) < 2:
         return text(group.mean_compile_seconds)

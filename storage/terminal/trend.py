@@ -1,4 +1,4 @@
-"""Trends for the terminal: each series with its steps, and whether a nightly job should fail."""
+"""Texts of trends for the terminal: series with steps, and reasons to fail a nightly job."""
 
 import argparse
 import json
@@ -18,12 +18,12 @@ from breakeven.storage.statistics.steps import FEWEST, Step
 WITHIN = 10
 WORSE = "worse"
 USUAL_LEAST = 0.02
-"""By which share a level must be worse to be worth somebody's morning."""
+"""Default share by which a level must be worse to be reported."""
 CONDITIONS = {
     WORSE: Limit("2%", is_needed=False, below=100), "out-of-line": None, "failed": None,
     "parity": None,
 }  # fmt: skip
-"""All but the first are about a series' newest experiment."""
+"""Conditions; all except the first concern a series' newest experiment."""
 METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
 HELP = (
     "exit with status 5, and say why, if a series came to a worse level, or to one that is worse "
@@ -46,7 +46,7 @@ def add_trend_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report(found: Sequence[Series]) -> str:
-    """Every series with its level and its steps."""
+    """All series with their levels and steps."""
     if not found:
         return "no experiment that is over has such a number"
     return "\n".join(line for series in found for line in _lines(series))
@@ -58,7 +58,7 @@ def as_json(found: Sequence[Series]) -> str:
 
 
 def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: int) -> list[str]:
-    """Why a job fails, a line for each series and condition that it meets."""
+    """Reasons for a job to fail: a line for each condition that a series meets."""
     return [
         f"{_title(series)}: {sentence}"
         for series in found
@@ -68,8 +68,8 @@ def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: in
 
 
 def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | None:
-    """Why nothing could be judged by any condition; None if something could. What is misspelt, or
-    was never run, must not pass for good."""
+    """Why no condition could be judged; None if one could. Misspelt filters and missing experiments
+    must not count as success."""
     least = FEWEST if all(one.name == WORSE for one in conditions) else 1
     longest = max((len(series.points) for series in found), default=0)
     if not conditions or longest >= least:
@@ -81,7 +81,7 @@ def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | 
 
 
 def _met(series: Series, condition: Condition, within: int) -> str | None:
-    """What is wrong with a series, if the condition is met."""
+    """The problem of a series, if it meets the condition."""
     newest = series.points[-1]
     if condition.name == WORSE:
         step = series.regression((condition.limit or 0.0) / 100, within)
@@ -118,7 +118,7 @@ def sizes_text(series: Series, step: Step) -> str:
 
 
 def out_of_line_text(series: Series) -> str:
-    """What to think of a newest point that is none of its level."""
+    """A sentence on a newest point outside its level."""
     write = METRICS[series.quantity].format
     newest = series.points[-1]
     level = series.levels[-1]
@@ -130,7 +130,7 @@ def out_of_line_text(series: Series) -> str:
 
 
 def failure_text(series: Series) -> str:
-    """That a newer experiment came to no number."""
+    """A sentence on a newer experiment without a number."""
     assert series.failure is not None
     state = series.failure.state.replace("_", " ")
     how = "without this number" if state == "finished" else "so it has no number"
@@ -187,8 +187,8 @@ def _told(series: Series) -> dict[str, Any]:
 
 
 def _worse(series: Series) -> dict[str, str | None] | None:
-    """The step to a level that is worse than the best of the last experiments, by more than a
-    nightly job minds, and the experiment that first showed the step."""
+    """The step to a level that is worse than the best one of the last experiments by more than
+    `USUAL_LEAST`, and the experiment that first showed the step."""
     step = series.regression(USUAL_LEAST, WITHIN)
     if step is None:
         return None
