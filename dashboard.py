@@ -17,7 +17,7 @@ st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", 
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
-    # At the root; `experiments` is one of the addresses that `former` leads there.
+    # At the root; `former` redirects the address `experiments` here.
     st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:",
             url_path="library", default=True),
     st.Page(VIEWS / "experiment.py", title="Experiment", icon=":material/leaderboard:"),

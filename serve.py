@@ -1,6 +1,7 @@
 """Serves the dashboard: `python serve.py`, or `make run`.
 
-On this machine alone, unless `BREAKEVEN_HOST` names another address to listen on: README, Safety.
+Serves only this machine, unless `BREAKEVEN_HOST` names another address to listen on: README,
+Safety.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from threading import Thread
 
 if __name__ == "__main__":
-    # What is imported stays: looking through it for what does not would be a seventh of importing
-    # it. `import_all` turns the collector on again.
+    # Imported objects stay in memory: to scan them for garbage takes a seventh of the time to
+    # import them. `import_all` turns the collector on again.
     gc.disable()
 
 import uvicorn
@@ -41,8 +42,8 @@ from breakeven.views.upkeep.serving import ROUTES
 
 @asynccontextmanager
 async def preparing(app: App) -> AsyncIterator[None]:
-    """While a browser loads what it draws pages with, the server imports what fills them. And what
-    waits, such as a picture for the one browser, keeps no other file from being made."""
+    """Imports the modules of pages while the browser loads its own code. Provides threads, so that
+    a slow request, such as a picture that waits for the one browser, delays no other file."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_WAITING))
     let_scripts_run()
     Thread(target=prepare, daemon=True).start()
@@ -58,11 +59,11 @@ MAX_WAITING = 64
 """Threads for the requests of pages, apart from drawing; Python's own default would be 6 on two
 processors."""
 LEFT_SECONDS = 30
-"""That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
-back later, after a nap of the network, gets it from the address and the fields of the page."""
+"""Seconds to hold the session of a closed page, up to some ten MB each. A reader who returns later,
+for example after a network failure, gets the page again from its address and fields."""
 
 KEPT_SECONDS = 10.0
-"""At least so long a made file waits for the request of its browser."""
+"""Least seconds that a generated file waits for its browser's request."""
 
 GONE = ("BREAKEVEN_TEAM", "BREAKEVEN_HOSTNAMES", "BREAKEVEN_FILES")
 """Former variables that limited access: ignoring one would serve people against the administrator's
@@ -70,16 +71,17 @@ intention."""
 
 
 def offer_no_components_of_packages() -> None:
-    """Streamlit reads what every installed package says of itself, four times, in search of
-    components that pages could use: a quarter of a start, and pages use none but their own."""
+    """Disables Streamlit's search for components in all installed packages. It reads their metadata
+    four times, which takes a quarter of a start, and pages use only their own components."""
     BidiComponentManager.discover_and_register_components = (  # type: ignore[method-assign]
         lambda self, *, start_file_watching=True: None
     )
 
 
 def keep_files_for_browsers() -> None:
-    """Streamlit deletes a file that it made for a button when page scripts have ended twice. A page
-    that follows a run, or other readers, end them sooner than a slow network requests the file."""
+    """Delays Streamlit's deletion of files for buttons, which comes after two page scripts have
+    ended. A page that follows a run, or other readers, end scripts sooner than a slow network
+    requests a file."""
     remove, latest = MediaFileManager.remove_orphaned_files, -KEPT_SECONDS
 
     def remove_seldom(self: MediaFileManager) -> None:
@@ -98,11 +100,11 @@ def main() -> None:
         sys.exit(f"{gone[0]} is no variable any more: docs/operating.md says what to set instead.")
     try:
         serving = read_settings(folder.path).serving
-        os.environ[HOST_VARIABLE] = serving.host  # Whatever becomes of the file: it listens there.
+        os.environ[HOST_VARIABLE] = serving.host  # Valid even if the file changes.
         proxied = doors.open_socket() if doors.has_sign_in() else None
     except (SettingsUnusable, doors.NotServed) as error:
         sys.exit(f"{error}.")
-    with suppress(OSError):  # A page says so.
+    with suppress(OSError):  # A page shows the error.
         folder.make()
     open_log(folder.logs, DASHBOARD)
     where = {"address": serving.host, "port": serving.port}
@@ -120,10 +122,10 @@ def main() -> None:
     options = {
         "server.address": serving.host if proxied is None else doors.LOOPBACK,
         "server.port": serving.port,
-        "server.allowedHosts": ["*"],  # the middleware knows them
+        "server.allowedHosts": ["*"],  # the middleware checks them
         "server.headless": True,
         "server.disconnectedSessionTTL": LEFT_SECONDS,
-        "client.showErrorDetails": "none",  # `show_failure` does, to whom it may concern
+        "client.showErrorDetails": "none",  # `show_failure` does, to users who may act
         "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # avoids a lookup
     }
     if proxied is None:

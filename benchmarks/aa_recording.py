@@ -1,9 +1,9 @@
-"""Trials whose truth is known: runs that do equal work, and one that takes 3 % longer.
+"""Trials with known truth: runs of equal work, and one that takes 3 % longer.
 
-Each trial records four runs in one process, by turns in an order drawn anew each round: `baseline`,
-`control`, `same` (the baseline's work once more) and `slower`. Work is either fake steps or the
-training of a tiny model by the product's own loop. All times are wall clock times of real work on
-this machine, with whatever disturbs it.
+Each trial records four runs in one process, in turns with a new random order each round:
+`baseline`, `control`, `same` (the baseline's work again) and `slower`. Work is either fake steps or
+the training of a tiny model by the product's own loop. All times are wall clock times of real work
+on this machine, with all its disturbances.
 """
 
 import copy
@@ -45,14 +45,14 @@ NUM_SWEEPS = 100
 NUM_ROUNDS = {"fake steps": 200, "tiny trainings": 400}
 BLOCK_STEPS = 2
 RELU_NET = Path(__file__).parent.parent / "tests" / "faults" / "relu_net.py"
-"""Small enough for the cache: how fast memory is at the moment is other processes' doing."""
+"""Small enough for the CPU cache, because other processes affect the speed of memory."""
 PATIENCE_SECONDS = 120.0
 JOURNALS_OWN = ("v", "seq", "kind", "time")
-"""Fields of an event that the journal it is written to gives it."""
+"""Fields of an event that its journal adds."""
 
 
 def take_turns(blocks: Mapping[str, Callable[[Turn], None]], num_rounds: int, seed: int) -> None:
-    """One block of each a round, as the supervisor has it."""
+    """One block of each run per round, as the supervisor does."""
     chance = random.Random(seed)
     for number in range(num_rounds):
         order = chance.sample(sorted(blocks), len(blocks))
@@ -61,9 +61,9 @@ def take_turns(blocks: Mapping[str, Callable[[Turn], None]], num_rounds: int, se
 
 
 class FakeRun:
-    """Steps that compute sines of a small array: real work that teaches nobody anything."""
+    """Steps that compute sines of a small array: real work without training."""
 
-    # Shared by all runs, because where an array lies can make it 2 % slower for good.
+    # Shared by all runs, because its address in memory can make an array permanently 2 % slower.
     _values = np.linspace(0.0, 1.0, 512)
     _out = np.empty_like(_values)
 
@@ -81,7 +81,7 @@ class FakeRun:
         self._blocks.append((turn, list(np.diff(ends))))
 
     def write(self) -> None:
-        """The journal, once all is measured: writing disturbs no step."""
+        """Writes the journal after all measurements, so that writing disturbs no step."""
         for turn, durations in self._blocks:
             first = turn.round * len(durations)
             for index, seconds in enumerate(durations):
@@ -94,8 +94,8 @@ class FakeRun:
 
 
 def record_fake(folder: Path, seed: int) -> None:
-    """One trial of fake steps: a journal `<name>.jsonl` for each run. The slower one sweeps more
-    often."""
+    """One trial of fake steps: a journal `<name>.jsonl` for each run. The slower run makes more
+    sweeps."""
     more = round(NUM_SWEEPS * (1 + SLOWDOWN))
     runs = {
         name: FakeRun(folder / f"{name}.jsonl", more if name == "slower" else NUM_SWEEPS)
@@ -107,17 +107,16 @@ def record_fake(folder: Path, seed: int) -> None:
 
 
 def role(training: int, round: int) -> str:
-    """Which run one of the four trainings plays in a round.
+    """The run that one of the four trainings plays in a round.
 
-    They take turns at it: trainings in one process differ by up to 1 % for good, by where their
-    memory lies, and a difference for good is what is to be known.
+    They alternate, because trainings in one process differ permanently by up to 1 %, by their
+    addresses in memory, and permanent differences are what the trial measures.
     """
     return NAMES[(training + round) % len(NAMES)]
 
 
 class Dawdler(Callback):
-    """Makes each step 3 % longer while its training plays the slower run, by staying awake for so
-    much of what the step took."""
+    """Makes each step 3 % longer while its training plays the slower run, by busy waiting."""
 
     def batch_begin(self, state: TrainingState) -> None:
         self._began = time.perf_counter()
@@ -133,7 +132,7 @@ class Dawdler(Callback):
 
 
 class ThreadTurns:
-    """Passes turns to a training in a thread, which holds still outside of them."""
+    """Passes turns to a training in a thread, which waits outside of them."""
 
     stop_requested = False
 
@@ -151,13 +150,13 @@ class ThreadTurns:
         self._replies.put(finished)
 
     def block(self, turn: Turn) -> None:
-        """Returns when the block is over; raises `queue.Empty` if it never is."""
+        """Returns when the block is over; raises `queue.Empty` if it does not end in time."""
         self._turns.put(turn)
         self._replies.get(timeout=PATIENCE_SECONDS)
 
 
 def training_spec(seed: int) -> ExperimentSpec:
-    """A network of layer norms, relu and dropout with Adam, 16 samples a step."""
+    """A network of layer norms, relu and dropout with Adam, 16 samples per step."""
     batch = 16
     steps = NUM_ROUNDS["tiny trainings"] * BLOCK_STEPS
     return ExperimentSpec(
@@ -181,8 +180,8 @@ def training_spec(seed: int) -> ExperimentSpec:
 
 
 def record_training(folder: Path, seed: int) -> None:
-    """One trial of four trainings of a tiny network without a compiler, each in a thread of its
-    own, one of which runs at a time."""
+    """One trial of four trainings of a tiny network without a compiler, each in its own thread, of
+    which one runs at a time."""
     torch.set_num_threads(1)
     spec = training_spec(seed)
     turns = [ThreadTurns() for _ in NAMES]
@@ -207,7 +206,7 @@ def record_training(folder: Path, seed: int) -> None:
 
 
 def _write_by_role(folder: Path) -> None:
-    """The journals of the runs, from those of the trainings that played them."""
+    """Writes the journals of the runs from those of the trainings that played them."""
     logs = {name: EventLog(folder / f"{name}.jsonl") for name in NAMES}
     journals = [read_events(folder / f"training-{number}.jsonl")[0] for number in range(len(NAMES))]
     of_rounds = [

@@ -1,11 +1,11 @@
-"""How often the verdicts of speed are right, on trials whose truth is known.
+"""How often the verdicts of speed are right, in trials with known truth.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.aa_trials FOLDER [FAKE [TRAININGS]]`
 
-Records 200 trials of fake steps and 50 of tiny trainings (`aa_recording`) in FOLDER and has the
-product's own comparison judge each twice: the baseline's work once more, and 3 % more of it, each
-as if it were a backend beside baseline and control. Prints the counts in Markdown. Trials that are
-in FOLDER already are judged anew and not measured again.
+Records 200 trials of fake steps and 50 of tiny trainings (`aa_recording`) in FOLDER. The product's
+own comparison judges each twice: a run of the baseline's work, and one of 3 % more, each as a
+backend with baseline and control. Prints the counts in Markdown. Trials that are already in FOLDER
+are judged again, but not measured again.
 """
 
 import os
@@ -43,13 +43,13 @@ KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "fake steps": (record_fake, 200),
     "tiny trainings": (record_training, 50),
 }
-"""What records one trial, and how many are usual."""
+"""The function that records one trial, and the usual number of trials."""
 TRUTHS = {"same": 1.0, "slower": 1 / (1 + SLOWDOWN)}
-"""The speedup that the trial's third run has."""
+"""True speedup of the trial's third run."""
 
 
 def experiment_spec(kind: str) -> ExperimentSpec:
-    """What the journals of a trial pretend to be: so many steps, one sample each."""
+    """The specification for the journals of a trial, one sample per step."""
     return ExperimentSpec(
         name="aa",
         backends=("eager",),
@@ -60,7 +60,7 @@ def experiment_spec(kind: str) -> ExperimentSpec:
 
 
 def record(folder: Path, kind: str, count: int) -> list[Path]:
-    """The trials' folders; those that are not complete are recorded."""
+    """The trials' folders; records those that are not complete."""
     take, _ = KINDS[kind]
     trials = [folder / f"{number:03d}" for number in range(count)]
     for seed, trial in enumerate(trials):
@@ -73,7 +73,7 @@ def record(folder: Path, kind: str, count: int) -> list[Path]:
 
 
 def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[Comparison]:
-    """Each trial as an experiment of baseline, control and a backend whose journal is `third`'s."""
+    """Each trial as an experiment: baseline, control and a backend with the journal of `third`."""
     shutil.rmtree(folder, ignore_errors=True)
     data_dir = DataDir(folder)
     for trial in trials:
@@ -90,7 +90,7 @@ def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[C
 
 
 def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, object]:
-    """Counts of verdicts, and how well interval and p-value keep their promises."""
+    """Counts of verdicts, and the actual error rates of interval and p-value."""
     backends = [comparison.results[-1] for comparison in comparisons]
     verdicts = Counter(result.speed_verdict for result in backends)
     speedups = [result.speedup for result in backends if result.speedup]

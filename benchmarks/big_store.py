@@ -19,9 +19,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 
 BACKENDS = {"inductor": 0.6, "aot_eager": 1.02, "eager": 1.0, "cudagraphs": 0.8}
-"""What a step takes under each, over what it takes without compiling."""
+"""Step time under each backend, relative to the baseline's."""
 NUM_RUNS = 2 + len(BACKENDS)
-"""Of an experiment: baseline and control beside the backends."""
+"""Runs of an experiment: baseline, control and backends."""
 BLOCK_STEPS = 10
 NUM_EVALUATIONS = 10
 LOSS = re.compile(rb'"loss":([0-9.]+)')
@@ -34,7 +34,7 @@ def experiment_id(number: int) -> str:
 
 
 def make_store(data_dir: DataDir, num_experiments: int, num_steps: int, first: int = 0) -> None:
-    """Adds experiments of six runs of so many steps; `first`: how many were made before."""
+    """Adds experiments of six runs of `num_steps` steps; `first`: number of earlier experiments."""
     template = data_dir.path / "template"
     pattern = experiment_id(99_999)
     record(template, num_steps, pattern)
@@ -45,7 +45,7 @@ def make_store(data_dir: DataDir, num_experiments: int, num_steps: int, first: i
 
 
 def copy_run(run: Path, runs: Path, pattern: str, number: int) -> None:
-    """A copy of a run folder under the id of another experiment, with losses of its own."""
+    """A copy of a run folder under the id of another experiment, with its own losses."""
     new_id = experiment_id(number)
     folder = runs / run.name.replace(pattern, new_id)
     folder.mkdir(parents=True)
@@ -61,7 +61,7 @@ def varied(journal: bytes, factor: float) -> bytes:
 
 
 def record(runs: Path, num_steps: int, experiment: str) -> None:
-    """A finished experiment of six runs, all of which learn alike."""
+    """A finished experiment of six runs, which all learn the same."""
     spec = experiment_spec(num_steps, BLOCK_STEPS, backends=tuple(BACKENDS))
     random = np.random.default_rng(0)
     losses = 2 * np.exp(-np.arange(num_steps) / num_steps) + random.normal(0, 0.05, num_steps)
@@ -98,7 +98,7 @@ def write_steps(
 
 
 def added(data_dir: DataDir) -> Iterator[str]:
-    """Ids of the experiments that a folder has, oldest first."""
+    """Ids of the experiments in a folder, oldest first."""
     yield from dict.fromkeys(run.run_id.partition(".")[0] for run in data_dir.run_dirs())
 
 

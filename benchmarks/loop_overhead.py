@@ -1,4 +1,4 @@
-"""What our training loop costs over one written by hand.
+"""Overhead of our training loop over one written by hand.
 
 From the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [model [rounds]]]`
 
@@ -8,11 +8,11 @@ and ours, timed from the start of its turn to its end, recording included. Print
 rounds with their 95 % interval and the middle half of the rounds, per step:
 
 * bare / ours, and the difference;
-* the difference in what is not forward, backward, optimizer or waiting for the device, and what
-  bare / ours would be if these took both loops the same: they are the same work, and on a restless
-  host they vary by more than all the rest takes;
-* what picking samples takes the bare loop, where ours puts them in order once an epoch;
-* what recording takes.
+* the difference apart from forward, backward, optimizer and waiting for the device, and bare / ours
+  if both loops spent equal time on these four: they are the same work, and on a noisy host they
+  vary by more than all else takes;
+* the bare loop's time to pick samples, where ours sorts them once per epoch;
+* the time to record.
 """
 
 import math
@@ -54,12 +54,12 @@ REPEATS = 250
 
 
 class Work:
-    """Sums up the time in what both loops do alike."""
+    """Sums up the time of work that both loops share."""
 
     def __init__(self, model: torch.nn.Module, device: Device) -> None:
         self.seconds = 0.0
         self.wait = self._timed(device.synchronize)
-        """Until the device is idle."""
+        """Waits until the device is idle."""
         self._wait_before(EventClock, "read")
         self._time(type(model), "__call__")
         self._time(torch.Tensor, "backward")
@@ -89,7 +89,7 @@ class Work:
 
 
 class Times:
-    """Seconds of each block of a loop, and those of them that were not the work."""
+    """Seconds of each block of a loop, and the part outside the shared work."""
 
     def __init__(self, work: Work) -> None:
         self.blocks: list[float] = []
@@ -109,7 +109,7 @@ class Times:
 
 
 class BareLoop:
-    """A training as a person would write it."""
+    """A training loop as a person would write it."""
 
     def __init__(self, workload: Workload, work: Work, batch: int, device: Device) -> None:
         self.times = Times(work)
@@ -133,7 +133,7 @@ class BareLoop:
         self.times.end()
 
     def picking_seconds(self) -> float:
-        """Time to pick the samples of one step, with nothing else to do."""
+        """Time to pick the samples of one step, without other work."""
         order = torch.randperm(len(self._data), device=self._device.torch_device)
         spent = []
         for _ in range(REPEATS):
@@ -177,9 +177,9 @@ class AlternatingTurns:
 
 
 def recording_seconds(folder: Path, device: Device) -> float:
-    """Time to record one step, on the training thread, block by block as the loop does.
+    """Time to record one step on the training thread, block by block as the loop does.
 
-    From results that wait on an idle device to lines in the journal.
+    From results on an idle device to lines in the journal.
     """
     log = EventLog(folder / "cost.jsonl")
     recorder = BlockRecorder(log, ("model",))

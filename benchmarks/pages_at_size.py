@@ -25,7 +25,7 @@ from breakeven.runner.project import PROJECT_ROOT
 PAGES = ("experiment", "experiments", "launch", "machine")
 OF_EXPERIMENT = ("experiment",)
 VISITED = 6
-"""Experiments that a page is opened for; the first visit loads modules and is not timed."""
+"""Experiments whose pages are opened; the first visit loads modules and is not timed."""
 LATER_VISITS = 10
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def of_size(parent: Path, runs: int, steps: int) -> dict[str, float]:
-    """Makes the data folder where it is not there, and measures in a process of its own."""
+    """Makes the data folder if it is missing, and measures in a separate process."""
     data_dir = DataDir(parent / f"{runs}-runs-of-{steps}-steps")
     before = len(list(added(data_dir)))
     make_store(data_dir, runs // NUM_RUNS - before, steps, before)

@@ -1,8 +1,8 @@
-"""Trains the experiments that `parity_trials` judges: correct backends beside a planted fault.
+"""Trains the experiments that `parity_trials` judges: correct backends and a planted fault.
 
-On a machine that lacks what judging needs, or to train on several processes at once, run from the
+On a machine that lacks packages for judging, or to train in several processes at once, run from the
 project's root: `python -m benchmarks.parity_recording FOLDER DEVICE PRECISION FIRST_SEED PART OF`
-where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone.
+where PART counts from 0 to OF - 1. Skips trainings that are already in FOLDER.
 """
 
 import logging
@@ -23,12 +23,12 @@ from breakeven.runner.specs.training import Precision
 from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, train_trial
 
 NUM_TRIALS = {"relu net": 80, "tiny BERT": 20}
-"""The trainings of BERT take three times as long."""
+"""Trainings of BERT take three times as long."""
 CORRECT = ("eager", "aot_eager", "inductor")
 GRAPHS = "cudagraphs"
-"""Correct as well, where it can run. The experiment then trains without dropout."""
+"""Also correct, where it can run. The experiment then trains without dropout."""
 DONE = "done"
-"""Marks a trial that was trained to its end."""
+"""Marks a completely trained trial."""
 
 
 class Trial(NamedTuple):
@@ -41,7 +41,7 @@ class Trial(NamedTuple):
 
 
 def all_trials(num_trials: dict[str, int], first_seed: int = 0) -> Iterator[Trial]:
-    """Every experiment, each with one of the faults that can show in its workload."""
+    """Every experiment, each with one of the faults that are visible in its workload."""
     for workload, number in num_trials.items():
         has_relu = workload == "relu net"
         faults = [fault for fault in FIRST_EFFECTS if has_relu or fault != TORCHS_OWN]
@@ -50,7 +50,7 @@ def all_trials(num_trials: dict[str, int], first_seed: int = 0) -> Iterator[Tria
 
 
 def record(trial: Trial, parent: Path, device: str, precision: Precision) -> Path:
-    """The folder of the trial, trained now unless it was before."""
+    """The folder of the trial, which is trained unless it is complete."""
     folder = trial.folder(parent)
     if not (folder / DONE).exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -63,7 +63,7 @@ def record(trial: Trial, parent: Path, device: str, precision: Precision) -> Pat
 
 
 def quieten() -> None:
-    """One thread, and no warnings of compilers that planted faults confuse."""
+    """Sets one thread, and silences warnings of compilers that planted faults confuse."""
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
 

@@ -3,11 +3,11 @@
 Run from the project's root:
 `.venv/bin/python -m benchmarks.parity_trials [folder [first seed [number for each workload ...]]]`
 
-Each experiment has a seed of its own (weights, samples, their order, dropout) and trains baseline,
-control, the correct backends and one of the planted faults (tests/faults/trial.py), one after
-another, in this process on one thread. In a folder that is named, trainings are kept, and those it
-has already (`parity_recording` makes them on another machine or device) are only judged again.
-Prints Markdown tables.
+Each experiment has its own seed (weights, samples, their order, dropout). It trains baseline,
+control, the correct backends and one planted fault (tests/faults/trial.py), one after another, in
+this process on one thread. A given folder keeps the trainings; those that it already has
+(`parity_recording` makes them on another machine or device) are only judged. Prints Markdown
+tables.
 """
 
 import sys
@@ -39,7 +39,7 @@ def judged(trials: Iterable[Trial], folder: Path) -> Iterator[tuple[str, list[Re
 
 
 def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
-    """False alarms per workload and correct backend, and what became of each fault."""
+    """False alarms per workload and correct backend, and the result for each fault."""
     correct: dict[tuple[str, str], list[Result]] = defaultdict(list)
     faulty: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for workload, results in found:
@@ -75,7 +75,7 @@ def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
 
 
 def _ratios(results: Iterable[Result]) -> list[float]:
-    """Largest difference over the band, of each run that has one."""
+    """Largest difference over the band of each run, if known."""
     ratios = [result.parity.max_ratio_to_band for result in results if result.parity]
     return [ratio for ratio in ratios if ratio is not None]
 

@@ -1,11 +1,11 @@
-"""Whether the interval of a speedup holds the truth where processes of the same run differ.
+"""Whether a speedup's interval contains the truth if processes of the same run differ.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.repeat_trials [COUNT]`
 
-Simulates COUNT (500) experiments for each row, in numbers alone: so many repeats of 30 rounds,
-whose ratios stray by 2 % (Student's t with 4 degrees of freedom) about a typical ratio that is
-another one for each repeat: normal, with a known deviation about a true speedup of 1.1. Beside the
-interval of the product stands one that takes all rounds for those of one process. Prints Markdown.
+Simulates COUNT (500) experiments for each row, in numbers only: repeats of 30 rounds, whose ratios
+vary by 2 % (Student's t with 4 degrees of freedom) around a typical ratio. Each repeat has its own
+typical ratio: normal, with a known deviation around a true speedup of 1.1. The table also has an
+interval that treats all rounds as those of one process. Prints Markdown.
 """
 
 import math
@@ -23,7 +23,7 @@ SPEEDUP = 1.1
 NUM_ROUNDS = 30
 NOISE = 0.02
 CASES = ((3, 0.0), (3, 0.01), (5, 0.0), (5, 0.01), (10, 0.01))
-"""Repeats, and standard deviation between their typical ratios."""
+"""Repeats, and standard deviation of their typical ratios."""
 Floats = NDArray[np.float64]
 
 
@@ -44,8 +44,8 @@ def holds(ends: tuple[float | None, float | None]) -> bool:
 
 
 def trials(count: int, repeats: int, deviation: float) -> list[tuple[bool, bool, float]]:
-    """Whether the product's interval holds the truth, whether that of pooled rounds does, and how
-    wide the product's is."""
+    """Whether the product's interval contains the truth, whether that of pooled rounds does, and
+    the width of the product's."""
     random = np.random.default_rng(0)
     found = []
     for _ in range(count):

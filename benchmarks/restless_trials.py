@@ -1,10 +1,10 @@
-"""How often parity is wrong about restless trainings, with the controls that each takes by itself.
+"""How often parity is wrong about restless trainings, with the number of controls that each takes.
 
 Run from the project's root: `python -m benchmarks.restless_trials FOLDER FIRST_SEED NUMBER
 [TEXTS.csv [OPTIMIZER]]`. Each experiment trains a tiny BERT as baseline and controls, with correct
-backends that round otherwise, and with faults from the middle on. Every backend is judged with as
-many controls as `runner/supervision/controls.py` takes for an experiment with no other backend.
-Trainings that are in FOLDER already are left alone. Prints a Markdown table of all in FOLDER.
+backends that round differently, and with faults from the middle on. Every backend is judged with as
+many controls as `runner/supervision/controls.py` takes for an experiment with this backend alone.
+Skips trainings that are already in FOLDER. Prints a Markdown table of all in FOLDER.
 """
 
 import os
@@ -39,7 +39,7 @@ def experiment(
 
 
 def record(folder: Path, spec: ExperimentSpec) -> None:
-    """Trains all runs and as many further controls as one of the backends takes."""
+    """Trains all runs, and the additional controls that one of the backends takes."""
     if (folder / DONE).exists():
         return
     with mock.patch.dict(os.environ, {late_faults.BEGINS: str(NUM_STEPS // 2)}):
@@ -54,7 +54,7 @@ def record(folder: Path, spec: ExperimentSpec) -> None:
 
 
 def num_controls(data_dir: DataDir, label: str, most: int) -> int:
-    """As many as an experiment with this backend alone takes."""
+    """The number of controls that an experiment with this backend alone takes."""
     number = 1
     while number < most and _asks_for_more(data_dir, label, number):
         number += 1

@@ -2,9 +2,9 @@
 
 Run from the project's root: `.venv/bin/python -m benchmarks.search_trials [COUNT]`
 
-Plays COUNT (200) searches of each kind in numbers alone, with the candidates of an AdamW training
-on the CPU. Times of blocks stray around each process's own mean, each round independent of the
-others or like the one before; processes of one program differ. Prints Markdown.
+Plays COUNT (200) searches of each kind in numbers only, with the candidates of an AdamW training on
+the CPU. Block times vary around each process's own mean, each round independent of the others or
+correlated with the previous one; processes of one program differ. Prints Markdown.
 """
 
 import math
@@ -23,30 +23,30 @@ from breakeven.runner.supervision.race import Race
 USUAL_COUNT = 200
 BLOCK_STEPS = 10
 STEP_SECONDS = 0.01
-"""Of the baseline."""
+"""Step time of the baseline."""
 LONGEST = 5_000
-"""Rounds."""
+"""Most rounds."""
 NEAR = 1.03
-"""Times the best total: as near as a search has to come."""
+"""Factor over the best total that a search has to reach."""
 
 Speed = Callable[[Variant], tuple[float, float]]
-"""Seconds to compile, and a step's time over the baseline's."""
+"""Seconds to compile, and step time relative to the baseline's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """How the times of blocks stray."""
+    """The noise of block times."""
 
     block: float = 0.01
     """Standard deviation of the logarithm of a block's time."""
     likeness: float = 0.0
-    """Correlation with the round before."""
+    """Correlation with the previous round."""
     process: float = 0.0
     """Standard deviation of the logarithm of a process's mean."""
 
 
 def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> ExperimentSpec:
-    """The search among these candidates, or all that apply."""
+    """The search among these candidates, or among all that apply."""
     spec = ExperimentSpec(
         name="search", scenario="tune", training=TrainingSpec(optimizer="AdamW"),
         tune=TuneSpec(steps=steps, max_seconds=600_000.0, at_once=3),
@@ -55,8 +55,8 @@ def search(backends: tuple[str, ...] = (), *, steps: int = 10_000) -> Experiment
 
 
 class Track:
-    """Plays a race. What `wrong` names computes other losses from round `wrong_from` on; what
-    `dies` names fails."""
+    """Plays a race. Candidates in `wrong` compute other losses from round `wrong_from` on; those in
+    `dies` fail."""
 
     def __init__(self, spec: ExperimentSpec, speed: Speed, seed: str, noise: Noise) -> None:
         self.race, self.spec = Race(spec), spec
@@ -75,7 +75,7 @@ class Track:
             self._join(variant)
 
     def run(self, max_rounds: int = LONGEST) -> str:
-        """To the end; the cause of it."""
+        """Plays to the end; returns its cause."""
         while self.num_rounds < max_rounds:
             for label in self.living:
                 self._play_block(label)
@@ -118,7 +118,7 @@ class Track:
 
 
 class Landscape:
-    """A made-up machine, on which half of all values of settings change the time of a step."""
+    """An invented machine, on which half of all values of settings change the step time."""
 
     def __init__(self, seed: str) -> None:
         chance = random.Random(seed)
@@ -134,7 +134,7 @@ class Landscape:
         self._compiling = {value: chance.uniform(0, 10) for value in values}
 
     def speed(self, variant: Variant) -> tuple[float, float]:
-        """Compiling takes time with a compiler alone, and longer with some settings."""
+        """Only a compiler takes compile time, and some settings take more."""
         values = [(name, str(value)) for name, value in settings_of(variant).items()]
         compiling = sum(self._compiling[one] for one in values if one[1] not in ("None", "False"))
         share = math.prod(self._factors[one] for one in values)
@@ -147,7 +147,7 @@ class Landscape:
 
 
 def equal_searches(count: int, noise: Noise) -> int:
-    """How many of so many searches among equal candidates propose one."""
+    """Number of searches among equal candidates that propose one."""
     found = 0
     for number in range(count):
         track = Track(search(), lambda variant: (0.0, 1.0), f"equal/{number}", noise)
@@ -157,8 +157,8 @@ def equal_searches(count: int, noise: Noise) -> int:
 
 
 def nearness(count: int, steps: int, noise: Noise) -> Iterator[tuple[float, int]]:
-    """Of searches on so many machines: the total of what they chose over the best total, and how
-    many candidates they tried."""
+    """For searches on `count` machines: the total of the chosen candidate over the best total, and
+    the number of tried candidates."""
     for number in range(count):
         land = Landscape(f"land/{number}")
         spec = search(steps=steps)

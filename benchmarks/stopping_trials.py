@@ -2,11 +2,11 @@
 
 Run from the project's root: `.venv/bin/python -m benchmarks.stopping_trials [COUNT]`
 
-Simulates COUNT (1000) experiments for each kind of noise, in numbers alone: a baseline and a run
-that does the same work, whose block times stray by Student's t with 4 degrees of freedom, each
-round independent of the others or like the one before. The product's stopping rule ends them and
-the product's statistics judge them. Beside it, on the same numbers: as many rounds for all, and the
-naive rule, which ends an experiment as soon as the difference is significant. Prints Markdown.
+Simulates COUNT (1000) experiments for each kind of noise, in numbers only: a baseline and a run of
+equal work. Their block times vary by Student's t with 4 degrees of freedom, each round independent
+of the others or correlated with the previous one. The product's stopping rule ends them and the
+product's statistics judge them. On the same numbers, the table also has a fixed number of rounds,
+and the naive rule, which ends an experiment once the difference is significant. Prints Markdown.
 """
 
 import sys
@@ -29,19 +29,19 @@ from breakeven.storage.statistics.speedups import (
 USUAL_COUNT = 1000
 SPEED = SpeedSpec(max_rounds=400, target_width=0.02)
 NOISES = ((0.01, 0.0), (0.03, 0.0), (0.03, 0.3))
-"""Standard deviation of a block's time, and correlation with the round before."""
+"""Standard deviation of a block's time, and correlation with the previous round."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Block times of two runs of equal work, as long as the budget allows."""
+    """Block times of two runs of equal work, up to the budget."""
 
     baseline: Floats
     other: Floats
 
     def rounds_by_width(self) -> int:
-        """Rounds after which the product's rule ends the experiment."""
+        """Number of rounds after which the product's rule ends the experiment."""
         rule = StoppingRule(SPEED, {"one": "baseline", "two": "backend"}, float("inf"))
         times = zip(self.baseline.tolist(), self.other.tolist(), strict=True)
         for number, (one, two) in enumerate(times, 1):
@@ -56,7 +56,7 @@ class Trial:
         return sign_test_p(logs) < SIGNIFICANCE
 
     def is_significant_at_some_look(self) -> bool:
-        """What the naive rule would report, with the same looks."""
+        """The report of the naive rule, with the same looks."""
         look = SPEED.min_rounds
         while look <= SPEED.max_rounds:
             if self.is_significant(look):
@@ -107,7 +107,7 @@ def row(count: int, deviation: float, correlation: float) -> dict[str, object]:
 
 
 def is_called_different(ratio: Ratio) -> bool:
-    """Whether the product's verdict, on a machine without any noise floor, would say so."""
+    """Whether the product's verdict is faster or slower, on a machine without a noise floor."""
     return speed_verdict(ratio, ratio.p_value, None) in ("faster", "slower")
 
 

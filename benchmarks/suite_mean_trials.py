@@ -1,13 +1,13 @@
-"""Whether the interval of a mean speedup over models holds the truth.
+"""Whether the interval of a mean speedup over models contains the truth.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.suite_mean_trials [COUNT]`
 
-Simulates COUNT (2000) suite runs for each row, in numbers alone. A model's true speedup is drawn
-from a population whose geometric mean is 1; what a cell measures strays from it by the cell's own
-standard error, which its interval knows to about a quarter (as of ten degrees of freedom). Beside
-the interval of the product stand others that could have been taken:
+Simulates COUNT (2000) suite runs for each row, in numbers only. A model's true speedup is drawn
+from a population whose geometric mean is 1. A cell's measurement deviates from it by the cell's
+standard error, which the cell's interval knows to about a quarter (as with ten degrees of freedom).
+The table compares the product's interval with these alternatives:
 
-* *cells alone*: the cells' own errors, as if the models were all there are (a fixed effect)
+* *cells alone*: the cells' own errors, as if there were no other models (a fixed effect)
 * *random effects*: weights by DerSimonian and Laird (1986), normal quantiles
 * *Hartung-Knapp*: the same weights, Student's t and their variance (Hartung and Knapp 2001)
 * *bootstrap*: models drawn with replacement and each by its own error, percentiles of 500
@@ -32,7 +32,7 @@ USUAL_COUNT = 2000
 COUNTS = (3, 5, 10, 40)
 NUM_RESAMPLES = 500
 FREEDOM = 10
-"""Degrees of freedom to which a cell's interval knows its own error."""
+"""Degrees of freedom of a cell interval's own error."""
 OUTLIER = math.log(3.0)
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -40,12 +40,12 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Case:
-    """A population of models: of their true logarithms, and of how exactly cells know them."""
+    """A population of models: the logarithms of their true speedups, and the precision of cells."""
 
     title: str
     draw: Callable[[np.random.Generator, int], Floats]
     errors: tuple[float, float] = (0.002, 0.08)
-    """Smallest and largest standard error of a cell, all sizes between alike often."""
+    """Smallest and largest standard error of a cell, log-uniform between them."""
     without_interval: float = 0.0
     """Share of the cells that have no interval."""
 
@@ -67,14 +67,14 @@ def one_outlier(random: np.random.Generator, count: int) -> Floats:
 
 
 def rare_outliers(random: np.random.Generator, count: int) -> Floats:
-    """One model in ten is, so that few models seldom have one among them."""
+    """One model in ten is three times as fast, so few models seldom include one."""
     logs = random.normal(0, 0.05, count) + OUTLIER * (random.random(count) < 0.1)
     centred: Floats = logs - OUTLIER * 0.1
     return centred
 
 
 def skewed(random: np.random.Generator, count: int) -> Floats:
-    """Most gain little, some much: exponential."""
+    """Most gain little, some gain much: exponential."""
     return random.exponential(0.2, count) - 0.2
 
 
@@ -136,7 +136,8 @@ OTHERS = {
 
 
 def simulate(case: Case, random: np.random.Generator, count: int) -> tuple[Floats, Floats, Floats]:
-    """Logarithms as measured, the cells' errors as their intervals say, NaN for no interval."""
+    """Measured logarithms, the cells' errors, and the errors of their intervals, NaN without an
+    interval."""
     low, high = np.log(case.errors)
     errors = np.exp(random.uniform(low, high, count))
     values = case.draw(random, count) + random.normal(size=count) * errors
@@ -152,8 +153,8 @@ def as_ratio(value: float, error: float) -> Ratio:
 
 
 def row(case: Case, models: int, count: int) -> dict[str, object]:
-    """Shares of suite runs; the other methods are told every cell's error, also what the product
-    is not."""
+    """Shares of suite runs; the other methods get every cell's error, also those that the product
+    does not get."""
     random = np.random.default_rng([CASES.index(case), models])
     held = dict.fromkeys(["product", *OTHERS], 0)
     widths, called = [], 0

@@ -1,12 +1,12 @@
 """How much sooner a comparison is over when its runs compile together.
 
-Run from the project's root: `python -m benchmarks.time_to_verdict [--pairs 3]`. Needs nothing but
-what runs need.
+Run from the project's root: `python -m benchmarks.time_to_verdict [--pairs 3]`. Needs only what
+runs need.
 
-Works at the same experiment with `compile: alone` and `compile: together`, one after the other, in
-an order that alternates from pair to pair. Prints Markdown: seconds from the first claim to the
-last record of an end, seconds of the first round alone (from its first turn to its end, in which
-all compiles), their ratios, and what compiling each backend took.
+Runs the same experiment with `compile: alone` and `compile: together`, one after the other, in an
+order that alternates from pair to pair. Prints Markdown: seconds from the first claim to the last
+exit record, seconds of the first round (from its first turn to its end; all runs compile in it),
+their ratios, and the compile time of each backend.
 """
 
 import argparse
@@ -33,7 +33,7 @@ How = Literal["alone", "together"]
 
 
 def measure(data_dir: DataDir, spec: ExperimentSpec) -> dict[str, float]:
-    """Seconds of the whole, of the first round, and of each run's first block."""
+    """Seconds of the whole experiment, of the first round, and of each run's first block."""
     experiment_id = submit(data_dir, spec)
     supervisor.supervise(data_dir)
     claims, ends, found = [], [], {}

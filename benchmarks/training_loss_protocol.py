@@ -1,11 +1,11 @@
-"""What two protocols say of a backend that learns nothing.
+"""The results of two protocols for a backend that learns nothing.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.training_loss_protocol`
 
 The same work (tiny BERT, generated reviews, Adam) under `eager`, which is correct, and under
-`zeroed_gradients` (tests/faults), which tells the optimizer that nothing needs to change. First by
-the protocol of PyTorch's benchmarks/dynamo/training_loss.py, written anew from its description;
-then by `breakeven compare`. Prints a table in Markdown.
+`zeroed_gradients` (tests/faults), which sets all gradients to zero. First by the protocol of
+PyTorch's benchmarks/dynamo/training_loss.py, rewritten from its description; then by `breakeven
+compare`. Prints a table in Markdown.
 """
 
 import os
@@ -41,7 +41,7 @@ def workload() -> ExperimentSpec:
 
 
 def train_as_original(step: Callable[..., torch.Tensor], batches: list[Any]) -> list[float]:
-    """Mean loss of every full hundred iterations of an epoch; what is left of it is dropped."""
+    """Mean loss of every hundred iterations of an epoch; drops an incomplete last hundred."""
     history = []
     for _ in range(EPOCHS):
         running = 0.0
@@ -56,8 +56,8 @@ def train_as_original(step: Callable[..., torch.Tensor], batches: list[Any]) -> 
 def original_protocol(backend: str) -> tuple[list[float], list[float], bool]:
     """Both loss histories, and whether the original check passes the backend.
 
-    As the original does, the compiled run goes on with the model and the optimizer that the native
-    run has trained, and the last ten values are summed and divided by ten however many there are.
+    As in the original, the compiled run continues with the model and the optimizer that the native
+    run has trained, and the sum of the last ten values is divided by ten, even if there are fewer.
     """
     spec = workload()
     loaded = load_workload(spec)

@@ -1,4 +1,4 @@
-"""What a training script tells Breakeven: what to compile, and where a step ends.
+"""Functions for training scripts: they mark what to compile and where a step ends.
 
     import breakeven
 
@@ -10,8 +10,8 @@
         breakeven.step(loss, samples=len(batch))
 
 Under `breakeven script train.py` the script runs once for each backend, and these functions
-measure it. By hand it runs as ever: `compile` is `torch.compile`, and the others do next to
-nothing (docs/own-training.md).
+measure it. Run by itself, the script works as before: `compile` is `torch.compile`, and the other
+functions do almost nothing (docs/own-training.md).
 """
 
 import os
@@ -48,13 +48,13 @@ _session: _Session | None = None
 
 
 def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments: Any) -> Any:
-    """Stands where `torch.compile` would, for a model or a function, or as a decorator.
+    """Replaces `torch.compile`, for a model or a function, or as a decorator.
 
-    By hand it is `torch.compile(target, **arguments)`. Under the runner backend, mode and options
-    are those of the run (none for the baseline); `dynamic` and `fullgraph` stay as given unless the
-    backend names them. A model is compiled in place and returned. `model` names the one that a
-    function trains where it cannot be found among what the function refers to: its weights are
-    what runs must begin with alike, and what the control perturbs.
+    Without the runner it is `torch.compile(target, **arguments)`. Under the runner, backend, mode
+    and options are those of the run (none for the baseline); `dynamic` and `fullgraph` stay as
+    given unless the backend names them. A model is compiled in place and returned. `model` names
+    the model that a function trains, if the function has no reference to it: runs must start with
+    its weights alike, and the control perturbs them.
     """
     if target is None:
         return partial(compile, model=model, **arguments)
@@ -70,12 +70,12 @@ def step(
     samples: int | None = None,
     tokens: int | None = None,
 ) -> None:
-    """Ends an optimizer step; call it behind `optimizer.step()`.
+    """Ends an optimizer step; call it after `optimizer.step()`.
 
-    `loss` is the step's, of one element; a tensor stays on the device until the block is over, so
-    nothing waits for it. `samples` and `tokens` are how many the step has worked on. Here the turn
-    passes to another run, and a run that shall end ends: with an exception that no
-    `except Exception` catches.
+    `loss` is the loss of the step, one element; a tensor stays on the device until the block is
+    over, so nothing waits for it. `samples` and `tokens` are the numbers that the step has
+    processed. Here the turn passes to another run. A run that has to end ends here, by an exception
+    that `except Exception` does not catch.
     """
     if _session is not None:
         _session.step(loss, samples, tokens)
@@ -84,7 +84,7 @@ def step(
 def evaluated(
     split: str = "validation", samples: int | None = None, **metrics: "float | Tensor | None"
 ) -> None:
-    """Records what an evaluation found, as `loss`, `accuracy`, or by any other name.
+    """Records the results of an evaluation, as `loss`, `accuracy`, or by any other name.
 
     `split` is `train`, `validation` or `test`. `samples` is the number of judged samples; without
     it the uncertainty of the numbers is unknown. Work since the last step counts to no step.
@@ -94,15 +94,15 @@ def evaluated(
 
 
 def record(name: str, value: "float | Tensor") -> None:
-    """Records a number of one's own at the current step; the Run page charts it."""
+    """Records a custom number at the current step; the Run page charts it."""
     if _session is not None:
         _session.record(name, value)
 
 
 def save(state: Any, file: "str | PathLike[str]") -> None:
-    """Saves a checkpoint to go on from; by hand it is `torch.save(state, file)`.
+    """Saves a checkpoint to resume from; without the runner it is `torch.save(state, file)`.
 
-    Call it between two steps. Under the runner the file exists whole or not at all, the steps
+    Call it between two steps. Under the runner the file exists completely or not at all, the steps
     before it are on the disk, and the states of the random number generators are saved with it.
     Saving counts to no step.
     """
@@ -114,12 +114,12 @@ def save(state: Any, file: "str | PathLike[str]") -> None:
 
 
 def load(file: "str | PathLike[str]", **arguments: Any) -> Any:
-    """What `save` has left there, or None: then the training begins at its beginning.
+    """Loads what `save` has stored, or returns None: then the training starts from its beginning.
 
-    Call it before the first step, when all is made that draws random numbers: their generators
-    stand afterwards where they stood when it was saved. Under the runner it finds what this run has
-    saved, in this attempt or in one that ended early, and no file from elsewhere; steps are counted
-    on. By hand it is `torch.load(file, **arguments)` if there is such a file.
+    Call it before the first step, after creating everything that draws random numbers: it restores
+    the states of their generators. Under the runner it finds only files that this run has saved, in
+    this attempt or an earlier one, and step counts continue. Without the runner it is
+    `torch.load(file, **arguments)` if the file exists.
     """
     if _session is not None:
         return _session.load(file, arguments)
@@ -137,7 +137,7 @@ def _attach(session: _Session | None) -> None:
 
 
 def _detach_child() -> None:
-    """A process that the script forks writes into no journal."""
+    """Keeps a process that the script forks from writing into the journal."""
     _attach(None)
 
 

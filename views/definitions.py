@@ -1,4 +1,4 @@
-"""Definitions: what every number means. `docs/metrics.md`, with an anchor for each number."""
+"""Definitions of all numbers: `docs/metrics.md`, with an anchor for each number."""
 
 import re
 
@@ -27,7 +27,7 @@ def show_chapter(chapter: Chapter, *, headed: bool) -> None:
 
 
 def show_definition(definition: Definition) -> None:
-    """Under the title that pages use, and the name that downloads use."""
+    """Shows a definition under the number's title on pages and its name in downloads."""
     number = NUMBERS.get(definition.anchor)
     name = f":small[:gray[`{definition.anchor}`]]"
     title = f"{number.axis_title} {name}" if number else f"`{definition.anchor}`"
@@ -36,7 +36,7 @@ def show_definition(definition: Definition) -> None:
 
 
 def cross_linked(text: Markdown) -> Markdown:
-    """Names of metrics lead to them; files of this project cannot be opened from here."""
+    """Links names of metrics to their definitions; shows links to files as text."""
     text = re.sub(r"\[([^]]+)\]\(([\w-]+\.md[^)]*)\)", r"\1: `docs/\2`", text)
     return re.sub(
         r"`(\w+)`", lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def show_actions(store: Store, experiment: pd.Series) -> None:
-    """Stop while it goes on; resume, change and run again once it is over; report and files."""
+    """Buttons: stop, while active; afterwards resume, change and run again; report and files."""
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         runs = queries.list_runs(store, experiment_id)
@@ -80,7 +80,7 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
 
 
 def show_start(experiments: pd.DataFrame) -> None:
-    """What this is and the one button, as long as nothing was run on this machine."""
+    """Shows an introduction and the start button until something was run on this machine."""
     if (experiments["origin"] == "local").any():
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):

@@ -23,7 +23,7 @@ from breakeven.views.shared.resources import get_store
 from breakeven.views.sides import view as sides
 
 GREETED = "library opened"
-"""In the session's state: the library was opened before."""
+"""Key in the session state: the library was opened before."""
 
 
 def main() -> None:
@@ -50,10 +50,10 @@ def main() -> None:
 
 
 def lead_to_experiment(frame: pd.DataFrame) -> None:
-    """At the begin of a session, opens the experiment that an address of version 0.1 names, or the
-    recorded example as long as nothing was run on this machine."""
+    """At the start of a session, opens the experiment that an address of version 0.1 names, or the
+    recorded example if nothing was run on this machine yet."""
     if GREETED in st.session_state:
-        st.query_params.pop("experiment", None)  # On the way back a browser brings it along.
+        st.query_params.pop("experiment", None)  # A browser adds it on the way back.
         return
     st.session_state[GREETED] = True
     if experiment_id := st.query_params.get("experiment"):
@@ -64,12 +64,12 @@ def lead_to_experiment(frame: pd.DataFrame) -> None:
 
 
 def ask_view() -> str:
-    """How the library is shown; the address keeps the choice."""
+    """Asks for the view of the library; the address keeps the choice."""
     return choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
 
 
 def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
-    """Columns, saved views, disk and the command that lists the same; the chosen columns."""
+    """Shows columns, saved views, disk and the command for the same list; returns the columns."""
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
         query.ask_sort()
@@ -82,7 +82,7 @@ def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
 
 
 def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns: list[str]) -> None:
-    """The table of what the filter finds, and what can be done with the rows that are ticked."""
+    """The table of the experiments that match the filter, and actions on the ticked rows."""
     found = chosen(frame, wanted)
     actions = st.container()
     picked = show_table(frame, found, columns)
@@ -93,7 +93,7 @@ def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns:
 
 
 def show_nothing(store: Store, frame: pd.DataFrame) -> None:
-    """What this page is for, how to fill it, and the way back for what was deleted."""
+    """Explains the page and how to fill it, and offers to restore deleted experiments."""
     st.markdown("#### No experiment yet")
     st.markdown(
         "An experiment trains one model several times side by side: without a compiler, and under "
@@ -109,7 +109,7 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
 
 
 def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """What was found of all there is, and how much that is; the rows that are picked."""
+    """Shows the matching experiments and their number; returns the selected rows."""
     if found.empty:
         st.info("No experiment fits. Take a word or a filter away.", icon=":material/search_off:")
         return found
@@ -125,7 +125,7 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
 
 
 def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
-    """How many there are, how many of them are listed, what is still to come."""
+    """The number of experiments, of listed ones, and of those that are not compared yet."""
     of_all = "" if len(found) == len(frame) else f" of {len(frame):,}"
     counts = [f"{words.plural(len(found), 'experiment')}{of_all}"]
     if len(found) > table.MAX_ROWS:
@@ -140,6 +140,6 @@ VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {
     "Matrix": matrix.show,
     "Trends": trends.show,
 }
-"""Views of the experiments that the filter finds."""
+"""Views of the experiments that match the filter."""
 
 main()

@@ -1,4 +1,4 @@
-"""Addresses of the pages of version 0.1, which lead to the pages of today."""
+"""Addresses of the pages of version 0.1, which redirect to the current pages."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ TARGETS: dict[str, tuple[str, dict[str, str]]] = {
     "devices": (MACHINE, {}),
     "system": (MACHINE, {"tab": "Health"}),
 }
-"""Where an address leads: the page, and what is added to the query."""
+"""Target of each address: the page, and additional parameters of the query."""
 RENAMED = {("run", "tab"): "part"}
-"""Parameters of an address that are called otherwise today."""
+"""Parameters of addresses that have another name today."""
 
 
 def pages() -> list[StreamlitPage]:
-    """A page for each address, in no navigation."""
+    """A page for each address, hidden from the navigation."""
     return [
         st.Page(_leads_to(name), title=name.capitalize(), url_path=name, visibility="hidden")
         for name in TARGETS

@@ -1,4 +1,4 @@
-"""Launch: choose what to race, see what that means, start it."""
+"""Launch: choose what to race, see its plan, start it."""
 
 import streamlit as st
 
@@ -90,7 +90,7 @@ def launch_experiment(store: Store) -> None:
 
 
 def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """The search for the fastest way to do the same training, where candidates can take turns."""
+    """Offers to search for the fastest way to do this training, if candidates can take turns."""
     if spec.is_script or spec.num_places > 1 or not spec.kind.trains_fully:
         return
     with st.popover("Find the fastest", icon=":material/manage_search:"):
@@ -112,13 +112,13 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 
 def ask_kind() -> str:
-    """Whether one experiment is launched, or a suite of models."""
+    """Asks whether to launch one experiment or a suite of models."""
     titles = {EXPERIMENT: "One experiment", SUITE: "A suite of models"}
     return choice("What to launch", "start", list(titles), format_func=titles.__getitem__)
 
 
 def ask_preset() -> str:
-    """The key of the preset to start from."""
+    """Asks for the preset to start from; returns its key."""
     titles = {preset.title: key for key, preset in PRESETS.items()}
     chosen = st.segmented_control(
         "Start from", list(titles), default=next(iter(titles)), required=True, key="preset",
@@ -131,7 +131,7 @@ def ask_preset() -> str:
 
 @st.fragment(run_every=0.5)
 def wait_for_probe() -> None:
-    """Other pages stay usable meanwhile: a thread waits for the answer, not this session."""
+    """Shows that the probe runs. A thread waits for it, so other pages stay usable."""
     if look_at_machine(data_dir()).done():
         st.rerun()
     st.status("Asking torch what this machine offers: devices, backends, optimizers. Once, about "
@@ -157,7 +157,7 @@ def show_missing_compiler(machine: Capabilities) -> None:
 
 
 def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None:
-    """What a click on Launch sets in motion."""
+    """Shows what a click on Launch starts."""
     labels = ", ".join(code(variant.label) for variant in spec.variants)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
@@ -192,7 +192,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
 
 
 def show_busy(store: Store) -> None:
-    """That others use this machine; work of its own waits for its turn, so it does not disturb."""
+    """Warns if others use this machine; does not count our own runs, which take turns."""
     sentences = progress.before_launch(cpu_allowance(), progress.load_average())
     if (
         sentences
@@ -202,7 +202,7 @@ def show_busy(store: Store) -> None:
 
 
 def _length(spec: ExperimentSpec) -> Markdown:
-    """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
+    """`4 epochs of 45 batches of 32`, adapted to accumulation and a number of steps."""
     training = spec.training
     if spec.is_script:
         return code(spec.subject)

@@ -17,7 +17,7 @@ from breakeven.views.shared.resources import among_readers, get_store, keeping_u
 from breakeven.views.upkeep import health
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
-"""How often the queue is read while something runs, and with many readers at least so often."""
+"""Seconds between readings of the queue while something runs: usually, and with many readers."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def show_running(store: Store) -> None:
-    """What runs and what waits; polls only while something is active."""
+    """Shows running and waiting experiments; polls only while something is active."""
     active = queries.list_experiments(store)["state"].isin(ACTIVE_EXPERIMENTS)
     again = among_readers(QUEUE_SECONDS, QUEUE_AT_MOST) if active.any() else None
     st.fragment(_show_queue, run_every=again)(store)
@@ -66,6 +66,6 @@ TABS: dict[str, Callable[[Store], None]] = {
     "Audit log": health.show_history,
 }
 FOR_OPERATORS = ("Health", "Log", "Audit log")
-"""Others read why they may not see it."""
+"""Tabs for operators only; others see the reason."""
 
 main()

@@ -1,1 +1,1 @@
-"""Breeds faults on purpose and counts what they cost: `docs/reliability.md`."""
+"""Causes faults on purpose and counts their damage: `docs/reliability.md`."""

@@ -3,10 +3,10 @@
     .venv/bin/python -m benchmarks.breaking [--times N] [--real-times N] [--jobs N] [--seconds N]
         [--share 1/4] [--device cuda:0] [--seed N] [--only WORD] --records FILE.jsonl
 
-The first trials of all faults come first, then the second, so that a budget is shared among all.
-The seed is printed; the same seed draws the same moments, as far as a machine repeats itself.
-Shares of the same trials may be taken on several machines, and a share goes on where its file of
-records ends: `benchmarks.breaking.table` puts such files together.
+The first trials of all faults come first, then the second, so that all faults share a budget. The
+seed is printed; the same seed draws the same moments, if the machine behaves the same. Several
+machines can take shares of the same trials. A share continues after the last of its records;
+`benchmarks.breaking.table` combines the files.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> int:
             if (one.fault.name, one.on, one.seed, one.number) not in done]  # fmt: skip
     machine, begun = this_machine(options.device), time.monotonic()
     all_well = True
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # trials under way are ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends active trials
     with appending(options.records) as file:
         for trial, took, outcome in outcomes(
             todo, options.jobs, lambda: time.monotonic() - begun < options.seconds

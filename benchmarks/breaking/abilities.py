@@ -1,4 +1,4 @@
-"""What a fault needs of a machine, and whether this one has it."""
+"""Requirements of faults, and whether this machine meets them."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from benchmarks.breaking.world import HAS_DUCKDB
 
 
 def lacks(need: str | None, device: str) -> bool:
-    """Whether a fault cannot be tried here, with real trainings on that device."""
+    """Whether a fault, with real trainings on that device, cannot be tried here."""
     match need:
         case None:
             return False

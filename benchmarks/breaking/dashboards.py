@@ -1,4 +1,4 @@
-"""Faults of the dashboard, while runs write and it takes in what they write."""
+"""Faults of the dashboard, while runs write journals and the dashboard ingests them."""
 
 import os
 import random
@@ -17,20 +17,20 @@ from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
 
 STARTING_SECONDS = 6.0
-"""In which a dashboard is hit: from its first moment on, past its first looks at the runs."""
+"""Period in which a dashboard is hit: from its start until after its first looks at the runs."""
 
 
 def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
-    """The dashboard is killed, and another one started; or it is suspended for a while. What it
-    tells must be the truth again, and its index must hold what the journals hold."""
-    keep(world.data_dir, MACHINE)  # so that nobody asks torch
+    """The dashboard is killed and another one started; or it is suspended for a while. Afterwards
+    its answers must be true, and its index must match the journals."""
+    keep(world.data_dir, MACHINE)  # so that nothing starts torch
     runs = world.submit(toy("one", steps=1500))
     world.supervise()
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
     dashboard, address = _serve(world)
     deadline = time.monotonic() + chance.uniform(0, STARTING_SECONDS)
     while time.monotonic() < deadline:
-        _ask(address)  # has the run folders looked at
+        _ask(address)  # makes it read the run folders
         time.sleep(0.05)
     if how == "kill":
         world.kill(dashboard)
@@ -75,7 +75,7 @@ def _ask(address: str) -> str:
 
 
 def _differences(world: World) -> list[str]:
-    """Between the index that the dashboard left and one that is built of the journals."""
+    """Differences between the index of the dashboard and one built from the journals."""
     from breakeven.storage.index.store import Store
 
     question = "SELECT run_id, count(*), sum(step) FROM steps GROUP BY 1 ORDER BY 1"

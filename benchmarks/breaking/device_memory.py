@@ -1,17 +1,17 @@
-"""Whether a CUDA device's memory is free of processes that are gone, as the driver tells."""
+"""Whether dead processes hold memory of a CUDA device, according to the driver."""
 
 import os
 import subprocess
 import time
 
 QUESTION = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader")
-"""One line of each process that holds memory of any device."""
+"""One line for each process that holds memory of a device."""
 
 
 def still_held(patience_seconds: float) -> list[str]:
-    """What is wrong: memory that is held for processes that are gone, once the patience is over.
+    """Problems: memory that dead processes still hold after `patience_seconds`.
 
-    A process that lives is not looked at: it is counted where processes are counted.
+    Ignores living processes, which are counted elsewhere.
     """
     deadline = time.monotonic() + patience_seconds
     while held := [line for line in _answer() if not os.path.exists(f"/proc/{line.split(',')[0]}")]:

@@ -1,4 +1,4 @@
-"""The faults: each breaks a world at a random moment, and waits until what is told is true."""
+"""The faults: each breaks a world at a random moment and waits until reported states are true."""
 
 from functools import partial
 
@@ -32,9 +32,9 @@ from benchmarks.breaking.slow_disk import slow_disk, used_up_quota
 from benchmarks.breaking.trials import CAPTURE, PHASES, Fault
 
 ON_CUDA = ("captured graphs", CAPTURE)
-"""Phases that only a CUDA device has."""
+"""Phases that exist only on a CUDA device."""
 RANKS = [phase for phase in PHASES if phase not in ("start", *ON_CUDA)]
-"""Phases in which there are ranks; Gloo on the CPU, so that one machine has several."""
+"""Phases with ranks; Gloo on the CPU, so that one machine has several."""
 
 FAULTS = [
     Fault(name="SIGKILL of a run", act=partial(hit_run, "kill")),

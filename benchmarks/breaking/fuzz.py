@@ -20,7 +20,7 @@ FUZZED = (
     "tests/storage/test_archives.py::test_whatever_an_archive_holds_nothing_is_written_outside",
 )
 EXAMPLES = 40
-"""Of each test in a round."""
+"""Examples of each test per round."""
 
 
 def main() -> int:

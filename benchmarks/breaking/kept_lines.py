@@ -1,4 +1,4 @@
-"""Records as lines of JSON that outlive whoever writes them, and are gone on with later."""
+"""Records as lines of JSON that survive a killed writer and can be continued."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """None if there is no file; a line that a killed process left unfinished counts for nothing."""
+    """The records; empty without a file. Skips a line that a killed process left incomplete."""
     if not file.exists():
         return []
     found = []
@@ -22,7 +22,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def appending(path: Path) -> Iterator[TextIO]:
-    """The file, to be appended to from a new line on."""
+    """The file, open for appending from a new line on."""
     with path.open("a+") as file:
         file.seek(0)
         if not file.read().endswith("\n") and file.tell():

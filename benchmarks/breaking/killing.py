@@ -1,4 +1,4 @@
-"""Faults of processes: runs and supervisors are killed, stopped, deaf, or there twice."""
+"""Faults of processes: runs and supervisors are killed, suspended, deaf or duplicated."""
 
 import os
 import random
@@ -28,7 +28,7 @@ with Store.open(DataDir(sys.argv[1])) as store:
         store.ingest()
         time.sleep(0.01)
 """
-"""Takes in what runs write, as the dashboard does, as fast as it can."""
+"""Ingests the journals as the dashboard does, as fast as possible."""
 
 DEAF = """
 import signal, sys
@@ -38,16 +38,16 @@ if "breakeven.runner.worker" in sys.orig_argv or "tests.helpers.fake_worker" in 
     signal.signal = lambda number, action: usual(
         number, signal.SIG_IGN if number == signal.SIGTERM else action)
 """
-"""As `sitecustomize`: a run that hears no SIGTERM, from its first moment on."""
+"""As `sitecustomize`: a run that ignores SIGTERM from its start."""
 
 
 def searched_first(site: Path) -> dict[str, str]:
-    """Environment in which Python finds this folder's `sitecustomize`, and all else as before."""
+    """Environment in which Python finds this folder's `sitecustomize`, otherwise unchanged."""
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.getenv("PYTHONPATH")])])}
 
 
 def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps") -> Outcome:
-    """A run is killed; or stopped, or deaf to SIGTERM, and then asked to stop."""
+    """A run is killed; or it is suspended or deaf to SIGTERM, and then asked to stop."""
     real = world.command == REAL
     (world.data_dir.path / "site").mkdir()
     if how == "deaf":
@@ -79,7 +79,7 @@ def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps")
 
 
 def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -> Outcome:
-    """The supervisor is killed; its runs must end, and the next one tells what became of them."""
+    """The supervisor is killed; its runs must end, and the next supervisor records their ends."""
     real = world.command == REAL
     runs = submit(world, phase) if real else world.submit(toy("one"))
     supervisor = world.supervise()
@@ -96,8 +96,8 @@ def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -
 def told_and_recorded(
     world: World, runs: list[RunDir], before: Acknowledged, begun: float
 ) -> Outcome:
-    """Nobody is left and the truth is told without a supervisor; the next one has the runs go on
-    or begin anew, unless one of them had finished."""
+    """Without a supervisor no run is alive and the reported states are true; the next supervisor
+    resumes or restarts the runs, unless one of them had finished."""
     world.wait(lambda: world.alive() == 0, "the end of the runs")
     world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
     outcome = Outcome(seconds=time.monotonic() - begun)
@@ -113,7 +113,7 @@ def told_and_recorded(
 
 
 def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps") -> Outcome:
-    """One rank of two is killed; or it is stopped, and then the run is asked to stop."""
+    """One of two ranks is killed; or it is suspended, and then the run is asked to stop."""
     runs = submit(world, phase, devices=("cpu", "cpu"), parallel="ddp")
     world.supervise()
     victim = runs[-1]
@@ -139,7 +139,7 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
 
 
 def stop_supervisor(world: World, chance: random.Random) -> Outcome:
-    """The supervisor, or the whole machine, is suspended for a while and goes on."""
+    """The supervisor, or the whole machine, is suspended for a while and continues."""
     runs = world.submit(toy("one"))
     supervisor = world.supervise()
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
@@ -161,7 +161,7 @@ def stop_supervisor(world: World, chance: random.Random) -> Outcome:
 
 
 def kill_everything(world: World, chance: random.Random) -> Outcome:
-    """Supervisor, runs and whoever reads them are killed at once, as by a power cut."""
+    """Supervisor, runs and readers are killed at once, as by a power cut."""
     runs = world.submit(toy("one"))
     supervisor = world.supervise()
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
@@ -177,7 +177,7 @@ def kill_everything(world: World, chance: random.Random) -> Outcome:
 
 
 def two_supervisors(world: World, chance: random.Random) -> Outcome:
-    """Two supervisors start at the same moment: one works, one leaves."""
+    """Two supervisors start at the same moment: one works, the other exits."""
     runs = world.submit(toy("one", steps=60))
     begun = time.monotonic()
     first, second = world.supervise(), world.supervise()

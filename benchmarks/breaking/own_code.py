@@ -1,4 +1,4 @@
-"""Faults of people's own code, and of the device as torch tells of them."""
+"""Faults of users' own code, and of the device as torch reports them."""
 
 import random
 import time
@@ -17,9 +17,9 @@ def fails(module, *given):
     if module.training == {training}:
         {how}
 torch.nn.modules.module.register_module_{hook}(fails)"""
-"""From then on torch itself raises what a device would, in the middle of a model."""
+"""From then on torch itself raises a device's error in the middle of a model."""
 TAKES_TOO_MUCH = "torch.empty(2**42, dtype=torch.uint8, device='cuda')"
-"""More than any device has: its own allocator refuses."""
+"""More than any device has, so its allocator refuses."""
 WHERE = (("forward", "forward_hook"), ("backward", "full_backward_hook"),
          ("evaluation", "forward_hook"))  # fmt: skip
 LEAVES_GRANDCHILD = (
@@ -64,7 +64,7 @@ class Own:
             torch.cuda.set_per_process_memory_fraction(1e-6)
         torch.cuda.graph.__enter__ = enter
 """
-"""From the capture of a CUDA graph on, the allocator gets nothing more of the device."""
+"""After the capture of a CUDA graph begins, the allocator gets no more memory of the device."""
 ENDLESS = """import ctypes, torch
 class Own:
     def train_begin(self, state):
@@ -73,17 +73,17 @@ class Own:
             {how}
         torch._inductor.compile_fx.compile_fx = forever
 """
-"""Own code after which Inductor never ends."""
+"""A user's code after which Inductor never ends."""
 ENDLESS_HOW = {
     "computes in Python": "while True: pass",
     "waits in C and holds the interpreter": "ctypes.PyDLL(None).sleep(100_000)",
 }
 ENDLESS_LIMIT_SECONDS = 20.0
-"""Longer than a run loads."""
+"""Longer than a run takes to load."""
 
 
 def own_code(body: str, expected: RunState, world: World, chance: random.Random) -> Outcome:
-    """A callback of one's own misbehaves in the middle of a training."""
+    """A user's callback misbehaves in the middle of a training."""
     lines = "\n        ".join(body.splitlines())
     text = (
         "import os, subprocess, sys, time\nclass Own:\n    steps = 0\n"
@@ -103,8 +103,8 @@ def own_code(body: str, expected: RunState, world: World, chance: random.Random)
 
 
 def full_in_capture(world: World, chance: random.Random) -> Outcome:
-    """The device is full when a CUDA graph is captured; the baseline, which captures none, goes
-    through. One after another: beside others the experiment would be repeated."""
+    """The device is full when a CUDA graph is captured; the baseline, which captures none,
+    finishes. Runs are sequential: in turns, the experiment would be repeated."""
     runs = submit(world, CAPTURE, schedule="sequential", callbacks=(own(world, FULL_IN_CAPTURE),))
     begun = time.monotonic()
     world.supervise()
@@ -117,7 +117,7 @@ def full_in_capture(world: World, chance: random.Random) -> Outcome:
 
 
 def endless_compile(how: str, asked: bool, world: World, chance: random.Random) -> Outcome:
-    """A compilation does not end: its run is asked to stop, or exceeds its time."""
+    """A compilation does not end: its run is asked to stop, or exceeds its time limit."""
     callback = own(world, ENDLESS.format(how=how))
     limit = {} if asked else {"time_limit_seconds": ENDLESS_LIMIT_SECONDS}
     runs = submit(world, "compile", callbacks=(callback,), **limit)

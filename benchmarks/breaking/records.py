@@ -1,4 +1,4 @@
-"""What became of each trial, as lines of JSON: files of several machines are put together."""
+"""Results of trials as lines of JSON, which files of several machines can combine."""
 
 import os
 import platform
@@ -20,15 +20,16 @@ class Record:
 
     fault: str
     number: int
-    """Of the trials of this fault, from 0; with the seed it says which moments were drawn."""
+    """Number among the trials of this fault, from 0; with the seed it determines the random
+    moments."""
     seed: int
     device: str
-    """Where its training took place; empty without one."""
+    """Device of its training; empty without one."""
     machine: str
     began: float
     """Seconds since the epoch."""
     took: float
-    """Seconds."""
+    """Duration in seconds."""
     outcome: Outcome
 
     @classmethod
@@ -37,18 +38,18 @@ class Record:
 
     @property
     def trial(self) -> tuple[str, str, int, int]:
-        """Equal for a trial that was done again."""
+        """A key that is equal for repeated trials."""
         return self.fault, self.device, self.seed, self.number
 
 
 def read(files: Iterable[Path]) -> list[Record]:
-    """Of trials that were done again the last."""
+    """Records of all files; of repeated trials the latest."""
     records = (Record.from_dict(line) for file in files for line in read_lines(file))
     return list({record.trial: record for record in records}.values())
 
 
 def this_machine(device: str) -> str:
-    """In a sentence's part, as the document names it."""
+    """The machine as a phrase for the document."""
     cores = len(os.sched_getaffinity(0))
     parts = [f"{platform.system()}, Python {platform.python_version()}, torch {_version('torch')}",
              f"{cores} cores of an {_cpu()}"]  # fmt: skip

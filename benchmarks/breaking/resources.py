@@ -1,4 +1,4 @@
-"""Faults of what a machine gives: room on the disk, open files, memory, the time of day."""
+"""Faults of a machine's resources: disk space, open files, memory, the clock."""
 
 import os
 import random
@@ -27,9 +27,9 @@ def shifted():
         return usual()
 time.time = shifted
 """
-"""As `sitecustomize`: a clock that a file sets forth and back."""
+"""As `sitecustomize`: a clock that a file sets forward or back."""
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
-"""Control groups of the first version; only root makes one."""
+"""Control groups, version 1; only root can create one."""
 MEMORY_BYTES = 1_500_000_000
 TAKES_MEMORY = """class Own:
     def batch_end(self, state):
@@ -37,12 +37,13 @@ TAKES_MEMORY = """class Own:
 """
 LEVELS = 50
 LEVEL_BYTES = 4_096
-"""A page of memory, which is what a file on a tmpfs takes at least."""
+"""A page of memory, the least that a file on a tmpfs takes."""
 
 
 @contextmanager
 def _small_disk(world: World) -> Iterator[Path]:
-    """The data folder lies on a disk of 16 MB, which counts as roomy; a file that fills it."""
+    """Mounts a disk of 16 MB as the data folder, which counts as enough space; yields a file to
+    fill it."""
     with_room = breakeven.runner.folders.queue.MIN_FREE_BYTES
     command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(world.data_dir.path)]
     subprocess.run(command, check=True, capture_output=True)
@@ -56,7 +57,7 @@ def _small_disk(world: World) -> Iterator[Path]:
 
 
 def _fill(filler: Path, but: int = 0) -> None:
-    """Fills the disk to its last byte, or to so many bytes."""
+    """Fills the disk except for `but` bytes."""
     with filler.open("ab", buffering=0) as file:
         for size in (2**20, 2**12, 1):
             try:
@@ -68,7 +69,7 @@ def _fill(filler: Path, but: int = 0) -> None:
 
 
 def fill_disk(world: World, chance: random.Random) -> Outcome:
-    """The disk is full for a while: how runs ended is told once there is room."""
+    """The disk is full for a while; the ends of runs are recorded once there is space."""
     with _small_disk(world) as filler:
         runs = world.submit(toy("one", steps=400))
         world.supervise()
@@ -85,8 +86,8 @@ def fill_disk(world: World, chance: random.Random) -> Outcome:
 
 
 def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
-    """There is room for the first writes and not for those after: at each of 50 levels another one
-    is the first that fails."""
+    """The disk has space for the first writes only: at each of 50 levels another write is the first
+    to fail."""
     with _small_disk(world) as filler:
         runs = world.submit(toy("one", steps=100))
         _fill(filler, but=chance.randrange(LEVELS) * LEVEL_BYTES)
@@ -95,7 +96,7 @@ def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
         before = world.acknowledged()
         filler.unlink()
         begun = time.monotonic()
-        world.supervise()  # the first may not even have been able to take its lock
+        world.supervise()  # the first may have failed to take its lock
         world.wait(lambda: all(run.is_recorded for run in runs), "records once there is room")
         outcome = Outcome(seconds=time.monotonic() - begun)
         for run in runs:
@@ -105,7 +106,7 @@ def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
 
 
 def little_memory(world: World, chance: random.Random) -> Outcome:
-    """A control group has too little memory for the training, whose code takes more and more."""
+    """A control group has too little memory for the training, whose code takes ever more."""
     group = MEMORY_GROUPS / f"breakeven-{os.getpid()}-{chance.randrange(10**6)}"
     group.mkdir()
     try:
@@ -133,7 +134,7 @@ def _join(group: Path) -> None:
 
 
 def few_files(world: World, chance: random.Random) -> Outcome:
-    """The supervisor may open so few files that it cannot start all runs: it says so of each."""
+    """The supervisor has too few open files to start all runs, and reports this for each."""
     most = chance.randint(12, 26)
     runs = world.submit(toy("one", "two", "three"))
     begun = time.monotonic()
@@ -143,13 +144,13 @@ def few_files(world: World, chance: random.Random) -> Outcome:
         process.wait(60)
     except subprocess.TimeoutExpired:
         raise Impatience(f"a supervisor with {most} files does not end") from None
-    world.supervise()  # one that may open more finishes what the other could not
+    world.supervise()  # a supervisor with more files finishes the rest
     world.wait(lambda: all(run.is_recorded for run in runs), "records")
     return world.judge(world.acknowledged(), Outcome(seconds=time.monotonic() - begun))
 
 
 def set_clock(world: World, chance: random.Random) -> Outcome:
-    """The clock is set back, or forth, by a day while runs go on."""
+    """The clock is set back or forward by a day while runs are active."""
     site = world.data_dir.path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(CLOCK)

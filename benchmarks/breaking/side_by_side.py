@@ -1,4 +1,4 @@
-"""Trials side by side, each in a process, a session, a folder and on cores of its own."""
+"""Parallel trials, each in its own process, session and folder, and on its own cores."""
 
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ from benchmarks.breaking.trials import Fault
 from benchmarks.breaking.world import FAKE, PATIENCE_SECONDS, REAL, Outcome, World
 
 LONGEST_SECONDS = 3 * PATIENCE_SECONDS
-"""After which a trial is ended and told as one that did not end."""
+"""A longer trial is ended and reported as one that did not end."""
 CLEANING_SECONDS = 20.0
 FORK = multiprocessing.get_context("fork")
 
@@ -36,7 +36,7 @@ class Trial:
 
     @property
     def on(self) -> str:
-        """Where its training takes place; empty without one."""
+        """Device of its training; empty without one."""
         if not self.fault.is_real:
             return ""
         return self.device if self.fault.on_device else "cpu"
@@ -54,8 +54,8 @@ class _Begun:
 def outcomes(
     trials: Iterable[Trial], jobs: int, may_begin: Callable[[], bool]
 ) -> Iterator[tuple[Trial, float, Outcome]]:
-    """Each trial, the seconds that it took and what it came to, as they end; none begins once
-    `may_begin` says no."""
+    """Each trial with its duration in seconds and its outcome, in the order of their ends; starts
+    none once `may_begin` returns False."""
     waiting = iter(trials)
     begun: list[_Begun] = []
     try:
@@ -87,7 +87,7 @@ def _begin(trial: Trial, slot: int, jobs: int) -> _Begun:
 
 
 def cores(slot: int, jobs: int) -> set[int]:
-    """Of this process's cores those of one of the trials that are tried side by side."""
+    """The cores for one of the parallel trials, out of this process's cores."""
     mine = sorted(os.sched_getaffinity(0))
     size = max(1, len(mine) // jobs)
     return {mine[(slot * size + number) % len(mine)] for number in range(size)}
@@ -118,11 +118,11 @@ def _try(trial: Trial, mine: set[int], answer: Connection) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(f"ended by signal {number}")  # whatever the trial began is ended on the way
+    sys.exit(f"ended by signal {number}")  # ends all that the trial started
 
 
 def attempt(trial: Trial) -> Outcome:
-    """One trial in a folder of its own; what it leaves is removed."""
+    """One trial in its own folder, which is removed."""
     chance = random.Random(f"{trial.seed}/{trial.fault.name}/{trial.number}")
     with tempfile.TemporaryDirectory(
         prefix="breakeven-faults-", ignore_cleanup_errors=True
@@ -131,7 +131,7 @@ def attempt(trial: Trial) -> Outcome:
         world = World(Path(folder, "data"), command, trial.on or "cpu")
         try:
             return trial.fault.act(world, chance)
-        except Exception as error:  # a trial that fails itself is told, and the next one begun
+        except Exception as error:  # a trial that fails is reported, and the next one starts
             traceback.print_exc()
             return Outcome(problems=[f"{type(error).__name__}: {error}"])
         finally:

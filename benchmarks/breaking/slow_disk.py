@@ -1,7 +1,7 @@
-"""Faults of a disk that is slow, or whose quota is used up: as the system's calls would tell.
+"""Faults of a slow disk, or of one with an exhausted quota, as system calls would report them.
 
-A library that is loaded before all others hinders writes below the data folder, and no others, in
-the supervisor and in runs; a kernel that can delay a device, or has quotas, is not needed.
+A preloaded library hinders writes below the data folder, and no others, in the supervisor and in
+runs. So the kernel need not support delayed devices or quotas.
 """
 
 import random
@@ -17,7 +17,7 @@ SHIM = Path(__file__).with_name("disk_shim.c")
 
 
 class Disk:
-    """What lies below a world's data folder, once a supervisor runs with `environment`."""
+    """The disk of a world's data folder, if a supervisor runs with `environment`."""
 
     def __init__(self, world: World) -> None:
         beside = world.data_dir.path.parent
@@ -29,14 +29,14 @@ class Disk:
         self.environment = {"LD_PRELOAD": str(library)}
 
     def takes(self, *, milliseconds: int, is_used_up: bool = False) -> None:
-        """From now on, for each write; read anew by each."""
+        """Sets the delay of each write from now on; each write reads it again."""
         new = self._control.with_suffix(".new")
         new.write_text(f"{milliseconds} {int(is_used_up)}")
         new.replace(self._control)
 
 
 def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
-    """Each write takes so long that runs wait for the disk for a while; or are stopped then."""
+    """Writes are so slow that runs wait for the disk for a while; or they are stopped meanwhile."""
     disk = Disk(world)
     runs = world.submit(toy("one"))
     world.supervise(disk.environment)
@@ -59,7 +59,7 @@ def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
 
 
 def used_up_quota(world: World, chance: random.Random) -> Outcome:
-    """For a while the folder's owner may write nothing more (EDQUOT): as on a full disk."""
+    """For a while the folder's owner may write nothing more (EDQUOT), as on a full disk."""
     disk = Disk(world)
     runs = world.submit(toy("one", steps=400))
     world.supervise(disk.environment)

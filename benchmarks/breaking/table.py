@@ -33,13 +33,13 @@ def main() -> None:
 
 
 def write(file: Path, told: str) -> None:
-    """Puts it between the marks."""
+    """Replaces the text between the marks."""
     head, rest = file.read_text().split(BEGIN)
     file.write_text(f"{head}{BEGIN}\n\n{told}\n{END}{rest.split(END)[1]}")
 
 
 def told_of(records: Sequence[Record]) -> str:
-    """Where and when they are from, and a row of each fault and device."""
+    """Places and dates of the records, and a row for each fault and device."""
     where = {(one.fault, one.device) for one in records}
     devices = sorted({device for _, device in where})
     rows = [

@@ -1,4 +1,4 @@
-"""What trials share: what a fault is, which experiments it hits, and in which phase."""
+"""Shared parts of trials: the class of faults, the experiments that they hit, and the phases."""
 
 import os
 import random
@@ -20,9 +20,9 @@ PHASES: dict[str, Callable[[list[str]], bool]] = {
     "checkpoint": lambda seen: "checkpoint" in seen,
     "end": lambda seen: "done" in seen or seen.count("step") >= STEPS,
 }
-"""When a real run has come to a phase, by the events in its journal."""
+"""When a real run has reached a phase, from the events in its journal."""
 CAPTURE = "graph capture"
-"""A phase that no event tells of: within the capture of a CUDA graph."""
+"""A phase without an event: during the capture of a CUDA graph."""
 MARKS_CAPTURE = """import pathlib, time, torch
 class Own:
     def train_begin(self, state):
@@ -33,37 +33,37 @@ class Own:
             time.sleep(0.3)
         torch.cuda.graph.__enter__ = enter
 """
-"""Own code that tells of it, and stays in it for a moment."""
+"""A user's code that reports this phase, and stays in it for a moment."""
 STEPS = 160
 GRAPHS = ("inductor:mode=reduce-overhead",)
 BACKENDS = {"compile": ("inductor",), "captured graphs": GRAPHS, CAPTURE: GRAPHS}
-"""What runs beside the baseline, for phases that it does not come to."""
+"""Backends for phases that the baseline does not reach."""
 Break = Callable[[World, random.Random], Outcome]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Something that goes wrong."""
+    """A fault."""
 
     name: str
     act: Break
     is_real: bool = False
-    """Whether real training stands behind it, so that a trial takes many seconds."""
+    """Whether it needs real training, so that a trial takes many seconds."""
     needs: str | None = None
-    """What a machine must have for it: a name of `abilities.py`."""
+    """Requirement on the machine: a name of `abilities.py`."""
     on_device: bool = True
-    """Whether its training may take place on another device than the CPU."""
+    """Whether its training may use a device other than the CPU."""
 
 
 def submit(world: World, phase: str, **changes: object) -> list[RunDir]:
-    """Queues a training that comes to the phase; the last run is the one to look at."""
+    """Queues a training that reaches the phase; the last run is the one to hit."""
     if phase == CAPTURE and "callbacks" not in changes:
         changes["callbacks"] = (own(world, MARKS_CAPTURE),)
     return world.submit(small(phase, world.device, **changes))
 
 
 def own(world: World, text: str) -> str:
-    """Own code, whose class is `Own`, where a run finds it."""
+    """A user's code with the class `Own`, in a file that runs can load."""
     file = world.data_dir.path / "own.py"
     file.write_text(text)
     os.environ["BREAKEVEN_CODE"] = str(file.parent)
@@ -71,7 +71,7 @@ def own(world: World, text: str) -> str:
 
 
 def wait_for(world: World, run: RunDir, phase: str) -> None:
-    """Until a run has come to a phase, or is over."""
+    """Waits until a run reaches a phase or is over."""
     if phase == CAPTURE:
         capturing = world.data_dir.path / "capturing"
         world.wait(lambda: run.is_recorded or capturing.exists(), phase)
@@ -81,14 +81,14 @@ def wait_for(world: World, run: RunDir, phase: str) -> None:
 
 
 def toy(*backends: str, steps: int = 300) -> ExperimentSpec:
-    """For runs that train nothing: two milliseconds a step."""
+    """Runs that train nothing: two milliseconds per step."""
     return ExperimentSpec(name="trial", backends=backends, controls=0,
                           data=DataSpec(num_train_samples=steps),
                           training=TrainingSpec(batch_size=1))  # fmt: skip
 
 
 def small(phase: str = "steps", device: str = "cpu", **changes: object) -> ExperimentSpec:
-    """For runs that train: 160 steps, with evaluations and checkpoints."""
+    """Runs that train: 160 steps, with evaluations and checkpoints."""
     spec = ExperimentSpec(
         name="trial", backends=BACKENDS.get(phase, ()), controls=0, devices=(device,),
         data=DataSpec(num_train_samples=4 * STEPS, num_eval_samples=40, sequence_length=16),

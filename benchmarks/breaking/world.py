@@ -1,4 +1,4 @@
-"""A data folder of its own with a real supervisor and real runs, to be broken and looked at."""
+"""A data folder with a real supervisor and real runs, for a trial to break and examine."""
 
 import json
 import os
@@ -24,11 +24,11 @@ try:
     import duckdb as _  # noqa: F401
 
     HAS_DUCKDB = True
-except ImportError:  # a machine that was lent with torch alone
+except ImportError:  # a borrowed machine with torch only
     HAS_DUCKDB = False
 
 FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
-"""A run that speaks the protocol and trains nothing: trials take a second."""
+"""A run that speaks the protocol without training: trials take a second."""
 REAL = (sys.executable, "-m", "breakeven.runner.worker")
 SUPERVISE = """
 import sys
@@ -40,29 +40,29 @@ supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
 PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.02
 Acknowledged = dict[str, list[str]]
-"""Whole lines of journals by run: what a run handed to the system, nobody may lose."""
+"""Complete lines of journals by run: runs have handed them to the system, so none may get lost."""
 
 
 class Impatience(Exception):
-    """Something that should have happened did not, in a long time."""
+    """An expected event did not happen in a long time."""
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What one trial came to."""
+    """The result of one trial."""
 
     lost: int = 0
     doubled: int = 0
     left: int = 0
-    """Processes of runs that still live once the state is told."""
+    """Processes of runs that are alive after the state is reported."""
     seconds: float = 0.0
-    """Until the state that everybody is told was true."""
+    """Seconds until the reported state was true."""
     was_late: bool = False
-    """Whether what was to be hit had ended before."""
+    """Whether the target had ended before the fault."""
     is_indexed: bool = True
-    """Whether the index was looked at too, which takes DuckDB."""
+    """Whether the index was checked too, which needs DuckDB."""
     problems: list[str] = field(default_factory=list)
-    """What else was not as it should be."""
+    """Other problems."""
 
 
 class World:
@@ -73,7 +73,7 @@ class World:
         self.data_dir.path.mkdir(parents=True, exist_ok=True)
         self.command = command
         self.device = device
-        """Where real trainings take place."""
+        """Device of real trainings."""
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def submit(self, spec: ExperimentSpec) -> list[RunDir]:
@@ -83,7 +83,7 @@ class World:
     def supervise(
         self, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
     ) -> "subprocess.Popen[bytes]":
-        """Starts a supervisor; `before` is called in its process before anything else."""
+        """Starts a supervisor; its process calls `before` first."""
         log = (self.data_dir.path / "supervisor.log").open("ab")
         process = subprocess.Popen(
             [sys.executable, "-c", SUPERVISE, str(self.data_dir.path), *self.command],
@@ -104,16 +104,16 @@ class World:
         return time.monotonic() - begun
 
     def acknowledged(self) -> Acknowledged:
-        """All whole lines that journals hold now, those of earlier attempts too."""
+        """All complete lines of the journals, including earlier attempts."""
         return {run.run_id: lines_of(run) for run in self.data_dir.run_dirs()}
 
     def alive(self) -> int:
-        """Processes of runs that live."""
+        """Number of living processes of runs."""
         return sum(1 for _ in members(self.data_dir.runs))
 
     def judge(self, before: Acknowledged, outcome: Outcome) -> Outcome:
-        """Counts what was acknowledged before and is gone, and what is there twice: in journals by
-        the number of a line, and in the index by run and step."""
+        """Counts acknowledged lines that are lost, and duplicates: in journals by line number, in
+        the index by run and step."""
         for run_id, lines in self.acknowledged().items():
             have, had = Counter(lines), Counter(before.get(run_id, []))
             outcome.lost += (had - have).total()
@@ -129,7 +129,7 @@ class World:
         return outcome
 
     def _steps_doubled(self) -> int:
-        """In an index that is built of what is there now."""
+        """Duplicate steps in an index built from the current journals."""
         from breakeven.storage.index.store import Store
 
         with Store.in_memory(self.data_dir) as store:
@@ -143,7 +143,7 @@ class World:
         process.wait()
 
     def close(self) -> None:
-        """Ends whatever is left."""
+        """Ends all remaining processes."""
         for process in self.processes:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
@@ -155,7 +155,7 @@ class World:
 
 
 def leader(run: RunDir) -> int | None:
-    """The process that a supervisor started for a run, if it lives."""
+    """The process that a supervisor started for a run, if it is alive."""
     claim = run.read_claim()
     alive = claim is not None and claim.process.is_alive
     return claim.process.pid if alive and claim is not None else None
@@ -166,7 +166,7 @@ def is_alive(pid: int) -> bool:
 
 
 def kinds(run: RunDir) -> list[str]:
-    """Kinds of the events in a journal, phases by their names."""
+    """Kinds of the events in a journal; phases by name."""
     found = []
     for line in _lines_of(run.events_file):
         event = json.loads(line)
@@ -175,13 +175,13 @@ def kinds(run: RunDir) -> list[str]:
 
 
 def lines_of(run: RunDir) -> list[str]:
-    """Whole lines of its journal, and of those of earlier attempts."""
+    """Complete lines of its journal and of those of earlier attempts."""
     files = [run.events_file, *run.attempts.glob(f"*/{run.events_file.name}")]
     return [line for file in files for line in _lines_of(file)]
 
 
 def _lines_of(file: Path) -> list[str]:
-    """Lines that were written to their end and that a reader takes for an event."""
+    """Complete lines that a reader accepts as events."""
     try:
         whole = file.read_bytes().rpartition(b"\n")[0].decode(errors="replace")
     except FileNotFoundError:

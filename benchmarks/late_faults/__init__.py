@@ -1,1 +1,1 @@
-"""Faults that show only late in a training: recorded, judged, simulated."""
+"""Faults that begin late in a training: recorded, judged, simulated."""

@@ -1,10 +1,9 @@
-"""Trains the experiments that `trials` judges: faults that begin late, beside correct
-backends and more controls than are judged by.
+"""Trains the experiments for `trials`: late faults, correct backends, and additional controls.
 
-Run from the project's root, on several processes at once if there are CPUs for them:
+Run from the project's root, in several processes at once if there are CPUs for them:
 `python -m benchmarks.late_faults.recording FOLDER DEVICE PRECISION FIRST_SEED PART OF [DATA.csv]`
-where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone. With a file
-of texts (columns `text` and `label`) tiny BERT is trained on these instead of on built-in reviews.
+where PART counts from 0 to OF - 1. Skips trainings that are already in FOLDER. With a file of texts
+(columns `text` and `label`) tiny BERT is trained on these instead of built-in reviews.
 """
 
 import random
@@ -21,9 +20,9 @@ from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import LONG_WORKLOADS, train_long_trial
 
 NUM_TRIALS = {"noisy net": 40, "tiny BERT": 20, "small ViT": 20, "tiny GPT": 20}
-"""So many experiments of each workload: a hundred in all."""
+"""Experiments of each workload: a hundred in all."""
 CORRECT_ON_CPU = ("eager", "aot_eager")
-"""Without inductor, whose C++ takes longer to compile than all trainings of an experiment take."""
+"""Without inductor, whose C++ takes longer to compile than all trainings of an experiment."""
 CORRECT_ON_CUDA = (*CORRECT, GRAPHS)
 NUM_CONTROLS = 4
 EARLIEST, LATEST = 0.1, 0.9
@@ -36,7 +35,7 @@ class LateTrial(NamedTuple):
 
     @property
     def fault_begins(self) -> int:
-        """The step, drawn evenly from the seed."""
+        """The first step of the fault, drawn uniformly from the seed."""
         share = random.Random(self.seed).uniform(EARLIEST, LATEST)
         return round(share * LONG_WORKLOADS[self.workload].num_steps)
 
@@ -45,8 +44,8 @@ class LateTrial(NamedTuple):
 
 
 def all_trials(first_seed: int = 0, data: str | None = None) -> Iterator[LateTrial]:
-    """Workloads in turns, so that what is cut short has some of each; those that take texts, where
-    a file of them is named."""
+    """Trials with the workloads in turns, so that an interrupted recording has some of each; only
+    workloads on texts if a file of texts is given."""
     rounds = [
         (number / count, workload, first_seed + number)
         for workload, count in NUM_TRIALS.items()
@@ -60,7 +59,7 @@ def all_trials(first_seed: int = 0, data: str | None = None) -> Iterator[LateTri
 def record(
     trial: LateTrial, parent: Path, device: str, precision: Precision, data: str | None = None
 ) -> Path:
-    """The folder of the trial, trained now unless it was before."""
+    """The folder of the trial, which is trained unless it is complete."""
     folder = trial.folder(parent)
     if not (folder / DONE).exists():
         shutil.rmtree(folder, ignore_errors=True)

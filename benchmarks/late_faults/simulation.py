@@ -1,11 +1,11 @@
-"""Error rates of parity's coarse instrument in simulated trainings, of which the truth is known.
+"""Error rates of parity's coarse instrument in simulated trainings with known truth.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.simulation [trials]`
 
-Equal trainings share the losses' course and each batch's difficulty; each strays from it by an
-autoregressive noise of its own, from step to step (0) to nearly for good (0.98). A fault shifts the
-losses, from a random step on, by three times the range of five equal trainings' final losses.
-Prints a Markdown table; a run takes about two minutes.
+Equal trainings share the course of the losses and each batch's difficulty; each has an
+autoregressive noise of its own, from independent steps (0) to almost constant (0.98). A fault
+shifts the losses, from a random step on, by three times the range of five equal trainings' final
+losses. Prints a Markdown table; a run takes about two minutes.
 """
 
 import sys
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 def equal_trainings(rng: np.random.Generator, count: int, persistence: float) -> Floats:
-    """Losses of so many equal trainings by step: (count, steps)."""
+    """Losses of `count` equal trainings by step: (count, steps)."""
     course = 0.5 + np.exp(-np.arange(NUM_STEPS) / 60) + rng.normal(0, 0.2, NUM_STEPS)
     noise = rng.normal(0, STRAYING, (count, NUM_STEPS))
     strayed = np.empty_like(noise)
@@ -40,7 +40,7 @@ def equal_trainings(rng: np.random.Generator, count: int, persistence: float) ->
 
 
 def is_broken(equals: Floats, backend: Floats) -> bool:
-    """Whether readings of the losses last outside."""
+    """Whether readings of the losses stay outside."""
     trainings = Trainings(
         equals=[(pd.Series(losses), NO_EVALUATIONS) for losses in equals],
         losses=pd.Series(backend),
@@ -53,7 +53,7 @@ def is_broken(equals: Floats, backend: Floats) -> bool:
 
 
 def rates(num_trials: int, persistence: float, num_controls: int) -> tuple[float, float]:
-    """Shares of correct backends and of faults that are called broken."""
+    """Shares of correct backends, and of faults, that parity calls broken."""
     rng = np.random.default_rng([round(100 * persistence), num_controls])
     alarms = caught = 0
     for _ in range(num_trials):

@@ -1,12 +1,12 @@
-"""How often parity is wrong about faults that begin late, and about what is correct.
+"""How often parity is wrong about late faults and about correct backends.
 
 Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.trials FOLDER [FOLDER ...]`
 
-Folders are those that `recording` filled.
-Every experiment is judged with one, two and three of its controls. Correct are the backends, and
-the last control, which is none of these: another equal training. A fault counts if it moves the
-final loss (mean of the last tenth of the steps) by more than three times the spread of the equal
-trainings: their range, and beside it their standard deviation. Prints Markdown tables.
+`recording` fills the folders. Every experiment is judged with one, two and three of its controls.
+The backends are correct, and so is the last control, which is none of these three but another equal
+training. A fault counts if it moves the final loss (mean of the last tenth of the steps) by more
+than three times the spread of the equal trainings: their range, and also their standard deviation.
+Prints Markdown tables.
 """
 
 import sys
@@ -35,7 +35,7 @@ ANOTHER = "another control"
 
 @dataclass(frozen=True)
 class Trained:
-    """An experiment that was trained."""
+    """A trained experiment."""
 
     workload: str
     spec: ExperimentSpec
@@ -44,7 +44,7 @@ class Trained:
     backends: dict[str, Evidence]
 
     def judged(self, label: str, num_controls: int) -> Parity:
-        """A backend, or the last control as if it were one."""
+        """The parity of a backend, or of the last control judged as a backend."""
         run = self.backends.get(label) or replace(self.controls[-1], role="backend")
         parity = judge_parity(
             self.spec, Equals.of(self.spec, self.baseline, self.controls[:num_controls]), run
@@ -53,7 +53,7 @@ class Trained:
         return parity
 
     def shift(self, label: str, spread: str) -> float:
-        """By how many spreads of equal trainings a backend's final loss lies beside theirs."""
+        """Distance of a backend's final loss from those of equal trainings, in spreads."""
         finals = np.array(
             [final_loss(one.losses) for one in (self.baseline, *self.controls)], dtype=float
         )
@@ -99,8 +99,8 @@ def _correct(experiments: list[Trained]) -> Iterator[str]:
 
 
 def _correct_labels(one: Trained) -> list[str]:
-    """Backends, and the last control where it stays in the band, as a backend has to: perturbed as
-    much as the first, it may by chance part from the baseline long before."""
+    """Backends, and the last control if it stays in the band, as a backend must: perturbed as much
+    as the first control, it may leave the baseline long before by chance."""
     labels = [label for label in (*CORRECT, GRAPHS) if label in one.backends]
     apart = one.judged(ANOTHER, 1)
     return labels if apart.found_in_band else [*labels, ANOTHER]

@@ -4,9 +4,9 @@
                                               [--jobs N] [--seconds N] [--only N] [--write FILE]
                                               [--records FILE.jsonl]
 
-A history that fails is told with its number; `--only NUMBER` plays it again and tells its story.
-With records of what was played, kept by `--records`, the next call goes on after it, on another
-machine too; what is written tells of all of them.
+Prints the number of each history that fails; `--only NUMBER` plays it again and prints its events.
+`--records` keeps records of played histories: the next call continues after them, also on another
+machine, and its report covers all of them.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.breaking.kept_lines import append, appending, read_lines
 from benchmarks.simulation.history import Result, play
 
 MEMORY = Path("/dev/shm")
-"""Where files cost no disk."""
+"""A folder in memory, whose files take no disk."""
 AT_ONCE = 50
 BEGIN = "<!-- histories: python -m benchmarks.simulation --write -->"
 END = "<!-- end of histories -->"
@@ -34,21 +34,21 @@ END = "<!-- end of histories -->"
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What some histories that follow each other came to."""
+    """The result of some consecutive histories."""
 
     seed: str
     first: int
     count: int
     calls: int
     days: float
-    """Of the histories' own time."""
+    """Days of the histories' virtual time."""
     took: float
     """Seconds of processor time."""
     ended: float
     """Seconds since the epoch."""
     events: dict[str, int]
     failed: list[str]
-    """Which broke what."""
+    """Failures: each names its history and its violation."""
 
     @classmethod
     def of(cls, seed: str, first: int, results: Sequence[Result], took: float) -> Self:
@@ -75,7 +75,7 @@ def main() -> int:
     end = options.first + options.histories
     todo = [(options.seed, number, min(number + AT_ONCE, end), deadline)
             for number in range(options.first, end, AT_ONCE) if number not in done]  # fmt: skip
-    # Ctrl-C is for whoever counts, who then tells of those that were played.
+    # Only the main process handles Ctrl-C; it then reports the histories played so far.
     with (
         appending(options.records) if options.records else nullcontext() as file,
         suppress(KeyboardInterrupt),
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def told_of(parts: Sequence[Part]) -> str:
-    """What was played, in a paragraph."""
+    """A paragraph about the played histories."""
     if not parts:
         return "No history was played.\n"
     events: Counter[str] = sum((Counter(part.events) for part in parts), Counter())
@@ -117,7 +117,7 @@ def _hear_no_interrupt() -> None:
 
 
 def play_some(given: tuple[str, int, int, float]) -> Part | None:
-    """The histories of a seed from one number to another; None if it is too late to begin."""
+    """Plays a range of a seed's histories; None after the deadline."""
     seed, first, end, deadline = given
     if time.monotonic() > deadline:
         return None

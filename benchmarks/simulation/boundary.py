@@ -1,9 +1,10 @@
-"""Where the supervisor meets its system: every name that is replaced while a history is played.
+"""The boundary of supervisor and system: every name that is replaced while a history is played.
 
-The supervisor, the queue and the run folders are the real code on real files. Clocks, pipes,
-processes, threads and signals are the kernel's. Each call that changes a file is a moment at which
-the process that makes it may be killed, and before which others may come; a full disk shows there.
-`tests/benchmarks/test_simulation.py` looks in the supervisor's sources for what is missing here.
+The supervisor, the queue and the run folders are real code on real files. Clocks, pipes, processes,
+threads and signals are the kernel's. At each call that changes a file, its process may be killed,
+other processes may run first, and a full disk raises its error.
+`tests/benchmarks/test_simulation.py` searches the supervisor's sources for names that are missing
+here.
 """
 
 import errno
@@ -44,7 +45,7 @@ FLOCK = fcntl.flock
 
 @contextmanager
 def simulated(system: System) -> Iterator[None]:
-    """While it lasts, the real code lives in the simulated system."""
+    """A context in which the real code runs in the simulated system."""
     with ExitStack() as stack:
         for module, name, substitute in (*_files(system), *_processes(system), *_others(system)):
             create = not hasattr(module, name)
@@ -56,7 +57,7 @@ Replaced = list[tuple[Any, str, Any]]
 
 
 def _files(system: System) -> Replaced:
-    """Files are real; who changes them is not alone, and mortal."""
+    """Files are real; a process that changes them may be interrupted or killed."""
     files = _Files(system)
     return [
         *((os, name, partial(files.change, name, getattr(os, name))) for name in CHANGING),
@@ -93,7 +94,7 @@ def _processes(system: System) -> Replaced:
 
 
 def _others(system: System) -> Replaced:
-    """Clocks, chance and the machine; and words that nobody reads."""
+    """Clocks, randomness and the machine; and log messages, which nobody reads."""
     chance = random.Random(system.kernel.chance.random())
     pipes = SimpleNamespace(DefaultSelector=partial(Selector, system),
                             EVENT_READ=selectors.EVENT_READ)  # fmt: skip
@@ -117,7 +118,7 @@ def _others(system: System) -> Replaced:
 
 
 class _Files:
-    """Calls of the system that concern files and pipes."""
+    """System calls on files and pipes."""
 
     def __init__(self, system: System) -> None:
         self._system = system

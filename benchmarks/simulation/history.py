@@ -1,4 +1,4 @@
-"""One history: what people ask for and what goes wrong, drawn from a seed; and what must hold."""
+"""One history: commands and faults, drawn from a seed, and the invariants that must hold."""
 
 import json
 import shutil
@@ -32,9 +32,9 @@ from breakeven.runner.supervision.supervisor import supervise
 COMMAND = ("run",)
 LIMIT_SECONDS = 15.0
 STOP_SECONDS = 10.0
-"""By then whatever was asked to stop has stopped, if its supervisor was not hindered."""
+"""Runs stop within this time after a request, unless something hindered their supervisor."""
 BUSY_SECONDS = 25.0
-"""For so long people and faults are at it."""
+"""Period in which people and faults act."""
 LONGEST_SECONDS = 3600.0
 MIN_ROUNDS = 6
 
@@ -67,7 +67,7 @@ SPECS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a history came out."""
+    """The result of a history."""
 
     seed: str
     violation: str | None
@@ -75,9 +75,9 @@ class Result:
     """Equal for equal histories."""
     calls: int
     seconds: float
-    """Virtual ones."""
+    """Virtual seconds."""
     events: Counter[str]
-    """How often what happened."""
+    """Number of each kind of event."""
     story: Sequence[str]
 
 
@@ -94,13 +94,13 @@ class History:
         self.workers: list[Worker] = []
         self.acknowledged: list[tuple[str, int]] = []
         self.submitted: list[str] = []
-        """Experiments of which somebody was told that they are queued."""
+        """Experiments whose submission was confirmed."""
         self.cancelled: Counter[str] = Counter()
-        """Ids of runs that were asked to stop."""
+        """Ids of runs with a request to stop."""
         self.ended: dict[str, float] = {}
-        """When the end of a run was recorded last, by its id."""
+        """Time of the latest exit record, by run id."""
         self.last_hindrance = -1.0
-        """Until when something kept the supervisor from doing what it is there for."""
+        """Time until which something hindered the supervisor."""
         self.supervisors_died = 0
         self.is_calm = False
         """Whether faults are over."""
@@ -108,7 +108,7 @@ class History:
         self.kernel.on_death.append(self._note_death)
 
     def play(self) -> Result:
-        """All of it, and the judgement."""
+        """Plays the whole history and judges it."""
         violation = None
         with simulated(self.system):
             try:
@@ -119,7 +119,7 @@ class History:
                 self._judge()
             except Violation as found:
                 violation = str(found)
-            except Exception as error:  # the supervisor, or a command, met what it did not expect
+            except Exception as error:  # the supervisor or a command failed
                 violation = f"{type(error).__name__}: {error}"
             finally:
                 self.kernel.close()
@@ -148,7 +148,7 @@ class History:
             self.kernel.at(chance.uniform(0, BUSY_SECONDS), chance.choice(faults))
 
     def _person(self, seconds: float, name: str, act: Callable[[], None]) -> None:
-        """Somebody gives a command: a process of its own, which may be killed like all others."""
+        """A person gives a command, in a separate process, which may be killed like all others."""
 
         def begin() -> None:
             process = self.kernel.new_process("command")
@@ -159,13 +159,13 @@ class History:
         def work() -> None:
             self.kernel.say(name)
             self.events[name] += 1
-            with suppress(RunnerError):  # what cannot be done is told
+            with suppress(RunnerError):  # the command reports what it cannot do
                 act()
 
         self.kernel.at(seconds, begin)
 
     def _start(self, process: Process, command: Sequence[str], inherited: dict[int, End]) -> None:
-        """A process that somebody started comes to life."""
+        """Starts the code of a new process."""
         if process.kind == "run":
             self.events["run"] += 1
             Worker(self.system, process, inherited, self.workers, self.acknowledged)
@@ -205,7 +205,7 @@ class History:
             self._expect_stop([run])
 
     def _expect_stop(self, runs: Sequence[RunDir]) -> None:
-        """Looks whether they have stopped once they must have."""
+        """Checks after `STOP_SECONDS` whether the runs have stopped."""
         asked, attempts = self.kernel.now, [run.attempt for run in runs]
 
         def look() -> None:
@@ -250,7 +250,7 @@ class History:
             self.kernel.die(process, -9)
 
     def _kill_again_and_again(self) -> None:
-        """A machine that goes down whenever it is up for a while."""
+        """A machine that crashes soon after each start."""
         self.events["killed again and again"] += 1
         for number in range(6):
             self._person(8.0 * number, "look", self._ensure)
@@ -265,7 +265,7 @@ class History:
             process.on_signal(signal.SIGKILL)
 
     def _stop_worker(self) -> None:
-        """Somebody else asks a run to stop, not the supervisor."""
+        """A process other than the supervisor asks a run to stop."""
         if found := self._living("run"):
             process = self.chance.choice(found)
             self.events["run stopped by hand"] += 1
@@ -273,7 +273,7 @@ class History:
             process.on_signal(signal.SIGTERM)
 
     def _stall(self) -> None:
-        """The supervisor is suspended, or its machine has no time for it."""
+        """The supervisor is suspended, or its machine is too busy to run it."""
         for process in self._living("supervisor"):
             self.events["stall"] += 1
             process.stalled_until = self.kernel.now + self.chance.choice((0.5, 5.0, 40.0))
@@ -302,7 +302,7 @@ class History:
             self.events["command killed"] += 1
 
     def _put_right(self) -> None:
-        """Faults are over; somebody lets the queue go and sees to it that a supervisor works."""
+        """Ends all faults; a person releases the queue and ensures that a supervisor runs."""
 
         def let_go() -> None:
             queue_order.pause(self.data_dir, paused=False)
@@ -325,7 +325,7 @@ class History:
     # What must hold
 
     def _before_replace(self, path: Path) -> None:
-        """A run's end is told once, and when it is true."""
+        """A run's end is recorded once, and only when the run is over."""
         if path.name != "exit.json" or path.parent.parent != self.data_dir.runs:
             return
         self.ended[path.parent.name] = self.kernel.now
@@ -378,14 +378,14 @@ class History:
             RunState.TIMEOUT: last is not None and bool(last.nature.hangs_in
                                                         or last.nature.closes_pipe),
             RunState.OUT_OF_MEMORY: last is not None and last.process.returncode == 77,
-            # An orphan that could not be put back for want of room is told as that.
+            # An orphan that could not return to the queue on a full disk gets this state.
             RunState.FAILED: last is None or not last.has_finished or "Errno 28" in reason,
         }  # fmt: skip
         if not true[state]:
             raise Violation(f"{run.run_id} is told to be {state} ({reason}), which it is not")
 
     def _judge_company(self, runs: Sequence[RunDir]) -> None:
-        """Runs that have a round in common had their turns from the same supervisor."""
+        """Runs that share a round had their turns from the same supervisor."""
         spec = runs[0].read_spec().experiment
         timed_by: dict[tuple[object, int], int] = {}
         for run in runs:
@@ -400,8 +400,8 @@ class History:
                 self._judge_without_baseline(run)
 
     def _judge_without_baseline(self, baseline: RunDir) -> None:
-        """After the end of a baseline that is lost, or failed before its first step, none begins of
-        those that would take turns with it."""
+        """After a baseline is lost, or fails before its first step, no run of its company
+        starts."""
         spec = baseline.read_spec()
         company = spec.experiment.company_of(spec.variant)
         is_out = baseline.state in (RunState.FAILED, RunState.TIMEOUT) and not any(
@@ -417,7 +417,7 @@ class History:
 
 
 def play(parent: Path, seed: str) -> Result:
-    """A history in a folder of its own, which is removed."""
+    """Plays a history in its own folder, which is removed."""
     folder = parent / seed.replace("/", "-")
     try:
         return History(folder, seed).play()

@@ -1,6 +1,6 @@
 """A simulated operating system: one clock, one random source, tasks of which one runs at a time.
 
-Whatever happens next is drawn from a seed, so that a history repeats itself to the last call.
+A seed decides every event, so a history can be repeated exactly, call by call.
 """
 
 import heapq
@@ -13,21 +13,21 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 CALL_SECONDS = 1e-5
-"""What a call of the system takes: time goes on also for who never sleeps."""
+"""Duration of a system call: time passes also for a task that never sleeps."""
 PREEMPTED = 0.03
-"""Share of the calls at which somebody else comes first."""
+"""Share of the calls at which another task runs first."""
 MAX_CALLS = 300_000
-"""Of one history; one that goes on for longer never ends."""
+"""Most calls of a history; a longer one never ends."""
 EPOCH = 1_700_000_000.0
-"""Long ago: files, which have the real time, are never old."""
+"""A time long ago, so that files, which have the real time, are never old."""
 
 
 class Killed(BaseException):
-    """A process ends in the middle of whatever it does; nothing of it happens any more."""
+    """Ends a process in the middle of its work; it does nothing more."""
 
 
 class Violation(BaseException):
-    """Something that must never happen did; nobody but the history itself may catch it."""
+    """An invariant is broken; only the history itself may catch this exception."""
 
 
 @dataclass(eq=False)
@@ -40,14 +40,14 @@ class Process:
     arguments: str = ""
     run_folder: str | None = None
     devices: str = ""
-    """Where the supervisor placed a run."""
+    """Devices on which the supervisor placed a run."""
     parent: "Process | None" = None
     tasks: list["Task"] = field(default_factory=list)
     returncode: int | None = None
-    """None while it lives."""
+    """None while it is alive."""
     is_reaped: bool = False
     killed_at_call: int | None = None
-    """The call of the system before which it is killed."""
+    """The system call before which it is killed."""
     calls: int = 0
     stalled_until: float = 0.0
     on_signal: Callable[[int], None] | None = None
@@ -65,9 +65,9 @@ class Task:
     process: Process
     thread: greenlet
     is_ready: Callable[[], bool] | None = None
-    """What it waits for, if it is anything but time."""
+    """The condition that it waits for; None if it waits for time only."""
     wakes_at: float | None = 0.0
-    """None if it waits for as long as it takes."""
+    """None if it waits without a limit."""
 
 
 class Kernel:
@@ -77,12 +77,12 @@ class Kernel:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.clock_offset = 0.0
-        """By which the clock that people set is off."""
+        """Error of the wall clock, which people can set."""
         self.current: Task | None = None
         self.processes: list[Process] = []
         self.calls = 0
         self.trace = 0
-        """Of all that happened: equal for equal histories."""
+        """Hash of all events: equal for equal histories."""
         self.said: list[str] = []
         self.on_death: list[Callable[[Process], None]] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -91,16 +91,16 @@ class Kernel:
         self._main = getcurrent()
 
     def say(self, text: str) -> None:
-        """For whoever looks at a history."""
+        """Adds a line to the story of the history."""
         self.said.append(f"{self.now:9.4f} {text}")
         self.trace = hash((self.trace, round(self.now, 6), len(text)))
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Has something happen so many seconds from now."""
+        """Schedules an action after this many seconds."""
         heapq.heappush(self._events, (self.now + seconds, next(self._numbers), act))
 
     def new_process(self, kind: str, **fields: Any) -> Process:
-        """Pids come back soon, as on a small machine."""
+        """Pids are soon used again, as on a small machine."""
         taken = {one.pid for one in self.processes if not (one.is_reaped or one.returncode)}
         free = [one.pid for one in self.processes if one.is_reaped and one.pid not in taken]
         pid = free[0] if free and self.chance.random() < 0.3 else next(self._pids)
@@ -110,12 +110,12 @@ class Kernel:
         return process
 
     def find(self, pid: int) -> Process | None:
-        """Who has this pid, dead ones that nobody has asked for included."""
+        """The process with this pid, including dead ones that are not reaped."""
         return next((one for one in reversed(self.processes)
                      if one.pid == pid and not one.is_reaped), None)  # fmt: skip
 
     def spawn(self, process: Process, work: Callable[[], None]) -> Task:
-        """A thread of a process."""
+        """Starts a thread of a process."""
 
         def run() -> None:
             try:
@@ -132,7 +132,7 @@ class Kernel:
         return task
 
     def call(self, name: str) -> None:
-        """A call of the system by the current task: others may come first, or it is killed."""
+        """A system call of the current task: others may run first, or its process is killed."""
         task = self.current
         if task is None:
             return
@@ -154,7 +154,7 @@ class Kernel:
         self.wait(None, seconds)
 
     def wait(self, is_ready: Callable[[], bool] | None, seconds: float | None) -> None:
-        """Until something holds, for so many seconds at most."""
+        """Waits until a condition holds, or until the time is over."""
         task = self.current
         assert task is not None
         if not task.process.is_alive:
@@ -166,7 +166,7 @@ class Kernel:
             raise Killed
 
     def die(self, process: Process, returncode: int) -> None:
-        """Ends a process; its threads are unwound when none of them runs."""
+        """Ends a process; its threads are unwound when none of them is running."""
         if not process.is_alive:
             return
         process.returncode = returncode
@@ -181,7 +181,7 @@ class Kernel:
 
     def _unwind(self, process: Process) -> None:
         for task in list(process.tasks):
-            if not task.thread:  # it never began
+            if not task.thread:  # it never started
                 process.tasks.remove(task)
                 continue
             self.current = task
@@ -189,7 +189,7 @@ class Kernel:
             self.current = None
 
     def run(self, until: float | None = None) -> None:
-        """Goes on until nothing is left to do, or until a moment."""
+        """Runs until nothing is left to do, or until a time."""
         while until is None or self.now < until:
             if self.calls > MAX_CALLS:
                 raise Violation(f"there is no end after {self.now:.1f} s")
@@ -230,7 +230,7 @@ class Kernel:
             self.current = None
 
     def close(self) -> None:
-        """Unwinds whatever is left."""
+        """Unwinds all remaining tasks."""
         for process in self.processes:
             self.die(process, -9)
             self._unwind(process)

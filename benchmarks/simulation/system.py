@@ -1,4 +1,4 @@
-"""The kernel's calls in the shape that the real code knows: pipes, processes, threads, clocks."""
+"""The kernel's calls with the interfaces of the real modules: pipes, processes, threads, clocks."""
 
 import os
 import queue
@@ -14,14 +14,14 @@ from breakeven.runner.folders.process import RUN_VARIABLE, Member
 from breakeven.runner.machine.placement import DEVICES_VARIABLE
 
 FIRST_FD = 1_000_000
-"""Descriptors from here on are simulated."""
+"""Descriptors from this number on are simulated."""
 SPINNING = 3_000
-"""Looks at the pipes within a second: nobody waits so."""
+"""Looks at the pipes within a second that show a busy loop."""
 REAL_CLOSE, REAL_PID = os.close, os.getpid
 
 
 class Pipe:
-    """A pipe: what is in it, and how many hold its ends."""
+    """A pipe: its content, and the number of holders of each end."""
 
     def __init__(self) -> None:
         self.content = b""
@@ -55,21 +55,21 @@ class End:
 
 
 class System:
-    """The kernel's calls in the shape of the modules that the real code uses."""
+    """The kernel's calls with the interfaces of the modules that the real code uses."""
 
     def __init__(
         self, kernel: Kernel, start: Callable[[Process, Sequence[str], dict[int, End]], None]
     ) -> None:
-        """`start` brings a new process to life: its command, and the ends that it inherits."""
+        """`start` runs a new process: its command, and the ends that it inherits."""
         self.kernel = kernel
         self.disk_is_full_until = 0.0
         self.ends: dict[int, End] = {}
-        """Those of supervisors, by descriptor."""
+        """Pipe ends of supervisors, by descriptor."""
         self.inherited: dict[Process, list[End]] = {}
-        """Those of runs."""
+        """Pipe ends of runs."""
         self.before_replace: Callable[[Path], None] = lambda path: None
         self.looks = (0, 0)
-        """The second in which the pipes were looked at last, and how often in it."""
+        """The second of the latest look at the pipes, and the number of looks in it."""
         self._start = start
         self._next_fd = FIRST_FD
         kernel.on_death.append(self._release)
@@ -79,7 +79,7 @@ class System:
         return self.kernel.now < self.disk_is_full_until
 
     def disk_usage(self, folder: Path) -> SimpleNamespace:
-        """In bytes."""
+        """Sizes in bytes."""
         return SimpleNamespace(free=0 if self.disk_is_full else 10**12)
 
     # Pipes
@@ -97,7 +97,7 @@ class System:
         return self._next_fd
 
     def read(self, fd: int, size: int) -> bytes:
-        """Parts of what is there, as pipes give it under load."""
+        """Returns a part of the content, as pipes do under load."""
         pipe = self.ends[fd].pipe
         if not pipe.content and pipe.writers:
             raise BlockingIOError
@@ -165,7 +165,7 @@ class System:
             process.on_signal(number)
 
     def killpg(self, group: int, number: int) -> None:
-        """Runs lead a group of their own; what left it is not reached."""
+        """Runs lead their own group; a process that left the group gets no signal."""
         self.kill(group, number)
 
     def waitid(self, kind: int, pid: int, flags: int) -> object:
@@ -193,7 +193,7 @@ class System:
                 yield Member(pid=one.pid, run_folder=folder)
 
     def _release(self, process: Process) -> None:
-        """What the system takes back from a dead process: its pipe ends and locks."""
+        """Releases the pipe ends and locks of a dead process."""
         for fd in [fd for fd, end in self.ends.items() if end.owner is process]:
             self.ends.pop(fd).close()
         for end in self.inherited.pop(process, []):
@@ -218,7 +218,7 @@ class System:
 
 
 class _Popen:
-    """As much of `subprocess.Popen` as the supervisor uses."""
+    """The part of `subprocess.Popen` that the supervisor uses."""
 
     def __init__(self, system: System, process: Process) -> None:
         self.pid = process.pid
@@ -236,7 +236,7 @@ class _Popen:
 
 
 class Thread:
-    """As much of `threading.Thread` as the supervisor uses."""
+    """The part of `threading.Thread` that the supervisor uses."""
 
     def __init__(self, kernel: Kernel, process: Process, work: Callable[[], None]) -> None:
         self._kernel = kernel
@@ -305,7 +305,8 @@ class Selector:
 
 
 def _close(files: Sequence[int]) -> None:
-    """Those that are still open: what a process closes while unwound is gone from the list."""
+    """Closes the files that are still open; files that a process closes while it unwinds are no
+    longer listed."""
     for file in files:
         with suppress(OSError):
             REAL_CLOSE(file)

@@ -1,5 +1,7 @@
-"""What runs do in a history: they load, take turns, write journals, and misbehave as their seed has
-it. Journals are written by the real writer into the real folder."""
+"""Runs in a history: they load, take turns, write journals, and misbehave as their seed says.
+
+The real writer writes their journals into the real folder.
+"""
 
 import json
 import random
@@ -17,11 +19,11 @@ from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.event_log import EventLog
 
 ABANDONED_SECONDS = 1.0
-"""Until a run whose supervisor is gone has ended itself."""
+"""Most seconds that a run lives without its supervisor."""
 NONSENSE = (b"\n", b"[]\n", b"hello\n", b'{"say": 3}\n', b'{"say": "done"}\n', b"\xff\xfe\n",
             b'{"say": "finished", "round": -1}\n', b'{"say": "ready"}\n')  # fmt: skip
 STOPPING_SECONDS = 3.0
-"""Until one that was asked to stop leaves whatever it does."""
+"""Seconds after a request to stop until a run ends, whatever it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,24 +33,24 @@ class Nature:
     load_seconds: float
     step_seconds: float
     last_breath: tuple[str, int] = ("", 0)
-    """In which phase it ends by itself, and with which exit status."""
+    """The phase in which it ends by itself, and the exit status."""
     is_deaf: bool = False
-    """Whether it hears no SIGTERM."""
+    """Whether it ignores SIGTERM."""
     is_stuck: bool = False
-    """Whether it does not notice either that its supervisor is gone."""
+    """Whether it also misses the death of its supervisor."""
     hangs_in: str = ""
     """The phase that it never leaves."""
     repeats_itself: bool = False
-    """Whether it says things twice, the second time later."""
+    """Whether it sends messages twice, the second time later."""
     tears_messages: bool = False
     talks_nonsense: bool = False
-    """Whether other code of it writes into the pipe."""
+    """Whether its other code writes into the pipe."""
     closes_pipe: bool = False
-    """Whether its code closes descriptors that are not its own."""
+    """Whether its code closes descriptors of others."""
     leaves_child: bool = False
-    """Whether a process of it lives on, out of its group."""
+    """Whether one of its processes survives, outside its group."""
     death_seconds: float = 0.0
-    """From SIGKILL until it is gone."""
+    """Seconds from SIGKILL until it is dead."""
     leaves_checkpoints: bool = False
 
     @classmethod
@@ -87,7 +89,7 @@ class Worker:
         self.began = self.kernel.now
         assert process.parent is not None
         self.supervisor = process.parent.pid
-        """Who passes turns to it."""
+        """Pid of the process that passes turns to it."""
         self.process = process
         self.run = RunDir(Path(str(process.run_folder)))
         self.spec: RunSpec = self.run.read_spec()
@@ -113,11 +115,11 @@ class Worker:
     # Its life
 
     def _soon(self, seconds: float, act: Callable[[], None]) -> None:
-        """Unless it is dead by then."""
+        """Acts after this time, unless the process is dead by then."""
         self.kernel.at(seconds, lambda: act() if self.process.is_alive else None)
 
     def _breathe(self, phase: str) -> bool:
-        """Whether it goes on in a phase; else it has ended, or hangs for ever."""
+        """Whether it survives a phase; else it has ended, or hangs forever."""
         if self.nature.last_breath[0] == phase:
             self._die(self.nature.last_breath[1])
             return False
@@ -140,7 +142,7 @@ class Worker:
         self._begin()
 
     def _hear(self) -> None:
-        """Takes what is in the pipe, as the run's thread does."""
+        """Reads the pipe, as the run's thread does."""
         if not self.process.is_alive:
             return
         self._unheard += self._turns_pipe.content
@@ -164,13 +166,13 @@ class Worker:
 
     @property
     def devices(self) -> set[str]:
-        """What it works on: of those that its experiment has, where that is spread, its own."""
+        """Its devices: those of its experiment, or its own if the experiment is distributed."""
         given = self.process.devices.split(",")
         spread = self.spec.experiment.num_places > 1
         return {given[self.spec.variant.place - 1]} if spread else set(given)
 
     def _check_alone(self) -> None:
-        """The promise of turns: nobody else works on what this run works on."""
+        """Checks the guarantee of turns: no other run works on this run's devices."""
         mine = self.devices
         for other in self._workers:
             theirs = other.devices
@@ -217,7 +219,7 @@ class Worker:
     # Its words
 
     def _write(self, kind: str, **fields: Any) -> None:
-        """What is in the journal is promised to stay."""
+        """Writes to the journal; from then on the line must not get lost."""
         assert self._log is not None
         mark = len(self._acknowledged)
         self._log.append(kind, mark=mark, **fields)

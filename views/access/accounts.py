@@ -14,13 +14,13 @@ TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 LISTENS = "0A"
 ROOT = 0
 NOBODYS = "0"
-"""The inode number that Linux lists for a closed connection, whose owner it no longer knows."""
+"""The inode number that Linux lists for a closed connection, whose owner is unknown."""
 Address = tuple[str, int]
 
 
 def is_other_account(scope: Any) -> bool:
-    """Whether a request comes from another account than ours or root, or its sender has closed the
-    connection. False where the system does not list owners."""
+    """Whether a request comes from an account other than ours or root, or from a closed connection.
+    False if the system does not list owners."""
     client, server = scope.get("client"), scope.get("server")
     rows = [row for table in TABLES for row in _rows(table)]
     is_listed = server and any(
@@ -41,8 +41,8 @@ def _rows(table: Path) -> list[list[str]]:
 
 
 def _written(address: Address) -> tuple[str, ...]:
-    """An address as the tables have it: words of the machine's order. One of IPv4 may stand in the
-    table of IPv6, too."""
+    """An address in the form of the tables: words in the machine's byte order. An IPv4 address may
+    also be in the table of IPv6."""
     host, port = address
     is_short = ":" not in host
     number = socket.inet_pton(socket.AF_INET if is_short else socket.AF_INET6, host)

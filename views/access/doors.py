@@ -1,14 +1,14 @@
-"""Who reaches the dashboard: this machine alone, unless its operator says otherwise.
+"""Controls who reaches the dashboard: only this machine, unless the settings allow others.
 
-Streamlit listens on every interface and answers to any name. Here it listens on this machine alone,
-and a middleware in front of everything, pages and websocket alike, refuses names that are not ours:
-a page of a stranger, whose name he has pointed to this machine (DNS rebinding), would otherwise
-act with the reader's browser. It also has browsers load nothing from anywhere else.
+Streamlit listens on every interface and answers to any name. Here it listens on this machine only,
+and a middleware in front of pages and websockets refuses names that are not ours: otherwise a
+stranger's page could act with the reader's browser, if the stranger points its name to this machine
+(DNS rebinding). The middleware also keeps browsers from loading anything from elsewhere.
 
-Where people sign in, a proxy has them do so and says who they are. The proxy is believed because it
-alone reaches the Unix socket that the dashboard then listens on.
+With a sign-in, a proxy authenticates people and reports their identity. The dashboard believes the
+proxy because only the proxy reaches the Unix socket on which the dashboard then listens.
 
-What people may do who are let in, `views/access/permissions.py` decides.
+`views/access/permissions.py` decides what these people may do.
 """
 
 import errno
@@ -42,12 +42,12 @@ FORWARDED = (
     "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
     "x-forwarded-server", "x-real-ip",
 )  # fmt: skip
-"""Headers by which a proxy gives itself away."""
+"""Headers that only a proxy adds."""
 ANOTHERS = (b"via", b"another account of this machine")
-"""Marks a request as one of others, to whatever asks later."""
+"""Header that marks a request of another account for later checks."""
 UPLOADS = "/_stcore/upload_file"
 WITHOUT_PERSON = ("/healthz", "/metrics", "/_stcore/health")
-"""What the proxy may ask for anybody; its configuration says for whom it does."""
+"""Paths that the proxy may request without a person; its configuration decides for whom."""
 HEADERS = {
     b"content-security-policy": (
         b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
@@ -61,26 +61,26 @@ HEADERS = {
     b"referrer-policy": b"same-origin",
     b"x-content-type-options": b"nosniff",
 }
-"""Whatever a page says, no browser asks another host because of it."""
+"""These headers keep browsers from sending requests to other hosts, whatever a page contains."""
 COMPONENTS, LASTING = "/component/", "version"
-"""Streamlit says of no file of a component how long it lasts; one with its version in the address
-lasts for good, or a browser would load plotly.js, 5 MB, with every page."""
+"""Streamlit gives files of components no lifetime; browsers may cache a file with its version in
+the address permanently, or they would load plotly.js, 5 MB, with every page."""
 FOREVER = {b"cache-control": b"public, max-age=31536000, immutable"}
 MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request",
             "backend_operation_request"}  # fmt: skip
-"""What our pages say to the server. Streamlit also answers messages that are meant for developers:
-they tell names of files, or empty what all sessions share."""
+"""Messages that our pages send to the server. Streamlit also answers messages for developers, which
+reveal file names or clear state that all sessions share."""
 PAGE_SECONDS = 12 * 3600.0
-"""After which an open page has to connect anew, past the proxy's sign-in."""
+"""Seconds until an open page has to reconnect, past the proxy's sign-in."""
 Headers = Mapping[str, str]
 
 
 class NotServed(RunnerError):
-    """The dashboard cannot listen where it is to."""
+    """The dashboard cannot listen at its configured address."""
 
 
 def settings() -> Settings:
-    """As of now; raises `SettingsUnusable`."""
+    """The current settings; raises `SettingsUnusable`."""
     return read_settings(data_dir().path)
 
 
@@ -90,15 +90,15 @@ def has_sign_in() -> bool:
 
 
 def own_names() -> list[str]:
-    """The names that the operator gave, in small letters."""
+    """Host names from the settings, in small letters."""
     return [name.lower().rstrip(".") for name in settings().serving.hostnames]
 
 
 def hold_the_other_loopback() -> socket.socket | None:
-    """Takes our port on ::1 and answers no request there; None where we listen on another address.
+    """Binds our port on ::1 without answering; None if we listen on another address.
 
-    `localhost` is both addresses, and browsers try ::1 first. Another account that listened there
-    would be shown for us, and its page would be one of ours to us.
+    `localhost` is both addresses, and browsers try ::1 first. Browsers would show another account's
+    server there in our place, and we would take its page for one of ours.
     """
     serving = settings().serving
     if serving.host != LOOPBACK:
@@ -116,8 +116,9 @@ def hold_the_other_loopback() -> socket.socket | None:
 
 
 def open_socket() -> socket.socket:
-    """The Unix socket to listen on, which this account and the group of its folder reach. Raises
-    `NotServed` where others could reach that folder, and so pretend to be the proxy."""
+    """The Unix socket to listen on; only this account and the group of its folder can reach it.
+    Raises `NotServed` if others can reach the folder, because they could pretend to be the
+    proxy."""
     path = Path(settings().serving.host)
     try:
         folder = path.parent.stat()
@@ -136,16 +137,16 @@ def open_socket() -> socket.socket:
 
 
 def serves_others(headers: Iterable[str] = ()) -> bool:
-    """Whether people on other machines can reach the dashboard, for all that can be known: it has
-    people sign in, it listens for them, it has a name for them, or, by the names of the `headers`
-    of a request, this request came through a proxy."""
+    """Whether people on other machines may be able to reach the dashboard: people sign in, it
+    listens on another address or has another name, or the names of a request's `headers` show a
+    proxy."""
     listens = has_sign_in() or not _is_local(config.get_option("server.address") or "")
     named = any(not _is_local(name) for name in own_names())
     return listens or named or any(name.lower() in FORWARDED for name in headers)
 
 
 def comes_from_other_account(headers: Headers) -> bool:
-    """Whether they are of a request that another account of this machine sent."""
+    """Whether another account of this machine sent the request with these headers."""
     name, value = (one.decode() for one in ANOTHERS)
     return headers.get(name) == value
 
@@ -162,7 +163,7 @@ def person_of(headers: Headers) -> Person | None:
 def is_ours(host: str) -> bool:
     """Whether a request's `Host` is a name of ours.
 
-    A number cannot be pointed anywhere, so where others are served every one is taken.
+    Nobody can point a number elsewhere, so every number is accepted if others are served.
     """
     name = _name_of(f"//{host}")
     if name is None:
@@ -178,7 +179,7 @@ def is_ours(host: str) -> bool:
 
 def may_come_from(origin: str, host: str) -> bool:
     """Whether a page of that origin may send us requests: a page of ours, or of a name that the
-    operator set. Where people sign in, the origin must be the exact requested address, encrypted,
+    operator set. With a sign-in, the origin must be exactly the requested address, encrypted,
     because browsers send the cookies of a name to all of its ports."""
     if has_sign_in():
         return origin.lower() == f"https://{host}".lower()
@@ -186,9 +187,9 @@ def may_come_from(origin: str, host: str) -> bool:
 
 
 class Doors:
-    """ASGI middleware in front of the dashboard: refuses strangers, tells browsers to stay.
+    """ASGI middleware before the dashboard: refuses strangers, keeps browsers from other hosts.
 
-    `may_upload` says by the headers of a request whether files are taken.
+    `may_upload` decides by the headers of a request whether it may upload files.
     """
 
     def __init__(self, app: Any, may_upload: Callable[[Headers], bool]) -> None:
@@ -224,7 +225,7 @@ class Doors:
             await self.app(scope, receive, _with_headers(scope, send))
 
     def _problem(self, scope: Any, headers: Headers) -> tuple[int, str]:
-        """Why a request is refused, after the status to answer; empty where it is not."""
+        """Status and reason if a request is refused; else an empty reason."""
         host = headers.get("host", "")
         if not is_ours(host):
             return 403, (
@@ -245,8 +246,8 @@ class Doors:
 
 
 def _watched(headers: Headers, receive: Any, send: Any) -> tuple[Any, Any]:
-    """How a page is heard and answered: what our pages never say is passed over, and a page is cut
-    off once its reader has another role, or after `PAGE_SECONDS`."""
+    """A page's connection: ignores messages that our pages never send, and closes the connection
+    when its reader's role changes, or after `PAGE_SECONDS`."""
     began, whose, is_cut = time.monotonic(), person_of(headers), False
 
     async def received() -> Any:
@@ -271,7 +272,7 @@ def _watched(headers: Headers, receive: Any, send: Any) -> tuple[Any, Any]:
 
 
 def _is_known(content: bytes) -> bool:
-    """Whether a message is one that our pages send. What is no message ends the connection."""
+    """Whether our pages send such a message. Invalid content ends the connection."""
     with suppress(DecodeError):
         return BackMsg.FromString(content).WhichOneof("type") in MESSAGES
     return True
@@ -292,8 +293,8 @@ def _with_headers(scope: Any, send: Any) -> Any:
 
 def _is_of_others(headers: Headers) -> bool:
     """Whether a browser reports that another site's page sent the request, to load a picture, a
-    script or a frame. Such a page cannot read the answer, but can find out whether it exists and
-    how long it takes, and can repeat the request. A followed link gets a page."""
+    script or a frame. Such a page cannot read the answer, but can see whether and when one comes,
+    and can repeat the request. A followed link gets a page."""
     is_link = (
         headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     )
@@ -301,8 +302,8 @@ def _is_of_others(headers: Headers) -> bool:
 
 
 def _decoded(scope: Any) -> Headers:
-    """A request's headers by their names; one that stands there twice has both values, so that no
-    host, origin or token is known by it."""
+    """A request's headers by name; a repeated header gets both values, so that it matches no host,
+    origin or token."""
     found: dict[str, str] = {}
     for name, value in ((one.decode("latin-1") for one in pair) for pair in scope["headers"]):
         name = name.lower()
@@ -311,7 +312,7 @@ def _decoded(scope: Any) -> Headers:
 
 
 def _name_of(address: str) -> str | None:
-    """The name or number of the host in an address, in small letters; None for nonsense."""
+    """The name or number of the host in an address, in small letters; None if invalid."""
     try:
         parts = urlsplit(address)
         _ = parts.port

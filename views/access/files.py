@@ -1,6 +1,8 @@
-"""Files that people name or upload. Where the dashboard serves others, a file must be an upload or
-lie in a folder that the operator named. Scripts can be uploaded only on this machine, where their
-owner could also start them by hand."""
+"""Files that people name or upload.
+
+If the dashboard serves others, a file must be an upload or in a folder that the operator named.
+Scripts can be uploaded only on this machine, where their owner could also start them by hand.
+"""
 
 import hashlib
 import os
@@ -45,12 +47,12 @@ def files_are_limited() -> bool:
 
 
 def uploads() -> Path:
-    """Where uploaded files lie."""
+    """The folder of uploaded files."""
     return data_dir().path / "uploads"
 
 
 def scripts() -> Path:
-    """Where uploaded scripts lie: not with data, which others may upload."""
+    """The folder of uploaded scripts, separate from data, which others may upload."""
     return data_dir().path / "scripts"
 
 
@@ -119,7 +121,7 @@ def ask_upload() -> None:
 
 
 def scripts_may_run() -> bool:
-    """Whether this session may upload scripts: it may act and uses this machine alone, and the
+    """Whether this session may upload scripts: it may act, it uses only this machine, and the
     operator lets uploaded scripts run."""
     folder = scripts().resolve()
     runs = any(
@@ -130,9 +132,9 @@ def scripts_may_run() -> bool:
 
 
 def let_scripts_run() -> None:
-    """Lets uploaded scripts run like code in folders that the operator named. Conditions: only the
-    account that serves this dashboard can upload, others are not served, and the system lists the
-    owner of each connection."""
+    """Lets uploaded scripts run like code in folders that the operator named, on condition that
+    only the account that serves this dashboard can upload, that others are not served, and that the
+    system lists the owner of each connection."""
     if sys.platform == "linux" and not doors.serves_others():
         listed = [*user_code.allowed_folders(), str(scripts())]
         os.environ[CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))
@@ -241,7 +243,7 @@ def safe_name(name: str, suffix: str, content: bytes) -> str:
 
 
 def plain_stem(name: str, suffix: str, otherwise: str = "data") -> str:
-    """A file's name without folders and ending, with letters, digits and dashes only."""
+    """A file's name without folders and suffix, with letters, digits and dashes only."""
     stem = Path(name.replace("\\", "/")).name
     stem = stem[: len(stem) - len(suffix)]
     return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or otherwise

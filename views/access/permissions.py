@@ -1,8 +1,8 @@
-"""What people may do who reach the dashboard: one place decides, for every page and action.
+"""Permissions of people who reach the dashboard, decided here for every page and action.
 
-On this machine alone everybody may do everything. Where the dashboard serves others without a
-sign-in, they may look, and may launch if the operator allows that by name. Where people sign in
-(`team.py`), operators may act and viewers may look; each action checks the role again.
+On this machine alone everybody may do everything. If the dashboard serves others without a sign-in,
+they may look, and may launch if the operator allows that by name. With a sign-in (`team.py`),
+operators may act and viewers may look; each action checks the role again.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir
 
 SIGN_OUT = "/sign-out"
-"""Where the proxy has people sign out."""
+"""The proxy's address for signing out."""
 WITHOUT_SIGN_IN = (
     "This dashboard is served to others, and it does not ask who they are: there is no sign-in."
 )
@@ -39,7 +39,7 @@ AS_VIEWER: Markdown = (
 
 
 class NotAllowed(RunnerError):
-    """A request for an action that remote users may not take."""
+    """A request for an action that the sender may not take."""
 
 
 def may_act() -> bool:
@@ -48,7 +48,7 @@ def may_act() -> bool:
 
 
 def may_act_by(headers: Any) -> bool:
-    """The same by the headers of a request."""
+    """Whether the sender of these headers may start and stop experiments."""
     if doors.has_sign_in():
         person = doors.person_of(headers)
         return person is not None and person.role is Role.OPERATOR
@@ -64,8 +64,9 @@ def viewing_only() -> Markdown:
 
 
 def require_acting() -> None:
-    """Raises `NotAllowed` where this session may only look. Whatever changes something asks here,
-    whether or not its button was shown; who did so is logged, under the name of the function."""
+    """Raises `NotAllowed` if this session may only look. Each function that changes something calls
+    it, whether or not its button was shown. Logs the person, under the name of the calling
+    function."""
     allowed, who = may_act(), _who()
     fields = {"who": who.name, "from": who.source_address}
     verb = "acts" if allowed else "was refused"
@@ -81,8 +82,7 @@ def require_acting() -> None:
 
 
 def redacted(about: object) -> str:
-    """The text of an error or a path as this session may read it: viewers do not see paths of this
-    machine."""
+    """The text of an error or a path for this session: viewers do not see paths of this machine."""
     text = str(about)
     if not may_act():
         text = text.replace(str(data_dir().path), "the data folder")
@@ -91,8 +91,8 @@ def redacted(about: object) -> str:
 
 
 def _who() -> audit.Actor:
-    """Who looks at the page that is being drawn, as far as that is known: by name where people sign
-    in, or else the address, as far as a proxy lets that be known."""
+    """The reader of the page that is being drawn: by name with a sign-in, else by address, unless a
+    proxy hides it."""
     headers, source_address = st.context.headers, str(st.context.ip_address or "this machine")
     who = {"name": "somebody" if doors.serves_others(headers) else "local"}
     if (person := doors.person_of(headers)) is not None:
@@ -101,7 +101,7 @@ def _who() -> audit.Actor:
 
 
 def show_person(*, on_wall: bool) -> None:
-    """Above every page, where people sign in: who looks, and the way out; nothing on a wall."""
+    """With a sign-in, shows the reader and a sign-out link above every page; nothing on a wall."""
     person = doors.person_of(st.context.headers)
     if person is None or on_wall:
         return

@@ -27,12 +27,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Somebody who signed in."""
+    """A person who signed in."""
 
     subject: str
     name: str
-    """Their verified address, or else their subject after the word `subject`, so that none passes
-    for an address. What is not ASCII is escaped: letters of others look like those of somebody."""
+    """The verified address, or else `subject` and the subject, so that nobody passes for an
+    address. Characters outside ASCII are escaped, because they can look like the letters of another
+    name."""
     role: Role | None
 
 
@@ -58,7 +59,7 @@ def person_of(token: str, team: Team) -> Person | None:
 def role_of(claims: Mapping[str, Any], team: Team) -> Role | None:
     """The role that a person has according to the provider's claims; None means no access."""
     subject, email = (claims.get(name) for name in ("sub", "email"))
-    # Who is blocked by an address stays so, verified or not.
+    # A blocked address blocks its person, verified or not.
     if _folded(one for one in (subject, email) if isinstance(one, str)) & _folded(team.blocked):
         return None
     # A subject may look like somebody's address, and an address like somebody's subject.
@@ -74,20 +75,20 @@ def role_of(claims: Mapping[str, Any], team: Team) -> Role | None:
 
 
 def address_of(claims: Mapping[str, Any], team: Team) -> str | None:
-    """The address of somebody, if the provider has verified it."""
+    """The person's address, if the provider has verified it."""
     email, verified = claims.get("email"), claims.get("email_verified")
     is_verified = verified is True or (verified is None and team.trust_emails)
     return email if is_verified and isinstance(email, str) and "@" in email else None
 
 
 def _folded(names: Iterable[str]) -> set[str]:
-    """Addresses in small letters, of ASCII alone: others have letters that become those of somebody
-    else. Subjects, which have no `@`, as they are."""
+    """Addresses with ASCII letters in lower case (other letters can become those of another
+    address); subjects, which have no `@`, unchanged."""
     return {name.translate(SMALL) if "@" in name else name for name in names}
 
 
 def _texts(claims: Mapping[str, Any], path: str) -> set[str]:
-    """What stands in a claim: a text, or a list of texts; nothing else is taken for one."""
+    """The texts of a claim, which is a text or a list of texts; other values are ignored."""
     value: Any = claims.get(path)
     if value is None:
         value = claims

@@ -1,1 +1,1 @@
-"""Figures: pure functions of data frames."""
+"""Charts: pure functions of data frames."""

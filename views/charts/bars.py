@@ -1,7 +1,7 @@
 """Figures with one mark per run: step times, throughput, compile latency, memory, scores.
 
-Each run has a row on the vertical axis, the baseline on top. The value stands next to the mark, so
-that a figure needs no legend.
+Each run has a row on the vertical axis, the baseline on top. The value is next to the mark, so a
+figure needs no legend.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
+"""Quantiles of a box: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
 ROOM, LEGEND_HEIGHT = 84, 28
-"""Pixels of a figure in addition to its rows, without a legend; and of a legend."""
+"""Pixels: height of a figure without rows and legend, and height of a legend."""
 LONG_LABEL = 14
 HALF_PAGE, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 490, 6.2, 4.8, 16, 0.6
 """Pixels: the plot with its labels in half of a page 1,280 wide, a character of a label, a
-character next to a bar, and the gap from bar to text. The last is the largest share of the plot for
-texts."""
+character next to a bar, and the gap from bar to text. The last value is the largest share of the
+plot for texts."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "allocated_memory_bytes": ("|", "line-ns"),
@@ -62,9 +62,8 @@ def metric(results: Sequence[Result], name: str) -> go.Figure:
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
-    """Memory needed by steady steps as bars, by the compile phase as open diamonds, and what was
-    allocated as upright lines.
-    """
+    """Bars for the memory of steady steps, open diamonds for the compile phase, upright lines for
+    allocated memory."""
     write = METRICS["peak_memory_bytes"].format
     names = ["peak_memory_bytes", *MEMORY_MARKS]
     ends = [max((result.value(name) for name in names), key=_number) for result in results]
@@ -94,7 +93,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
 
 
 def _memory_text(result: Result) -> str:
-    """`1.01 GiB, ◇ 2.72 GiB, | 3.21 GiB`, as far as it was measured."""
+    """`1.01 GiB, ◇ 2.72 GiB, | 3.21 GiB`, without missing measurements."""
     write = METRICS["peak_memory_bytes"].format
     marks = [
         f"{sign} {write(result.value(name))}"
@@ -110,7 +109,7 @@ def _bars(
     ends: Sequence[float | None],
     texts: Sequence[str],
 ) -> go.Figure:
-    """A bar per run, and beyond it, from `ends` on, its text."""
+    """A bar per run, with its text to the right of `ends`."""
     looks = run_looks(result.label for result in results)
     labels, colors = list(looks), [look.color for look in looks.values()]
     figure = go.Figure()
@@ -121,7 +120,7 @@ def _bars(
     )  # fmt: skip
     figure.add_scatter(
         x=[_number(end) for end in ends], y=labels, text=list(texts), mode="markers+text",
-        marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
+        marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # invisible; keeps the text off the bar
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     longest = max((len(text) for text in texts), default=0)
@@ -138,13 +137,13 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
 
 
 def _narrowest_plot(labels: Sequence[str]) -> float:
-    """Pixels that labels leave to bars and texts."""
+    """Pixels for bars and texts next to the labels."""
     lines = [line for label in labels for line in _in_two_lines(label).split("<br>")]
     return HALF_PAGE - LABEL_PIXELS * max(map(len, lines), default=0)
 
 
 def _in_two_lines(label: str) -> str:
-    """A long label leaves no room for its bar on a narrow screen, nor do two long lines of it."""
+    """Splits a long label in two short lines to leave room for its bar on a narrow screen."""
     if len(label) <= LONG_LABEL:
         return label
     first, dash, rest = label.partition("-")
@@ -169,12 +168,12 @@ def _number(value: float | None) -> float:
 
 
 SAVED_OR_ADDED = {"faster": KNOWN["eager"].color, "slower": BAD}
-"""Of changes that the interval is sure of; all others are neutral."""
+"""Colours of changes that are certain; all others are neutral."""
 TEXT_ROOM = 1.1
 
 
 def waterfall(ladder: Ladder) -> go.Figure:
-    """From the baseline's step time down to the highest rung's, a bar for what each rung changes.
+    """From the baseline's step time to the highest rung's, with a bar for each rung's change.
 
     Green: surely faster than the rung below. Red: surely slower. Grey, hatched: unsure.
     """
@@ -216,7 +215,7 @@ def waterfall(ladder: Ladder) -> go.Figure:
 
 
 def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: float) -> None:
-    """A thin line from the end of each bar down to where the next one begins."""
+    """A thin line from the end of each bar down to the start of the next."""
     row, height = 0, baseline
     for place, one in enumerate(ladder.rungs, start=1):
         own = one.result.measured.step_seconds

@@ -1,8 +1,7 @@
 """Figures of time paid for compiling and time saved per step, and where they meet.
 
-Lines are drawn from the estimate that `storage.comparison.comparison` makes, compile latency and
-seconds saved per step, so each crosses the baseline's where its run pays off. Thin dotted
-lines are what was measured.
+Lines follow the estimate of `storage.comparison.comparison`, compile latency and seconds saved per
+step, so each crosses the baseline's at its run's break-even. Thin dotted lines are measurements.
 """
 
 import math
@@ -25,13 +24,13 @@ from breakeven.views.shared import links
 MAX_EXTRAPOLATION = 30
 """Lines are extended to a break-even within this many times the measured or planned steps."""
 NUM_POINTS = 60
-"""Of an estimated line, over which a pointer finds its values."""
+"""Points of an estimated line, where the pointer finds values."""
 MEASURED = {"width": 1.5, "dash": "2px,4px"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Seconds after so many steps of one run: measured, and as estimated."""
+    """Seconds after a number of steps of one run: measured and estimated."""
 
     label: str
     role: str
@@ -39,9 +38,9 @@ class Curve:
     steps: Any
     seconds: Any
     estimate: TimeEstimate | None
-    """None where no steady step was measured."""
+    """None without a measured steady step."""
     pays_off: float | None = None
-    """Steps until break-even; None for never, unsure, and runs that have none."""
+    """Steps until break-even; None for never, unsure, and runs without one."""
     note: str = ""
 
     @property
@@ -49,7 +48,7 @@ class Curve:
         return float(self.steps[-1])
 
     def at(self, step: Any) -> Any:
-        """Seconds at a step, or at several, as estimated."""
+        """Estimated seconds at one or several steps."""
         return 0.0 if self.estimate is None else self.estimate.total_seconds(step)
 
 
@@ -57,7 +56,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 
     """Time since the first step, compiling included, with each backend's break-even marked.
 
     `frame`: run_id, label, role, step, seconds (running sum). `num_steps`: of the plan; lines
-    reach that far at least.
+    extend at least to this step.
     """
     curves = _curves(frame, results)
     figure = _draw(curves, of_role(curves, "baseline"), num_steps, is_saved=False)
@@ -65,7 +64,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 
 
 
 def saved(frame: pd.DataFrame, results: Sequence[Result], num_steps: int = 0) -> go.Figure:
-    """Time saved against the baseline after so many steps: below zero until it pays off."""
+    """Time saved against the baseline after each number of steps: negative before break-even."""
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
     figure = go.Figure() if baseline is None else _draw(curves, baseline, num_steps, is_saved=True)
@@ -99,8 +98,8 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
 def _draw(
     curves: Sequence[Curve], baseline: Curve | None, num_steps: int, *, is_saved: bool
 ) -> go.Figure:
-    """The estimated lines, thin dotted ones of what was measured, and a ring where each meets the
-    baseline; `is_saved`: what they are below the baseline instead of how high they are."""
+    """Draws estimated lines, thin dotted lines of measurements, and a ring where each meets the
+    baseline; `is_saved`: draws the difference to the baseline instead of the time."""
     figure = go.Figure()
     measured = max((curve.last for curve in curves), default=0.0)
     near = {
@@ -133,8 +132,7 @@ def _draw(
 
 
 def _measured(curve: Curve, baseline: Curve | None) -> tuple[Any, Any]:
-    """Steps and seconds; with a baseline, what was saved against the time that it had taken by
-    then, as far as it got."""
+    """Steps and seconds; with a baseline, the seconds saved against it, up to its last step."""
     if baseline is None:
         return curve.steps, curve.seconds
     steps = curve.steps[curve.steps <= baseline.last]

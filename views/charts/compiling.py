@@ -46,7 +46,7 @@ def latencies(data: pd.DataFrame) -> go.Figure:
 
 
 def phases(data: pd.DataFrame) -> go.Figure:
-    """A bar for each backend, cold and warm, of what each phase of compiling took alone.
+    """A bar for each backend, cold and warm, with the time of each compile phase alone.
 
     `data`: backend, cache, phase, seconds.
     """
@@ -70,25 +70,26 @@ def phases(data: pd.DataFrame) -> go.Figure:
 MAX_ROWS = 24
 ROW_HEIGHT = 48
 NAME_ABOVE = 0.36
-"""How far above its bar the name of a row stands, as a share of the row."""
+"""Distance of a row's name above its bar, as a share of the row."""
 HEIGHT, LANE, MAX_LANES = 0.36, 0.08, 4
-"""Shares of a row: the bar of the thread that compiles, and that of each other one beneath."""
+"""Shares of a row: the bar of the thread that compiles, and each bar of another thread below."""
 NAMED_GAP = 0.5
-"""Seconds; shorter breaks between compilations are not marked."""
+"""Seconds; shorter gaps between compilations are not marked."""
 MAX_NAME = 48
 SHADES = {
     **{phase: str(look["color"]) for phase, look in PHASE_LOOKS.items()},
     "Guards": NEUTRAL,
     "Autotuning": COLORS[len(PHASES)],
 }
-"""The stages' colours, those of the phases as in other figures of compiling."""
+"""Colours of the stages; phases have the same colours in all figures of compiling."""
 
 
 def timeline(data: pd.DataFrame) -> go.Figure:
-    """`data`: as `storage.compiling.timeline.timeline` has it, not empty.
+    """A timeline of compiling.
 
-    A stage that lies in another is drawn over it, so that each colour is what that stage did alone.
-    Other threads have thin bars beneath. Of more than `MAX_ROWS` frames those that took longest.
+    `data`: a result of `storage.compiling.timeline.timeline`, not empty. Nested stages are drawn
+    over their outer stage, so each colour is the time of that stage alone. Other threads have thin
+    bars below. Shows at most `MAX_ROWS` frames, those that took longest.
     """
     frames = shown_frames(data)
     rows = {frame: number for number, frame in enumerate(frames)}
@@ -112,7 +113,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
     title = axis("compile_timeline", "Time spent compiling (s)")
     height = 130 + ROW_HEIGHT * len(frames)
     in_rows(figure, title, height, barmode="overlay", bargap=0).update_xaxes(rangemode="tozero")
-    # Long names next to the axis would leave a phone no room for the bars.
+    # On a phone, long names next to the axis would leave no room for the bars.
     figure.add_scatter(
         x=[0] * len(frames), y=[row - NAME_ABOVE for row in rows.values()], mode="text",
         text=[_name(data, frame) for frame in frames], textposition="middle right",
@@ -125,7 +126,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
 
 
 def shown_frames(data: pd.DataFrame) -> list[str]:
-    """The frames that are drawn, in the order in which they began."""
+    """The frames in the chart, in order of their start."""
     ends = (data["begin"] + data["seconds"]).groupby(data["frame"]).max()
     begins = data.groupby("frame")["begin"].min()
     longest = (ends - begins).nlargest(MAX_ROWS).index
@@ -133,7 +134,7 @@ def shown_frames(data: pd.DataFrame) -> list[str]:
 
 
 def _name(data: pd.DataFrame, frame: str) -> str:
-    """The frame, whose line it is, and at which step."""
+    """The frame, its line of code and its step."""
     first = data[data["frame"] == frame].iloc[0]
     step = "" if pd.isna(first["step"]) else f"step {first['step']:,.0f}"
     place = _short(str(first["place"])) if first["place"] else ""
@@ -141,7 +142,7 @@ def _name(data: pd.DataFrame, frame: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The end of a long name, which says more of a path than its beginning."""
+    """The end of a long name; the end of a path says more than its beginning."""
     return text if len(text) <= MAX_NAME else f"...{text[-MAX_NAME:]}"
 
 
@@ -156,7 +157,7 @@ def _said(row) -> str:  # type: ignore[no-untyped-def]
 
 
 def _mark_breaks(figure: go.Figure, data: pd.DataFrame) -> None:
-    """A dotted line where the run trained, or waited for its turn, before it compiled on."""
+    """Draws a dotted line where compiling continues after training or after a wait for the turn."""
     before = 0.0
     for row in data.sort_values("begin", kind="stable").itertuples():
         if row.waited - before > NAMED_GAP:

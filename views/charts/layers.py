@@ -1,9 +1,9 @@
-"""Figures over training steps: losses and their differences; and what all figures share.
+"""Figures over training steps: losses and their differences; and code that all figures share.
 
-Pure functions from data frames, as `storage.queries` returns them, to figures. Titles and units of
-axes come from the registry of metrics. `views.charts.bars` has the figures with one mark per run,
-`views.charts.break_even` those of time paid and time saved, `views.charts.run` those of a single
-run, `views.charts.scores` those of what a model answers.
+Pure functions from data frames of `storage.queries` to figures. Titles and units of axes come from
+the registry of metrics. `views.charts.bars` has figures with one mark per run,
+`views.charts.break_even` those of time paid and saved, `views.charts.run` those of a single run,
+`views.charts.scores` those of a model's answers.
 """
 
 import math
@@ -22,14 +22,14 @@ from breakeven.views.shared import links
 HEIGHT = 340
 LONG_LABEL = 26
 BESIDE_DAYS = pd.Timedelta(hours=12)
-"""Space before the first and after the last experiment; a single experiment has a day."""
+"""Space before the first and after the last experiment; a single experiment spans a day."""
 COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
-"""What stands below a figure as whole numbers, and up to how many each has its own."""
+"""X-axes with whole numbers, and the highest number up to which each has a tick."""
 FEW_RUNS, LEGEND_LINE = 4, 16
 LINE_WIDTH, BELOW_ALL = 1.6, 1.6
-"""Width of a line, and what more the baseline has, which lies below all others."""
+"""Width of a line, and the additional width of the baseline, which is drawn below all others."""
 SMOOTHED_FROM = 200
-"""Steps from which on a loss chart draws moving averages."""
+"""Number of steps from which a loss chart draws moving averages."""
 MAX_SMOOTH_POINTS = 500
 
 
@@ -43,15 +43,15 @@ def losses(
     """Training loss over steps, one line per run, on the band that the control allows.
 
     `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high. A long training is
-    drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
-    `over`: a column of both frames, and a number of the registry, to stand below instead of steps.
-    `looks`: of labels that are no runs'.
+    drawn faintly below its moving average, which uses `every_step` if `frame` is thinned. `over`: a
+    column of both frames and a number of the registry, as x-axis instead of steps. `looks`: for
+    labels that are not runs.
     """
     figure = go.Figure()
     if band is not None and len(band):
         _add_band(figure, band)
     window = smoothing_window(frame)
-    # Without its other columns a long training is quickly parted by runs.
+    # A long training splits into runs faster without its other columns.
     full = (frame if every_step is None else every_step)[list(dict.fromkeys(
         ["label", "step", "loss", over]))]  # fmt: skip
     layers = layers_of(frame, looks)
@@ -71,13 +71,13 @@ def losses(
 
 
 def smoothing_window(frame: pd.DataFrame) -> int:
-    """Steps that the moving average of a loss chart spans; 1 where every step can be seen."""
+    """Number of steps in the moving average of a loss chart; 1 if every step is visible."""
     num_steps = int(frame["step"].max()) + 1 if len(frame) else 0
     return max(1, num_steps // 50) if num_steps > SMOOTHED_FROM else 1
 
 
 def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
-    """The run with the mean loss of `window` steps around each, thinned to what a screen shows."""
+    """The run with the mean loss of `window` steps around each step, thinned to the screen."""
     ordered = in_order(run)
     finite = ordered["loss"].astype(float).where(np.isfinite(ordered["loss"].astype(float)))
     mean = finite.rolling(window, center=True, min_periods=1).mean()
@@ -88,8 +88,8 @@ def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
 def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
     """Distance of each run's loss from the baseline's at the same step, on a log scale.
 
-    Steps at which a run equals the baseline exactly have no place on a log scale and are left
-    out; steps at which either is not finite too.
+    Leaves out steps where the losses are equal, because a log scale has no zero, and steps where
+    either loss is not finite.
     """
     figure = go.Figure()
     if band is not None and len(band):
@@ -111,9 +111,8 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
 
 
 def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
-    """As many of one run's steps as a screen can show: of more than `MAX_POINTS`, the lowest and
-    the highest of each stretch, all real points, as `storage.queries.losses` has them.
-    """
+    """One run's steps, thinned to the screen: from more than `MAX_POINTS`, the lowest and the
+    highest of each stretch, all real points, as in `storage.queries.losses`."""
     if len(run) <= MAX_POINTS:
         return run
     stretch = np.arange(len(run)) * (MAX_POINTS // 2) // len(run)
@@ -123,17 +122,17 @@ def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure:
-    """The common look of every figure over steps, or over another number that grows with them.
+    """The common look of figures over steps, or over another number that grows with them.
 
-    All of them on a page show the same part of it (`ranges.js`).
+    All such figures on a page zoom together (`ranges.js`).
     """
     named = sum(trace.showlegend is not False for trace in figure.data)
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
-    # A few steps would else be parted into halves.
+    # Otherwise the axis of a few steps would have halves.
     whole = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
     return figure.update_layout(
         **layout()
-        # On a narrow screen each run takes a line of the legend, above and out of the same height.
+        # On a narrow screen each run has a line of the legend, which takes height from the plot.
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
         hovermode="x unified",
         meta={"x": over},
@@ -144,7 +143,7 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
 
 
 def _highest(figure: go.Figure) -> float:
-    """Of all that is drawn, the farthest to the right; 0 where nothing is."""
+    """The largest x of all traces; 0 without any."""
     drawn = (np.asarray(trace.x, float) for trace in figure.data if trace.x is not None)
     return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in drawn), default=0.0)
 
@@ -168,8 +167,8 @@ def layout() -> dict[str, Any]:
 def in_rows(
     figure: go.Figure, x_title: str, height: int, labels: Sequence[str] = (), **look: Any
 ) -> go.Figure:
-    """The common look of figures with rows, the first one on top; `labels`: what stands before
-    them, where that is shortened or in an order of its own."""
+    """The common look of figures with rows, the first one on top; `labels`: names of the rows, if
+    they are shortened or have an order of their own."""
     rows: dict[str, Any] = {"autorange": "reversed", "automargin": True, "title_text": ""}
     if labels:
         rows |= {"categoryorder": "array", "categoryarray": list(labels),
@@ -181,16 +180,15 @@ def in_rows(
 
 
 def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
-    """Places what was submitted at these times, UTC or NaT, over days: by itself a single
-    experiment would have an axis of microseconds."""
+    """Sets an axis of days for these times (UTC or NaT); a single experiment would otherwise have
+    an axis of microseconds."""
     known = [one for one in when if not pd.isna(one)]
     reach = [min(known) - BESIDE_DAYS, max(known) + BESIDE_DAYS] if known else None
     return figure.update_xaxes(gridcolor=FAINT, range=reach)
 
 
 def shortened(label: str) -> str:
-    """A long label without its middle, where it would leave a chart no room: backends differ at the
-    end."""
+    """A long label without its middle, to leave room for the chart: backends differ at the end."""
     if len(label) <= LONG_LABEL:
         return label
     half = LONG_LABEL // 2
@@ -198,9 +196,8 @@ def shortened(label: str) -> str:
 
 
 def _loss_range(frame: pd.DataFrame) -> list[float] | None:
-    """What all losses span, but not much more than the baseline's: a run that diverges, and a band
-    that grows beyond everything, leave the chart instead of flattening it.
-    """
+    """The range of all losses, limited to a little more than the baseline's: a diverging run or a
+    growing band leaves the chart instead of flattening it."""
     finite = frame[np.isfinite(frame["loss"].astype(float))]
     if finite.empty:
         return None
@@ -213,8 +210,8 @@ def _loss_range(frame: pd.DataFrame) -> list[float] | None:
 
 
 def _outline(band: pd.DataFrame) -> pd.DataFrame:
-    """As much of a band as a screen can show: of a long one the lowest and the highest edge of each
-    stretch, where they are."""
+    """A band, thinned to the screen: from a long one the lowest and the highest edge of each
+    stretch, at their steps."""
     if len(band) <= MAX_POINTS:
         return band
     parts = [thinned(band, edge) for edge in ("low", "high")]
@@ -243,7 +240,7 @@ def by_run(
 
 
 def in_order(run: pd.DataFrame) -> pd.DataFrame:
-    """The run by its steps; as it is where it lies so already, as queries return it."""
+    """The run sorted by step; unchanged if it is sorted already, as queries return it."""
     steps = run["step"].to_numpy()
     return run if (steps[1:] > steps[:-1]).all() else run.sort_values("step")
 
@@ -255,10 +252,10 @@ def line_style(look: Look, width: float = LINE_WIDTH) -> dict[str, Any]:
 def layers_of(
     frame: pd.DataFrame, looks: Mapping[str, Look] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Line and height of each run's trace, so that runs which agree do not hide each other.
+    """Line and z-order of each run's trace, so that equal runs do not hide each other.
 
-    They lie on each other, the baseline lowest and widest, then lines without gaps, then those with
-    ever shorter dashes: of each something shows beneath those above it.
+    The baseline is lowest and widest, then lines without gaps, then lines with ever shorter dashes:
+    part of each line shows below the lines above it.
     """
     looks = looks or run_looks(frame["label"])
     runs = frame[["label", "role"]].drop_duplicates()

@@ -1,4 +1,4 @@
-"""A heat map of backends by what they were compared under, each cell with its value in words."""
+"""A heat map of backends by their conditions, with each cell's value as text."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from breakeven.views.shared import links
 
 CELL_HEIGHT, ABOVE_CELLS = 56, 110
 MAX_ACROSS = 10
-"""Columns that a figure has room for; if there are more, backends stand above."""
+"""Most columns of conditions; with more, the backends become the columns."""
 GAIN, LOSS, GOOD = KNOWN["inductor"].color, "#c2662d", KNOWN["eager"].color
 MOST_OCTAVES = 2.0
-"""Doublings of speed from which on a colour is as strong as it gets."""
+"""Doublings of speed at which a colour has its full strength."""
 PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
-"""Places of verdicts on the scale from bad to good; those of checks, which are no runs', follow."""
+"""Places of verdicts on the scale from bad to good; verdicts of checks follow."""
 CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
 
 
 def heat_map(found: BackendMatrix) -> go.Figure:
-    """One row per backend and one column per condition, or the other way round where there are many
-    conditions; what is empty says why."""
+    """One row per backend and one column per condition, or the other way round if there are many
+    conditions; empty cells give their reason."""
     rows = found.rows()
     down, across = found.backends, found.columns
     if len(across) > MAX_ACROSS:
@@ -57,20 +57,20 @@ def heat_map(found: BackendMatrix) -> go.Figure:
         customdata=[_in_full(found.quantity, cell) for _, _, cell in empty],
     )  # fmt: skip
     in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
-    # Also where every name is a number, as batch sizes are.
+    # Even if every name is a number, such as a batch size.
     figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
     return figure.update_yaxes(type="category", showgrid=False, ticksuffix=" ")
 
 
 def _place(quantity: str, cell: MatrixCell) -> float | None:
-    """Where a value lies on its scale of colours."""
+    """Position of a value on its colour scale."""
     if cell.empty:
         return None
     return PLACES[quantity](cell.value)
 
 
 def _log(value: float) -> float | None:
-    """Compile latencies and break-evens span decades; never lies beyond all others."""
+    """A logarithm, because compile latencies and break-evens span decades; infinity means never."""
     if math.isinf(value):
         return math.inf
     return math.log10(max(value, 1e-6))
@@ -88,7 +88,7 @@ PLACES: dict[str, Callable[[Any], float | None]] = {
 def _scale(
     quantity: str, values: list[list[float | None]]
 ) -> tuple[float, float, list[tuple[float, str]]]:
-    """From where to where the colours reach, and the colours; infinite values get the last one."""
+    """Lowest and highest value of the colours, and the colours; infinite values get the last."""
     if quantity == "speedup":
         return -MOST_OCTAVES, MOST_OCTAVES, [(0.0, LOSS), (0.5, "#e3e6ea"), (1.0, GAIN)]
     if quantity == "parity":
@@ -102,7 +102,7 @@ def _scale(
 
 
 def _said(quantity: str, cell: MatrixCell) -> str:
-    """The value, and below it what keeps it from being good."""
+    """The value, and below it the reasons why it is not good."""
     if cell.empty:
         return ""
     notes = []
@@ -116,7 +116,7 @@ def _said(quantity: str, cell: MatrixCell) -> str:
 
 
 def _in_full(quantity: str, cell: MatrixCell) -> str:
-    """What a reader finds on hover."""
+    """The text on hover."""
     lines = [f"{cell.backend}, {cell.column}"]
     if cell.empty == "not run":
         return "<br>".join([*lines, "no experiment has both"])
@@ -141,7 +141,7 @@ def _state(cell: MatrixCell) -> str:
 
 
 def _early_end(cell: MatrixCell) -> str | None:
-    """How its run ended before its end, where it did."""
+    """How the run ended early, if it did."""
     return RunState(cell.state).early_end if cell.state else None
 
 
@@ -158,7 +158,7 @@ COLUMNS = ("conditions", "model", "backend", "speedup", "low", "high", "earlier"
 
 def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> pd.DataFrame:
     """A row per cell with a speedup: conditions (precision and part), model, backend, speedup, low,
-    high, earlier (the speedup of an earlier run), failure (why it does not count)."""
+    high, earlier (speedup of an earlier run), failure (why the speedup does not count)."""
     earlier = {one.cell: one.speedup.median for one in before if one.speedup is not None}
     rows = [
         (
@@ -173,7 +173,7 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
 
 
 def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
-    """Columns of a ratio and the ends of its interval."""
+    """Columns for a ratio and the ends of its interval."""
     ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
@@ -187,8 +187,8 @@ def by_conditions(frame: pd.DataFrame) -> dict[str, Callable[[], go.Figure]]:
 
 
 def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
-    """Models against backends, including backends without a speedup. A cell shows next to its
-    speedup if it fails the accuracy check. All outcomes have the same conditions."""
+    """Models against backends, including backends without a speedup. A cell with a speedup also
+    says if it fails the accuracy check. All outcomes have the same conditions."""
     rows = [
         {
             **dict.fromkeys(ACROSS), "model": one.cell.model, "backend": one.cell.backend,
@@ -205,8 +205,9 @@ def speedup_matrix(found: Sequence[Outcome]) -> BackendMatrix:
 
 
 def speedups(frame: pd.DataFrame) -> go.Figure:
-    """Models by their best speedup, a mark with its interval for each backend; hollow where it does
-    not count, because the accuracy check did not pass. A stroke marks an earlier run's."""
+    """Models by their best speedup, a mark with its interval for each backend; hollow if the
+    accuracy check did not pass, so that it does not count. A stroke marks an earlier run's
+    speedup."""
     figure = go.Figure()
     models = frame.groupby("model")["speedup"].max().sort_values(ascending=False).index
     looks = run_looks(frame["backend"])

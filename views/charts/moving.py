@@ -1,8 +1,9 @@
-"""Charts of pages: they update in place, and charts with the same x axis zoom together.  Streamlit
-draws its own charts again for each new figure, whatever the figure's `uirevision`, and does not
-connect charts. These charts use the plotly.js of the package that draws the pictures. They receive
-new data and preserve zoom and hidden lines. All charts use it, so that a browser loads plotly.js
-once.
+"""Charts of pages that update in place; charts with the same x-axis zoom together.
+
+Streamlit redraws its own charts for each new figure, whatever the figure's `uirevision`, and does
+not connect charts. These charts use the plotly.js of the package that draws the pictures. They
+receive new data and preserve zoom and hidden lines. All charts share it, so a browser loads
+plotly.js once.
 """
 
 from functools import cache
@@ -38,25 +39,25 @@ _loading = st.components.v2.component(
 
 @cache
 def _served() -> str:
-    """The name under which plotly.js is served, so that no network is needed: the files of what is
-    declared are, though this is never shown."""
+    """The name under which plotly.js is served without internet access: the files of a declared
+    component are served, although this one is never shown."""
     folder = Path(plotly.__file__).parent / "package_data"
     return declare_component("plotly_js", path=folder).name
 
 
 def _address() -> str:
-    """Relative; that of another version is another, so that browsers may keep it for good."""
+    """A relative address with the version, so that browsers may cache it permanently."""
     return f"component/{_served()}/{PLOTLY}?{LASTING}={plotly.__version__}"
 
 
 def expect_charts() -> None:
-    """Has the browser load plotly.js while the server still computes what is to be drawn."""
+    """Has the browser load plotly.js while the server computes the figures."""
     _loading(key="loading-charts", data={"plotly": _address()})
 
 
 def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group: str) -> None:
-    """The figure, as `Card.written` has it, in the place of the one that had the same key. Charts
-    of a group that stand over the same x show the same part of it."""
+    """Shows the figure, from `Card.written`, in place of the earlier one with the same key. Charts
+    of a group with the same x-axis zoom together."""
     _chart(
         key=key,
         data={

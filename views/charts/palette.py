@@ -1,9 +1,9 @@
-"""One look per run label, a colour, a dash and a marker, the same on every chart and page.
+"""One look per run label: a colour, a dash and a marker, the same on every chart and page.
 
 Every colour has a contrast of at least 3 : 1 (WCAG 2.2, non-text) on both the light and the dark
-background, so a figure need not know the theme. Colours alone tell baseline, eager, aot_eager,
-inductor and cudagraphs apart, also for people who see fewer of them; of all others, and where lines
-lie on each other, dash and marker do. `tests/views/test_palette.py` simulates what is seen.
+background, so a figure need not know the theme. Colours alone distinguish baseline, eager,
+aot_eager, inductor and cudagraphs, also for colour-blind people. Dash and marker distinguish all
+others, and overlapping lines. `tests/views/test_palette.py` simulates colour blindness.
 """
 
 import re
@@ -24,7 +24,7 @@ BAD = "#d94a57"
 
 @dataclass(frozen=True)
 class Look:
-    """How a run is drawn: colour, Plotly's dash of its lines, and Plotly's symbol of its marks."""
+    """How a run is drawn: colour, Plotly's dash of its lines, Plotly's symbol of its marks."""
 
     color: str
     dash: str
@@ -45,7 +45,7 @@ KNOWN = {
     "inductor-max-autotune": Look("#8f6424", "16px,3px,3px,3px", "hourglass"),
 }
 COLORS = tuple(look.color for look in KNOWN.values())[2:]
-"""For what is no run, as the phases of compiling."""
+"""Colours for things other than runs, such as compile phases."""
 
 _DASHES = (
     "12px,6px", "24px,6px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
@@ -67,17 +67,17 @@ SPLITS = {
 UNKNOWN_SPLIT = Look(NEUTRAL, "solid", "square")
 
 REPEAT = re.compile(r"(-on)?-\d+$")
-"""Ends the label of a repeat, or of a run on another device, which looks like what it repeats."""
+"""The end of the label of a repeat or of a run on another device; both look like the original."""
 
 
 def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
     """The look of each run.
 
-    That of a label which `KNOWN` has not depends on nothing but the label, so that a backend of
-    one's own looks the same in every experiment; only where two would look alike does the one that
-    is named later take the next look that is free.
+    The look of a label outside `KNOWN` depends on the label only, so a custom backend looks the
+    same in every experiment. If two labels would look alike, the later one takes the next free
+    look.
     """
-    # A frame of steps has the few labels very many times.
+    # A frame of steps repeats a few labels very many times.
     ordered = list(dict.fromkeys(labels.unique() if isinstance(labels, pd.Series) else labels))
     named = {label: REPEAT.sub("", label) for label in ordered}
     looks = {label: KNOWN[name] for label, name in named.items() if name in KNOWN}
@@ -90,7 +90,7 @@ def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
 
 
 def run_mark(label: str, look: Look) -> Html:
-    """A run's label behind a piece of its line, so that a table is the legend of the charts."""
+    """A run's label after a sample of its line, so that a table is the legend of the charts."""
     dashes = "" if look.dash == "solid" else f" stroke-dasharray='{look.dash.replace('px', '')}'"
     line = f"<path d='M0 4H36' stroke='{look.color}' stroke-width='5'{dashes}/>"
     picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 36 8'>{line}</svg>"

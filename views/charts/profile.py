@@ -1,5 +1,4 @@
-"""Figures of where a step's time goes: every run by classes of work, and from the baseline's step
-to a backend's, class by class."""
+"""Figures of the time within a step: all runs by classes of work, and baseline against backend."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ BETTER = KNOWN["eager"].color
 ROW_HEIGHT = 30
 MARGIN = 76
 WORTH_A_BAR = 0.01
-"""Of the baseline's step; smaller parts are one together."""
+"""Share of the baseline's step; smaller parts have one bar together."""
 WORTH_A_COLOUR = 0.025
 """A share of the longest step: a smaller part gets no colour of its own, because readers cannot
 distinguish many small parts."""
@@ -32,7 +31,7 @@ REST = "all others"
 
 
 def breakdown(profiles: Sequence[Profile]) -> go.Figure:
-    """A bar for each profiled run, as long as its step, made of classes of work; idle time last."""
+    """A bar for each profiled run, as long as its step, by classes of work; idle time last."""
     known = [one for one in profiles if one.is_known]
     frame = pd.DataFrame({one.label: one.by_class for one in known}).fillna(0.0).clip(lower=0.0)
     longest = max((one.step_seconds or one.busy_seconds for one in known), default=1.0)
@@ -51,7 +50,7 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
         idle = {"color": FAINT, "line": {"color": NEUTRAL, "width": 1}}
         name = class_title(IDLE, works_by_itself=by_itself)
         _add_class(figure, name, shown.loc[IDLE], factor, idle)
-    # Below, because a narrow screen takes a line for each class.
+    # The legend is below, because a narrow screen needs a line for each class.
     lines = LEGEND_LINE * len(figure.data) * 3 // 4
     height = MARGIN + lines + (ROW_HEIGHT + 8) * len(known)
     in_rows(figure, axis("profile_seconds", title), height, [one.label for one in known])
@@ -72,13 +71,13 @@ def _add_class(
 
 
 def _fill(place: int) -> dict[str, object]:
-    """Colours in turn; from the second round on striped, so that none means two classes."""
+    """Colours in turn; striped from the second round on, so that each class looks different."""
     pattern = {} if place < len(COLORS) else {"shape": "/", "solidity": 0.4}
     return {"color": COLORS[place % len(COLORS)], "pattern": pattern}
 
 
 def waterfall(found: Bridge) -> go.Figure:
-    """From the baseline's step to the run's: what each class of work adds, or saves."""
+    """From the baseline's step to the run's: the time that each class of work adds or saves."""
     parts = _shown_parts(found)
     longest = max(found.baseline.step_seconds or 0.0, found.run.step_seconds or 0.0)
     factor, title = axis_unit("step_seconds", pd.Series([longest]))
@@ -101,7 +100,7 @@ def waterfall(found: Bridge) -> go.Figure:
 
 
 def _shown_parts(found: Bridge) -> pd.Series:
-    """Differences by title: what is saved first, most first, then what is added."""
+    """Differences by title: savings first, largest first, then additions."""
     titles = [class_title(name, works_by_itself=found.run.works_by_itself)
               for name in found.parts["work_class"]]  # fmt: skip
     differences = pd.Series(found.parts["difference"].to_numpy(float), index=titles)
@@ -122,18 +121,18 @@ TITLES: dict[Pass, str] = {
     "weights": "Weights by layer after the optimizer's steps, from the first to the last",
 }
 FLOOR = 1e-4
-"""What is exactly right, or nearly so, stands here: a logarithm has no zero."""
+"""Lowest ratio of the chart, also for exact results: a log scale has no zero."""
 CEILING = 1e4
-"""What is beyond, and what cannot be compared at all, stands here."""
+"""Highest ratio of the chart, also for larger ones and for tensors without a comparison."""
 MAX_TICKS = 14
 FEW = 2
-"""Points that no line joins: outputs and loss."""
+"""Up to this number of points (outputs and loss) no line joins them."""
 LIMIT = "what is allowed"
 
 
 def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
-    """`data`: as `storage.compiling.errors.placed` has it. A point for each tensor of each backend;
-    the line is what the rule allows, and what lies above it fails."""
+    """A point for each tensor of each backend; those above the line of the rule fail. `data`: a
+    result of `storage.compiling.errors.placed`."""
     mine = data[(data["part"] == part) & (data["pass"] == which)]
     figure = go.Figure()
     looks = run_looks(data["label"])
@@ -169,7 +168,7 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
 
 
 def _ticks(names: list[str]) -> list[int]:
-    """Places at which another layer begins, as many as can be read."""
+    """Places where a layer begins, thinned so that they can be read."""
     layers = [_layer(name) for name in names]
     begins = [
         place for place, layer in enumerate(layers) if not place or layer != layers[place - 1]

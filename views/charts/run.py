@@ -26,20 +26,20 @@ SMALL_HEIGHT = 220
 ACTIVITIES = (
     "steps", "evaluating", "loading", "compiling", "profiling", "finishing", "checking"
 )  # fmt: skip
-"""What runs do, in the order of drawing: a turn that compiles is drawn below the compilation."""
+"""Activities of runs in drawing order: a turn that compiles is drawn below the compilation."""
 ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
-"""How Plotly joins the points: a learning rate holds for a whole step."""
+"""How Plotly joins the points: a learning rate is constant within a step."""
 LOG_FROM_RATIO = 30
-"""Step times that differ by more than this, as those with a compile do, need a log scale."""
+"""Ratio of step times from which they need a log scale, as steps that compile do."""
 ROW_HEIGHT = 14
 MAX_NAME = 36
-"""Characters of a parameter's name in front of its row; hover shows the full name."""
+"""Characters of a parameter's name beside its row; hover shows the full name."""
 COLOR_BAR = {"thickness": 8, "outlinewidth": 0, "xpad": 4}
 
 
 def step_series(frame: pd.DataFrame) -> go.Figure:
-    """Time of every step, a line for each run; steps that compiled stand out as markers.
+    """Time of every step, a line for each run; markers show steps that compiled.
 
     `frame`: label, role, step, seconds, compiled.
     """
@@ -68,7 +68,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
 
 
 def activities(frame: pd.DataFrame) -> go.Figure:
-    """What each run did when: a bar for each stretch of one kind, on one axis of time.
+    """Activities of each run: a bar for each period of one activity, on one axis of time.
 
     `frame`: label, kind, start, end, in seconds since the experiment began.
     """
@@ -91,10 +91,10 @@ def activities(frame: pd.DataFrame) -> go.Figure:
 
 
 def setting(frame: pd.DataFrame, name: str) -> go.Figure:
-    """One run's `learning_rate` or `gradient_norm` over the steps, small.
+    """A small chart of one run's `learning_rate` or `gradient_norm` over the steps.
 
     `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
-    finite, as fp16 has them while its scale settles, leave a gap.
+    finite, as in fp16 before its scale settles, leave a gap.
     """
     figure = named_series(frame.assign(name=frame["label"], value=frame[name]), links.axis(name))
     figure.update_traces(name=METRICS[name].title, line_shape=SHAPES[name])
@@ -102,9 +102,9 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
 
 
 def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
-    """One run's numbers by name over the steps, small where there is one.
+    """One run's numbers by name over the steps; a small chart if there is only one name.
 
-    `frame`: step, name, value. What is not finite leaves a gap.
+    `frame`: step, name, value. Values that are not finite leave a gap.
     """
     figure = go.Figure()
     looks = run_looks(frame["name"])
@@ -113,7 +113,7 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
         values = series["value"].astype(float)
         figure.add_scatter(
             x=series["step"], y=values.where(np.isfinite(values)), name=str(name),
-            mode="lines" if len(series) > 1 else "markers",  # a line of one point is none
+            mode="lines" if len(series) > 1 else "markers",  # a line needs two points
             line=line_style(looks[str(name)]), showlegend=len(looks) > 1,
         )  # fmt: skip
     over_steps(figure, title)
@@ -123,8 +123,8 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
 def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:
     """A statistic of each parameter's gradient over the steps, a row for each parameter.
 
-    `frame`: step, name and the statistic `column`: `zeros` is a share, the others are sizes, drawn
-    on a logarithmic scale. What is 0 there, or not finite, stays empty.
+    `frame`: step, name and the statistic `column`: `zeros` is a share, the others are sizes on a
+    logarithmic scale. Sizes that are 0 or not finite stay empty.
     """
     table = frame.pivot_table(
         index="name", columns="step", values=column, sort=False, dropna=False
@@ -161,7 +161,7 @@ def _end_of(name: str) -> str:
 
 
 def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
-    """About eight ticks of a logarithmic colour bar at most."""
+    """At most about eight ticks of a logarithmic colour bar."""
     if not logarithms.notna().any(axis=None):
         return {}
     low, high = np.floor(np.nanmin(logarithms)), np.ceil(np.nanmax(logarithms))
@@ -170,11 +170,11 @@ def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 FEW = 2
-"""Runs that a mark calls by name."""
+"""Most runs that a mark names."""
 EVENTS = {"compiled": "triangle-up", "recompiled": "diamond", "graph break": "x"}
 """Kinds of compiler events and their symbols, from the axis upwards."""
 EVENT_NUMBERS = ("graph_breaks", "recompiles")
-"""The additional numbers of a figure with such marks."""
+"""Additional numbers of a figure with these marks."""
 ROW = 0.035
 """Height of a row of marks, as a share of the figure."""
 MAX_DETAIL = 160
@@ -183,8 +183,8 @@ MAX_DETAIL = 160
 def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
     """Marks compilations, recompilations and graph breaks at their steps, above the axis of steps.
 
-    `events`: label, step, phase, kind, count, detail. Each has the colour of its run's line and
-    says on hover what it is. They stand on an axis of their own: the figure keeps its range.
+    `events`: label, step, phase, kind, count, detail. Each mark has the colour of its run's line
+    and shows its event on hover. Marks have an axis of their own, so the figure keeps its range.
     """
     if events.empty:
         return figure
@@ -218,15 +218,15 @@ def _event_text(event: dict[Any, Any]) -> str:
 def mark_resumptions(
     figure: go.Figure, resumptions: pd.DataFrame, *, named: bool = True
 ) -> go.Figure:
-    """Draws a vertical line where runs were resumed, with that word.
+    """Draws a vertical line where runs were resumed, with a label.
 
-    `resumptions`: label, step, adds_rounds: such processes come after the last step that a chart
-    shows. `named`: whether to say which runs, as the figure shows several.
+    `resumptions`: label, step, adds_rounds; processes that add rounds start after the last step of
+    the chart. `named`: whether the label names the runs, for figures of several.
     """
     for step, group in resumptions[~resumptions["adds_rounds"]].groupby("step"):
         labels = list(dict.fromkeys(group["label"]))
         figure.add_vline(
-            # The step of that number is the first one after it.
+            # The line is before the first step after the resumption.
             x=float(step) - 0.5,
             line_width=1,
             line_dash="dash",

@@ -1,4 +1,4 @@
-"""Figures of what a model answers: its scores over the steps, and its confusions."""
+"""Figures of a model's answers: its scores over the steps, and its confusions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,21 +21,21 @@ from breakeven.views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
 from breakeven.views.shared import links
 
 MAX_NAMED_CELLS = 15
-"""Classes up to which a confusion matrix has its numbers in it."""
+"""Most classes for which the cells of a confusion matrix show their numbers."""
 CELL, MAX_HEIGHT = 34, 900
 SCORE_HEIGHT = 230
 
 
 def score_metric(name: str) -> Metric | None:
-    """How a score of an evaluation is written; None for one that only a callback knows."""
+    """The metric of an evaluation's score; None for a score of a callback."""
     return METRICS.get("eval_loss" if name == "loss" else name)
 
 
 def scores(frame: pd.DataFrame, name: str) -> go.Figure:
     """One number of one run's evaluations over the steps, a line for each split.
 
-    `frame`: step, split, compiled, value. The compiled model's line is dashed, its marks are rings
-    around those of the same weights without a compiler: where they agree, one lies in the other.
+    `frame`: step, split, compiled, value. The compiled model has a dashed line and rings, drawn
+    around the marks of the same weights without a compiler: equal values lie inside each other.
     """
     figure = go.Figure()
     legend = {"showlegend": True}
@@ -58,12 +58,12 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
 def last_scores(
     results: Sequence[Result], name: str, majority_share: float | None = None
 ) -> go.Figure:
-    """What each run scored at its last evaluation, one bar per run.
+    """Each run's score at its last evaluation, one bar per run.
 
-    `majority_share`, drawn as a line, is what always guessing the most frequent label would score.
+    `majority_share`, drawn as a line: the score of always guessing the most frequent label.
     """
     figure = bars.metric(results, name)
-    if _is_share(name):  # beyond 100 % there is only room for text
+    if _is_share(name):  # the room beyond 100 % is for text only
         figure.update_xaxes(tickformat=".0%", tickvals=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     if majority_share is not None:
         figure.add_vline(x=majority_share, **_reference("top right"))
@@ -74,10 +74,10 @@ def last_scores(
 def scores_of_runs(
     frame: pd.DataFrame, name: str, majority_share: float | None = None, over: str = ""
 ) -> go.Figure:
-    """What each run scored, by epoch, or by step if epochs had several evaluations.
+    """Scores of each run by epoch, or by step if an epoch had several evaluations.
 
-    `frame`: label, role, epoch, step, value of one number on one split. `over`: another column, and
-    number of the registry, to stand below.
+    `frame`: label, role, epoch, step, value of one number on one split. `over`: another column and
+    number of the registry, as x-axis.
     """
     figure = go.Figure()
     over = over or ("step" if frame.duplicated(["label", "epoch"]).any() else "epoch")
@@ -103,13 +103,13 @@ def _score_axis(figure: go.Figure, name: str, over: str = "step") -> go.Figure:
 
 
 def _is_share(name: str) -> bool:
-    """Whether it is written in percent."""
+    """Whether the score is written in per cent."""
     metric = score_metric(name)
     return metric is not None and metric.format(0.5).endswith("%")
 
 
 def _reference(position: str) -> dict[str, Any]:
-    """A dotted line at what guessing would score."""
+    """A dotted line at the score of guessing."""
     return {
         "line_width": 1,
         "line_dash": "dot",
@@ -123,9 +123,9 @@ def _reference(position: str) -> dict[str, Any]:
 
 
 def confusion(counts: pd.DataFrame) -> go.Figure:
-    """How many samples of each label (rows) were given each prediction (columns).
+    """Number of samples of each label (rows) by prediction (columns).
 
-    Colours are shares of the row, so that rare labels show as well as frequent ones.
+    Colours are shares of the row, so that rare labels show as clearly as frequent ones.
     """
     totals = counts.sum(axis=1).replace(0, 1)
     shares = counts.div(totals, axis=0)

@@ -1,4 +1,4 @@
-"""Speedups with their intervals, how they came about, and those of experiments side by side."""
+"""Speedups with their intervals, by round, and of experiments side by side."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -20,7 +20,7 @@ LOOKS: dict[str, Look] = dict(
         "inductor", "aot_eager", "eager", "cudagraphs", "inductor-reduce-overhead",
         "inductor-forward", "inductor-blocks", "inductor-max-autotune")))
 )  # fmt: skip
-"""Of each letter; here a look stands for an experiment, and not for a backend."""
+"""Looks of letters; here a look means an experiment, not a backend."""
 
 
 def speedups(
@@ -69,7 +69,7 @@ def speedups(
 
 
 def _room(shown: Sequence[Result], noise_floor: float | None) -> list[float]:
-    """From the lowest end to the highest, and a little more."""
+    """The range of the axis: from the lowest end to the highest, and a little more."""
     ends = [1.0, 1 + (noise_floor or 0.0), 1 / (1 + (noise_floor or 0.0))]
     for result in shown:
         ratio = result.speedup
@@ -102,7 +102,7 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
             )  # fmt: skip
     figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})
     over_steps(figure, links.axis("speedup"), "round")
-    # A round in which something else took the machine would flatten all others.
+    # A round that another program disturbed would flatten all others.
     low, high = ratios["speedup"].quantile([0.03, 0.97])
     low, high = min(low, 0.98), max(high, 1.02)
     margin = 0.1 * (high - low)

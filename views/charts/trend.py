@@ -1,4 +1,4 @@
-"""One number over the days: each experiment with its interval, the levels and their steps."""
+"""One number over time: each experiment with its interval, the levels and their steps."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ from breakeven.views.shared.links import axis
 
 BETTER = KNOWN["eager"].color
 MAX_MARKED = 12
-"""Changes of versions that are named; of more of them the names would hide each other."""
+"""Most changes of versions with a name; more names would hide each other."""
 
 
 def trend(found: Sequence[Series]) -> go.Figure:
@@ -76,8 +76,8 @@ def _unit(found: Sequence[Series]) -> tuple[float, str]:
 
 
 def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> None:
-    """An arrow from the old level to the new one, red where it is worse. Labels of several series
-    at the same step stand in rows."""
+    """An arrow from the old level to the new one, red if it is worse. Labels of several series at
+    the same step are in rows."""
     for step in series.steps:
         point = series.points[step.index]
         color = BAD if series.worsening(step) > 0 else BETTER
@@ -119,14 +119,14 @@ def _in_full(series: Series, point: Point) -> str:
 
 
 SHARES = ("utilization", "others_cpu_share", "stolen_cpu_share")
-"""Drawn in per cent."""
+"""Numbers in per cent."""
 
 
 def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
-    """One number of every block, one line per run; blocks that were held back stand out.
+    """One number of every block, one line per run; marks show blocks that were held back.
 
-    `frame`: run_id, label, role, step, `held_back` (why, as text; None where nothing did) and a
-    column of that name.
+    `frame`: run_id, label, role, step, `held_back` (the reason as text, else None) and a column of
+    that name.
     """
     figure = go.Figure()
     for label, _role, look, run in by_run(frame):
@@ -150,7 +150,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
 
 
 def device_history(device: DeviceHistory, quantity: Quantity) -> go.Figure:
-    """One number of a device over its experiments, its levels, and the step to a worse one."""
+    """One number of a device over its experiments, its levels, and the step to a worse level."""
     known = device.series(quantity)
     values = [one.value(quantity) or 0.0 for one in known]
     when = [one.submitted for one in known]

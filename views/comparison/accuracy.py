@@ -1,4 +1,4 @@
-"""Correctness, on Compare: the status of every check, and the tensors behind it."""
+"""Correctness, on Compare: the status of every check and the tensors behind it."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ LAYERS = (
 
 
 def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
-    """The answer in a sentence, a table of checks, and every tensor that failed."""
+    """Shows the answer in a sentence, a table of checks, and every tensor that failed."""
     found = checks(store, experiment_id, spec)
     st.markdown(f"### {headline(found)}")
     show_table("Checks", table(found), "checks", "No check was made yet.")
@@ -57,7 +57,7 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
 
 
 def show_errors(tensors: pd.DataFrame) -> None:
-    """A picture for each part, and in a sentence where the errors of each backend begin."""
+    """Shows a chart for each part, and a sentence on where the errors of each backend begin."""
     for card in cards(tensors):
         show_card(card)
         data = card.table()
@@ -67,12 +67,12 @@ def show_errors(tensors: pd.DataFrame) -> None:
 
 
 def cards(tensors: pd.DataFrame) -> list[Card]:
-    """The errors by layer of each part of the check."""
+    """A card for each part of the check: its errors by layer."""
     data = placed(tensors)
     found = []
     for part in dict.fromkeys(data["part"]):
         mine = data[data["part"] == part]
-        # Two points, of outputs and loss, are no picture to begin with.
+        # Without layers, the chart of outputs has only two points, so it comes last.
         has_layers = (mine["quantity"] == ACTIVATION).any()
         passes = sorted(PASS_TITLES, key=lambda one: one == "forward" and not has_layers)
         draw = {
@@ -85,7 +85,7 @@ def cards(tensors: pd.DataFrame) -> list[Card]:
 
 
 def where(one: Growth) -> Markdown:
-    """Where the errors of a backend begin, in a sentence."""
+    """A sentence on where the errors of a backend begin."""
     limit = NUMBERS["error_ratio"].format(one.ratio) if math.isfinite(one.ratio) else None
     much = "cannot be compared" if limit is None else (
         linked("error_ratio", f"{inert(limit)} x what is allowed"))  # fmt: skip
@@ -106,7 +106,7 @@ SENTENCES: dict[Outcome, str] = {
 
 
 def headline(found: Sequence[Check]) -> Markdown:
-    """How the checks of the backends came out, all of them."""
+    """The results of the checks of all backends, in sentences."""
     mine = [check for check in found if not RESERVED_LABELS.fullmatch(check.label)]
     if not mine:
         return "There is only the baseline: add a backend to check."

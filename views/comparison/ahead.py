@@ -1,6 +1,6 @@
-"""What the first page needs, done while a server waits for its first reader.
+"""Prepares what the first page needs while the server waits for its first reader.
 
-It answers before that is done: a browser takes as long to load what it draws pages with.
+The server answers before that is done, because browsers need as long to load their own code.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ IMPORTED = (
     "plotly.offline",
     "plotly.graph_objs",
 )
-"""What Compare takes a second or two to import."""
+"""Modules of Compare that take one or two seconds to import."""
 _importing = Lock()
 QUIET_SECONDS = 20.0
 """Seconds without a page request before the next experiment is compared."""
@@ -50,14 +50,14 @@ def prepare() -> None:
     """Imports modules, then compares finished experiments, newest first, while nothing runs and no
     page is open: comparing takes half of the time of a page's first visit."""
     import_all()
-    # Whatever is wrong, the first page says so.
+    # The first page shows the same error.
     with suppress(StoreError, RunnerError, OSError):
         compare_all()
 
 
 def import_all() -> None:
-    """Has the collector set aside what stays for good: it need not look through it again and again,
-    for a quarter of a second each time. It was off until then."""
+    """Imports the modules, then exempts all objects in memory from garbage collection, which would
+    scan them again and again for 0.25 s. Collection was off until then."""
     try:
         with _importing:
             for name in IMPORTED:
@@ -69,9 +69,9 @@ def import_all() -> None:
 
 
 class Imported:
-    """ASGI middleware: pages, which come over a websocket, wait until all is imported. One that
-    imported the same at the same time would take turns with it, and modules that import each other
-    could be met half made."""
+    """ASGI middleware that holds back websockets, which deliver pages, until all modules are
+    imported. A page that imported them at the same time would slow both down and could meet
+    circular imports half done."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -88,8 +88,8 @@ def _wait() -> None:
 
 
 def compare_all() -> None:
-    """Ends early once anything runs: lists compute whatever is missing when they are shown. In a
-    team's store, which holds the experiments of others, nothing is computed ahead."""
+    """Compares experiments until a run is active; lists compute missing results when shown.
+    Computes nothing in a team's store, which holds the experiments of others."""
     from breakeven.storage.library.catalog import compute
     from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
@@ -107,6 +107,6 @@ def compare_all() -> None:
 
 
 def _is_busy(store: "Store") -> bool:
-    """Takes in new rows first: without readers no other thread does."""
+    """Ingests new rows first: without readers no other thread does."""
     store.ingest()
     return any(count for state, count in store.run_counts.items() if RunState(state).is_active)

@@ -30,7 +30,7 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 
 
 def headline(comparison: Comparison) -> Markdown:
-    """Which backend pays off and when, whether it learns the same, and why others do not count."""
+    """The backend that pays off and when, its parity, and why others do not count."""
     found = standings(comparison)
     if not found.num_backends:
         return "There is only the baseline: add a backend to compare."
@@ -117,7 +117,8 @@ def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) 
 
 
 def _winner(best: Result, spec: ExperimentSpec, *, is_alone: bool) -> Markdown:
-    """Of several faster backends, the fastest step need not mean the shortest training."""
+    """The sentence about the fastest backend. If others are faster too, it speaks of the step only,
+    because the fastest step need not mean the shortest training."""
     does = "answers at" if spec.is_inference else "trains at"
     does = does if is_alone else "has the fastest step at"
     text = f"{_name(best)} {does} {_speed(best)} the speed of no compile"
@@ -128,7 +129,7 @@ def _winner(best: Result, spec: ExperimentSpec, *, is_alone: bool) -> Markdown:
 
 
 def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
-    """When compiling is paid for: `has paid` only if the interval's upper end was reached, too."""
+    """When compiling pays off; `has paid` only if the run passed the interval's upper end, too."""
     found, verdict = best.break_even, best.break_even_verdict
     if found is None or verdict is None:
         return ""
@@ -143,7 +144,7 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
 
 
 def _parity_of(best: Result) -> Markdown:
-    """Whether the backend learns the same thing, according to parity."""
+    """The sentence about the backend's parity."""
     parity = best.parity
     if parity is None:
         return "It is not known whether it learns the same thing: parity was not judged."
@@ -158,7 +159,7 @@ def _parity_of(best: Result) -> Markdown:
 
 
 def _breach(result: Result) -> Markdown:
-    """How parity broke, in short; the warnings have the whole reason."""
+    """A short reason why parity is broken; the warnings give the whole reason."""
     parity = result.parity
     if parity is None or parity.first_step_outside is None:
         return "its answers differ by more than rounding or chance explains"
@@ -185,7 +186,7 @@ def _speed(result: Result) -> Markdown:
 
 
 def listed(names: Sequence[Markdown]) -> Markdown:
-    """`a, b and c`; of more than three `a, b, c and 4 more`."""
+    """`a, b and c`; if there are more than three, `a, b, c and 4 more`."""
     if len(names) > MAX_NAMED:
         return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
     return joined(names)

@@ -1,4 +1,4 @@
-"""What stands behind the verdicts of a comparison: how sure they are, and another check's word."""
+"""Statistics of a comparison's verdicts: their certainty, and the result of another check."""
 
 import pandas as pd
 import streamlit as st
@@ -15,7 +15,7 @@ NUMBERS = (
 
 
 def show(comparison: Comparison) -> None:
-    """Folded away: a row for each run that is compared to the baseline."""
+    """Shows a folded table with a row for each run but the baseline."""
     found = table(comparison)
     if found.empty:
         return
@@ -32,13 +32,13 @@ def show(comparison: Comparison) -> None:
 
 
 def table(comparison: Comparison) -> pd.DataFrame:
-    """Written for people."""
+    """The numbers as text."""
     written = numbers(comparison).apply(lambda column: column.map(METRICS[str(column.name)].format))
     return written.fillna(DASH).reset_index()
 
 
 def numbers(comparison: Comparison) -> pd.DataFrame:
-    """By run; numbers that no run has are left out, and runs without any."""
+    """A row of numbers for each run; leaves out numbers that no run has and runs without any."""
     found = comparison.table().set_index("label").rename_axis("run")
     found = found.loc[found["role"] != "baseline", list(NUMBERS)]
     return found.dropna(how="all").dropna(axis="columns", how="all")

@@ -1,4 +1,4 @@
-"""What compile caches save, on Compare: cold processes against warm ones."""
+"""Savings by compile caches, on Compare: cold processes against warm ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -34,7 +34,7 @@ _seconds = METRICS["compile_seconds"].format
 
 
 def show(store: Store, comparison: Comparison) -> None:
-    """The answer in a sentence, a table, every process as a bar, the phases, the caches' counts."""
+    """Shows the answer in a sentence, a table, a bar for each process, the phases, cache counts."""
     experiment_id = comparison.experiment_id
     found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
@@ -62,7 +62,7 @@ def show(store: Store, comparison: Comparison) -> None:
 
 
 def cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> list[Card]:
-    """Every process, and what the phases of compiling took where torch says so."""
+    """The compile latency of every process and, where torch reports them, the phases."""
     data = processes(found)
     draw = partial(cache_charts.latencies, data)
     latencies = Card("Compile latency of every process", draw, data, "cold-warm-processes",
@@ -76,7 +76,7 @@ def cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> li
 
 
 def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
-    """What the filled caches saved, or that they saved nothing, and how many repeats say so."""
+    """How much filled caches saved, if anything, and the number of repeats."""
     if not found:
         return (
             "This experiment does not show what filled caches save."
@@ -100,7 +100,7 @@ def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
 
 
 def certainty(found: Sequence[ColdWarm]) -> Markdown:
-    """How sure the numbers are: how many repeats an interval takes, and how steps were timed."""
+    """The certainty of the numbers: repeats that an interval needs, and how steps were timed."""
     fewest = min(len(one.cold_seconds) for one in found)
     order = (
         "Baseline and backends ran one after another, so break-even is as good as the machine was "
@@ -116,12 +116,12 @@ def certainty(found: Sequence[ColdWarm]) -> Markdown:
 
 
 def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend, written for people; regional and dynamic variants among them."""
+    """One row per backend as text, including regional and dynamic variants."""
     return pd.DataFrame([_row(one) for one in found])
 
 
 def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """The same and the break-evens in numbers, for downloads; never is infinite."""
+    """The same and the break-evens as numbers, for downloads; infinity means never."""
     return pd.DataFrame([
         {
             "backend": one.backend,
@@ -164,7 +164,7 @@ def _row(one: ColdWarm) -> dict[str, str]:
 
 
 def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend: after how many steps cold compiling has paid for itself, and warm."""
+    """One row per backend: break-even steps with cold and with warm caches."""
     rows = [
         {
             "backend": one.backend,
@@ -192,7 +192,7 @@ def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
 
 
 def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
-    """backend, cache, phase, seconds: the median over the repeats of what each phase took."""
+    """backend, cache, phase, seconds: the median time of each phase over the repeats."""
     places = {
         variant.label: (backend, cache)
         for backend, cold, warm in spec.cold_and_warm

@@ -1,4 +1,4 @@
-"""Every chart of a comparison, each with its data and its way out."""
+"""Every chart of a comparison, each with its data and its download."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ from breakeven.views.comparison.leaderboard import task_scores, throughput_metri
 from breakeven.views.parts.cards import Card, Draw
 
 OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
-"""What may stand below losses instead of steps, and how a choice calls it."""
+"""Possible x-axes of losses instead of steps, with their names in the selection."""
 THROUGHPUT = {
     "samples_per_second": "Samples",
     "tokens_per_second": "Tokens",
@@ -30,13 +30,13 @@ THROUGHPUT = {
     "flops_per_second": "FLOP",
     "peak_share": "Of the peak",
 }
-"""What is counted per second, and how a choice calls it."""
+"""Quantities per second, with their names in the selection."""
 
 
 def verdict_cards(
     store: Store, comparison: Comparison, results: Sequence[Result], num_steps: int = 0
 ) -> list[Card]:
-    """Which backend pays off, and when; `num_steps`: as far as lines are drawn at least."""
+    """Charts of speedups and break-even; lines reach at least `num_steps`."""
     if not _has_steps(results):
         return []
     found = _speedups(store, comparison, results) if comparison.spec.kind.ends_by_width else []
@@ -44,7 +44,7 @@ def verdict_cards(
 
 
 def learning_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
-    """Whether the runs learn the same thing."""
+    """Charts of losses and scores: whether the runs learn the same thing."""
     if not _has_steps(results) or comparison.spec.is_inference:
         return []
     steps = _of(queries.step_times(store, comparison.experiment_id), results)
@@ -57,7 +57,7 @@ def learning_cards(store: Store, comparison: Comparison, results: Sequence[Resul
 
 
 def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
-    """What a step, compiling and memory come to."""
+    """Charts of step time, throughput, compile time and memory."""
     if not _has_steps(results):
         return []
     steps = _of(queries.step_times(store, comparison.experiment_id), results)
@@ -67,7 +67,7 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
 
 
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
-    """What the device did meanwhile."""
+    """The chart of the device during the runs."""
     samples = _of(queries.device_samples(store, comparison.experiment_id), results)
     found = device_panel.card(samples, "device") if _has_steps(results) else None
     return [found] if found else []
@@ -162,7 +162,7 @@ def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
 
 
 def _throughput(results: Sequence[Result]) -> list[Card]:
-    """What the runs work through per second, and what the device computes for it."""
+    """Samples, tokens and FLOP per second of the runs."""
     usual = throughput_metric(results)
     shown = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
     names = [name for name in shown if any(one.value(name) is not None for one in results)]
@@ -188,11 +188,11 @@ def _memory(results: Sequence[Result]) -> Card:
 def _evaluations(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> pd.DataFrame:
-    """Numbers of the evaluations of the primary split; how long each run had trained by then."""
+    """Results of evaluations on the primary split, with the training time before each."""
     scores = _of(queries.evaluation_metrics(store, comparison.experiment_id), results)
     split = comparison.spec.evaluation.primary_split
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
-    # An evaluation after so many steps comes when the last of them is done.
+    # An evaluation after n steps comes at the end of step n - 1.
     ends = pd.DataFrame({
         "label": steps["label"],
         "step": steps["step"] + 1,
@@ -209,7 +209,7 @@ def _scores(
     results: Sequence[Result],
     names: Sequence[str],
 ) -> Card:
-    """Numbers of the evaluations: bars for a single one, lines for several."""
+    """Results of the evaluations: bars for a single one, lines for several."""
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     draw: dict[str, Draw] = {}
     for name in names:
@@ -239,8 +239,7 @@ def _by_time(title: str) -> str:
 
 
 def _counted(store: Store, experiment_id: str) -> dict[str, float]:
-    """What grows with every step of the experiment, by how much, as far as it is known and the
-    same in all runs."""
+    """Samples and tokens per step, each if known and the same in all runs."""
     known = queries.workloads(store, experiment_id)
     columns = {"samples_seen": "samples_per_step", "tokens_seen": "tokens_per_step"}
     counts = {name: known[column].dropna() for name, column in columns.items()}
@@ -248,19 +247,19 @@ def _counted(store: Store, experiment_id: str) -> dict[str, float]:
 
 
 def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps with how long, and on how much, each run had trained by their end; `counts`: what
-    `_counted` says."""
+    """Adds to each step the time, samples and tokens that its run had trained by its end; `counts`:
+    the result of `_counted`."""
     seconds = steps.groupby("label")["seconds"].cumsum()
     grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
     return steps.assign(cumulative_seconds=seconds, **grown)
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
-    """The rows of the processes that the results stand for, under the labels of the results."""
+    """The rows of the results' processes, under the labels of the results."""
     labels = {result.run_id: result.label for result in results}
     labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
     if set(frame["run_id"].unique()) <= set(labelled):
-        return frame  # As it is: to pick every row of a long training takes a while.
+        return frame  # Unchanged: selecting every row of a long training is slow.
     mine = frame[frame["run_id"].isin(list(labels))]
     return mine.assign(label=mine["run_id"].map(labels))
 

@@ -1,4 +1,4 @@
-"""The charts of a comparison on its page: of the runs that the reader picks."""
+"""Shows the charts of a comparison for the runs that the reader picks."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.selection import remembered
 
 RUNS_OF = "runs of"
-"""In the session's state: the experiment of which runs were picked last."""
+"""Key in the session state: the experiment whose runs were picked last."""
 
 
 def show(cards: Sequence[Card], empty: Markdown = "", *, side_by_side: bool = False) -> None:
-    """The cards below each other, or in two columns; without any what `empty` says."""
+    """Shows the cards below each other or in two columns; without cards the text `empty`."""
     if not cards and empty:
         st.caption(empty)
     if not side_by_side:
@@ -32,7 +32,7 @@ def pick(comparison: Comparison) -> list[Result]:
     """The runs that the reader picks."""
     labels = [result.label for result in comparison.results]
     default, remember = remembered("runs", labels, comparison.experiment_id)
-    # What was picked of one experiment is no choice of another's runs.
+    # Runs picked in one experiment are no selection in another.
     before = st.session_state.get(RUNS_OF)
     if before not in (None, comparison.experiment_id):
         st.session_state["runs"] = labels

@@ -1,5 +1,4 @@
-"""What was seen of the device while runs were timed: charts for one run or several, and who else
-was there."""
+"""Samples of the device during timed runs: charts for one or several runs, other processes."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +25,7 @@ CHARTED = (
     "others_cpu_share", "cpu_frequency_mhz", "load_average", "stolen_cpu_share",
 )  # fmt: skip
 EVENTFUL = ("others_cpu_share", "stolen_cpu_share")
-"""Not worth a look where they are 0 throughout."""
+"""Columns that have no chart if all values are 0."""
 ROUNDED_TO_NOTHING = 0.005
 QUOTA = "quota used up"
 
@@ -51,7 +50,7 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def threads(environment: dict[str, Any]) -> list[str]:
-    """How many threads the run computed with and why, where that was recorded."""
+    """The number of CPU threads of the run and its reason, if recorded."""
     if not environment.get("cpu_threads_reason"):
         return []
     count = int(environment["cpu_threads"])
@@ -59,13 +58,13 @@ def threads(environment: dict[str, Any]) -> list[str]:
 
 
 def show_chart(samples: pd.DataFrame, name: str) -> None:
-    """Nothing where nothing was measured."""
+    """Shows nothing without measurements."""
     if found := card(samples, name):
         show_card(found)
 
 
 def card(samples: pd.DataFrame, name: str) -> Card | None:
-    """One figure for each number that was measured; None where none was."""
+    """One figure for each measured number; None if there is none."""
     data = charted(samples)
     telling = [column for column in CHARTED if _is_telling(data, column)]
     if not telling:
@@ -75,7 +74,8 @@ def card(samples: pd.DataFrame, name: str) -> Card | None:
 
 
 def charted(samples: pd.DataFrame) -> pd.DataFrame:
-    """Samples of blocks, lists written as text: `step`, and `held_back` with the reasons."""
+    """Samples of blocks with lists as text, and two more columns: `step`, and `held_back` with the
+    reasons."""
     blocks = samples[samples["round"].notna()]
     held_back = [
         _reasons(names, quota_used_up)
@@ -92,13 +92,13 @@ def charted(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
-    """One row per process that was seen: pid, name, most memory, and in how many samples of all."""
+    """One row per observed process: pid, name, peak memory, and the number of its samples."""
     seen = [one for listed in samples["processes"] for one in listed or []]
     if not seen:
         return pd.DataFrame()
     grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
     rows = grouped.agg(memory=("memory_bytes", "max"), samples=("pid", "size")).reset_index()
-    # A pid is a name, and no number to add up or to write with units.
+    # A pid is an identifier: nobody adds pids up, and they have no unit.
     return rows.assign(
         pid=rows["pid"].astype(str),
         samples=[f"{count} of {len(samples)}" for count in rows["samples"]],

@@ -37,7 +37,7 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
         planned = plan(comparison, ask_steps(comparison))
         prices = read_settings(store.data_dir.path).prices
         found = standings(comparison)
-        # Of a baseline that failed its total says nothing about a whole training.
+        # The total of a failed baseline says nothing about a whole training.
         is_sure = bool(found.counted) or not found.baseline_ended_early
         _show_recipe(comparison, planned)
         st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
@@ -57,7 +57,7 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
 
 
 def _show_recipe(comparison: Comparison, planned: Plan) -> None:
-    """How to train with the choice of the plan."""
+    """Shows how to train with the backend that the plan recommends."""
     if planned.best is None:
         return
     variant, _ = variant_of(comparison.spec, planned.best.label)
@@ -68,7 +68,7 @@ def _show_recipe(comparison: Comparison, planned: Plan) -> None:
 
 
 def ask_steps(comparison: Comparison) -> int:
-    """For how many steps the reader means to train; the experiment's own number unless changed."""
+    """Asks for the length of the intended training; the experiment's own number by default."""
     own = own_steps(comparison)
     given = bound("plan", str(own))
     st.markdown("I mean to train", width="content")
@@ -84,7 +84,7 @@ def ask_steps(comparison: Comparison) -> int:
 
 
 def plan_text(planned: Plan, prices: Prices) -> Markdown:
-    """What to take for so many steps, and what that saves; nothing without a measured baseline."""
+    """The recommended backend and the time it saves; empty without a measured baseline."""
     found = advice(planned, prices)
     if found is None:
         return ""
@@ -107,7 +107,7 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
 
 
 def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
-    """Its label leads to everything that the run recorded."""
+    """The card of a run; its label links to everything that the run recorded."""
     address = {"experiment": experiment_id, "tab": "Runs", "run": result.run_id}
     run: Html = inert(urlencode(address))
     mark = run_mark(result.label, look)

@@ -1,4 +1,4 @@
-"""The head of an experiment's page: its state, its origin, and how far it is."""
+"""The head of an experiment's page: its state, its origin and its progress."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -26,11 +26,11 @@ from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import among_readers
 
 STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
-"""How often the state of an active experiment is read, and with many readers at least so often."""
+"""Seconds between two readings of an active experiment's state: usually, and with many readers."""
 
 
 def show(store: Store, experiment: pd.Series) -> None:
-    """State and origin; the progress of an active experiment is drawn again by itself."""
+    """Shows state and origin; the progress of an active experiment is redrawn by itself."""
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         again = among_readers(STATE_SECONDS, STATE_AT_MOST)
@@ -44,7 +44,7 @@ def show(store: Store, experiment: pd.Series) -> None:
 
 
 def is_stopping(runs: pd.DataFrame) -> bool:
-    """Whether a run has a request to stop and still runs: while it compiles that takes a while."""
+    """Whether a run still runs after a request to stop: compiling delays the stop."""
     active = runs[runs["state"].isin(ACTIVE_RUNS)]
     return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
 
@@ -78,7 +78,7 @@ def _show_active(store: Store, experiment_id: str) -> None:
 
 
 def _show_added(rounds: AddedRounds) -> None:
-    """What ends the adding of rounds; after how many is not known."""
+    """Shows the conditions that end added rounds; their number is unknown."""
     width = linked("speedup", format_share(rounds.target_width))
     seconds = linked("elapsed_seconds", words.duration(rounds.max_seconds_each))
     left = linked("attempt", words.plural(rounds.processes, "process"))
@@ -89,7 +89,7 @@ def _show_added(rounds: AddedRounds) -> None:
 
 
 def _show_ending(spec: ExperimentSpec) -> None:
-    """That steps and time left are an upper limit, where measuring ends by itself."""
+    """Explains that steps and time left are upper limits, if the experiment ends by itself."""
     if spec.kind.ends_by_width:
         exact = format_share(spec.speed.target_width)
         st.caption(
@@ -105,6 +105,6 @@ def _offer_notice(experiment: pd.Series) -> None:
 
 
 def _took(store: Store, experiment_id: str) -> list[Markdown]:
-    """What the experiment's time went to; nothing where no run started."""
+    """How the experiment spent its time; empty if no run started."""
     phases, _ = elapsed(store, experiment_id)
     return [words.spent(sum(phases.values()), phases)] if phases else []

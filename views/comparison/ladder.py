@@ -1,4 +1,4 @@
-"""The ladder, on Compare: what each stage of the compiler does, and where it goes wrong first."""
+"""The ladder, on Compare: the effect of each compiler stage, and the first stage that fails."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ TIMES = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 
 
 def show(store: Store, experiment_id: str) -> None:
-    """Nothing where an experiment has no ladder."""
+    """Shows nothing if the experiment has no ladder."""
     ladder = find_ladder(store, experiment_id)
     if ladder is None:
         return
@@ -67,7 +67,7 @@ def show_table(ladder: Ladder) -> None:
 
 
 def table_html(ladder: Ladder) -> Html:
-    """A row for each rung, and for what lies below them all."""
+    """A row for the baseline and one for each rung."""
     looks = run_looks(["baseline", *(one.result.label for one in ladder.rungs)])
     names = TIMES if ladder.compares_runs else ()
     heads = ["<th>Run</th>", "<th>What is added</th>"]
@@ -91,7 +91,7 @@ def table_html(ladder: Ladder) -> Html:
 
 
 def frame(ladder: Ladder) -> pd.DataFrame:
-    """The same as data."""
+    """The table as data."""
     base = ladder.baseline
     rows = [] if base is None else [
         {"label": base.label, "stage": "no compiler", "state": base.state,

@@ -52,7 +52,7 @@ def html(
 
 
 def scrolled(table: Html, title: str) -> Html:
-    """A table that is scrolled sideways where it is wider than the page, by keyboard too."""
+    """A table that scrolls sideways if it is wider than the page, by keyboard too."""
     return (
         f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}">'
         f"<table>{table}</table></div>"
@@ -82,7 +82,7 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     columns = {name: cell(name) for name in names}
     if all(result.measured.energy_per_step is None for result in results):
         del columns["energy_per_step"]
-    if not scenario.trains_fully:  # which evaluates nothing, and of forward passes judges no parity
+    if not scenario.trains_fully:  # may lack evaluations or parity
         for name in (score, "parity"):
             if {columns[name](result) for result in results} == {DASH}:
                 del columns[name]
@@ -90,13 +90,12 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
 
 
 def cell(name: str) -> HtmlCell:
-    """What METRICS names so of a run, with its verdict and marked with its doubts: what every table
-    of pages shows."""
+    """Writes the metric `name` of a run with its verdict and doubts, as in every table of pages."""
     return CELLS.get(name) or _plain(name)
 
 
 def _side(name: str) -> Html:
-    """Break-even is always in sight, however far the others are scrolled: all this is about it."""
+    """The class of the column break-even, which stays in view while the others scroll."""
     return ' class="namesake"' if name == "break_even_steps" else ""
 
 
@@ -110,7 +109,7 @@ def _run(result: Result, look: Look) -> Html:
 
 
 def state_mark(result: Result) -> Html:
-    """How a run stands, in small letters, unless it has finished."""
+    """The state of a run in small letters; empty if it finished."""
     ended = "" if result.state == RunState.FINISHED else words.STATES[result.state][0]
     return f" <small>{inert(ended)}</small>" if ended else ""
 
@@ -120,7 +119,7 @@ def _plain(name: str) -> HtmlCell:
 
 
 def _doubted(cell: HtmlCell) -> HtmlCell:
-    """The cell, marked where the device gave reason to doubt it; the reason shows on hover."""
+    """The cell, marked if the device gave reason for doubt; the reason shows on hover."""
 
     def marked(result: Result) -> Html:
         text = cell(result)
@@ -130,7 +129,7 @@ def _doubted(cell: HtmlCell) -> HtmlCell:
 
 
 def doubt_mark(doubts: Sequence[Caution]) -> Html:
-    """What stands before a number that is in doubt, and says why on hover; else nothing."""
+    """The mark before a doubtful number, with the reasons on hover; empty without doubts."""
     reasons = inert("\n".join(str(doubt_words(doubt)) for doubt in doubts))
     return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
 
@@ -164,7 +163,7 @@ def _break_even(result: Result) -> Html:
 
 
 def with_interval(text: str) -> Html:
-    """What stands in parentheses is set smaller."""
+    """Sets the part in parentheses smaller."""
     value, bracket, rest = inert(text).partition(" (")
     return f"{value} <small>({rest}</small>" if bracket else value
 
@@ -176,4 +175,4 @@ CELLS: dict[str, HtmlCell] = {
     "parity": _parity,
     "break_even_steps": _break_even,
 }
-"""What is more than a number."""
+"""Cells that show more than a number."""

@@ -1,5 +1,4 @@
-"""Replications of a recorded number: the button that starts one, and whether it came out as
-expected."""
+"""Replications of a recorded number: the button that starts one, and its result."""
 
 import pandas as pd
 import streamlit as st
@@ -29,7 +28,7 @@ from breakeven.views.shared.links import anchor_html, explained, sentence
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
 PATIENCE = 0.3
-"""Seconds that a page spends on what other replays came to; it is kept, so the next one has it."""
+"""Seconds that a page spends on computing other replays; the next page has these results."""
 MAX_LISTED = 3
 CLASSES: dict[ReplayVerdict, Html] = {"inside": "good", "outside": "bad", "not judged": "plain"}
 TITLES: dict[ReplayVerdict, str] = {
@@ -74,7 +73,7 @@ def measure_again(experiment_id: str, label: str) -> None:
 
 
 def show(store: Store, comparison: Comparison) -> None:
-    """Of a replay, what came out of it; of what was replayed, the way to the replays."""
+    """Shows the outcome of a replay, or links from the original to its replays."""
     if comparison.spec.replay_of is not None:
         _show_outcome(store, comparison.experiment_id)
     found = replays_of(store, comparison.experiment_id)
@@ -107,7 +106,7 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
 
 
 def html(found: Replay) -> Html:
-    """Each number as it was recorded, as it came out again, and where it was to be expected."""
+    """A row for each number: its recorded value, its new value, the expected range."""
     columns = "".join(f"<th>{anchor_html('replayed', title)}</th>"
                       for title in ("", "Recorded", "Again", "Expected"))  # fmt: skip
     body = "".join(_row(figure) for figure in found.figures)
@@ -121,7 +120,7 @@ def _row(figure: ReplayedNumber) -> Html:
     why = "" if figure.reason is None else WHY_NOT[figure.reason]
     verdict = verdict_word(TITLES[figure.verdict], CLASSES[figure.verdict], why)
     title = anchor_html(figure.name, metric.title, metric.definition)
-    # On a phone, where the table is scrolled, this is in sight.
+    # The second column is in view on a phone, where the table scrolls.
     return f"<tr><td>{title}</td><td>{verdict}</td>{cells}</tr>"
 
 

@@ -79,7 +79,7 @@ def minutes_for(seconds: float) -> int:
 
 
 def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: float) -> Markdown:
-    """What is timed again and why, and how long starting again takes."""
+    """The runs that are timed again, the reason, and the time to start them."""
     phases, _ = elapsed(store, comparison.experiment_id)
     again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
     return (

@@ -70,7 +70,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
 def count(
     differ: pd.DataFrame, files: dict[str, PredictionFile], comparison: Comparison
 ) -> pd.DataFrame:
-    """How many answers of each run differ from the baseline's, and from its own uncompiled ones."""
+    """For each run, the number of answers unlike the baseline's and unlike its own uncompiled."""
     rows = []
     for variant in comparison.spec.variants:
         if variant.label == comparison.baseline or variant.label not in files:

@@ -1,4 +1,4 @@
-"""Runs on several devices: what their ranks send each other and wait for, in tables."""
+"""Runs on several devices: tables of what their ranks send and how long they wait."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ NOT_PROFILED = "Nothing was profiled yet."
 
 
 def show(store: Store, comparison: Comparison) -> None:
-    """A row for each run; nothing where runs have one device."""
+    """Shows a row for each run; nothing if runs have one device."""
     if comparison.spec.num_ranks == 1:
         return
     found = ranks_of(store, comparison.experiment_id)
@@ -28,7 +28,7 @@ def show_run(store: Store, experiment_id: str, label: str) -> None:
 
 
 def runs(found: list[Ranks]) -> pd.DataFrame:
-    """What each run's ranks came to together."""
+    """A row for each run, over all of its ranks."""
     return pd.DataFrame(
         [
             {

@@ -75,7 +75,7 @@ def show_rest(store: Store, experiment_id: str) -> None:
 
 
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
-    """One line per run: what it does, how far it is, its loss and speed."""
+    """One line per run: its activity, its progress, its loss and speed."""
     usual = usual_compile_seconds(store, experiment_id, runs)
     kind = queries.experiment_spec(store, experiment_id).kind
     with st.container(border=True):
@@ -84,7 +84,7 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
 
 
 def show_compiling(store: Store, experiment_id: str) -> None:
-    """The time of each phase of compiling, compared with an earlier experiment's."""
+    """The time of each compile phase, compared with an earlier experiment's."""
     runs = queries.list_runs(store, experiment_id)
     found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
     if found:
@@ -136,7 +136,7 @@ def _open_run(run_id: str) -> None:
 
 
 def show_stops(store: Store, experiment_id: str) -> None:
-    """Which runs stopped early by their own rules, and why."""
+    """Shows the runs that stopped early by their own rules, with the reasons."""
     stops = queries.stops(store, experiment_id)
     for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
         labels = inert(", ".join(group["label"]))

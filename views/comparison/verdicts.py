@@ -24,7 +24,7 @@ VERDICT_CLASSES = {
     "failed": "bad",
     "cancelled": "plain",
 }
-"""Class in views/shared/style.css, which knows the theme."""
+"""CSS class in views/shared/style.css, which has the colours of the theme."""
 
 
 def doubts(results: Sequence[Result]) -> list[Markdown]:
@@ -39,7 +39,7 @@ def doubts(results: Sequence[Result]) -> list[Markdown]:
 
 
 def noise_text(comparison: Comparison) -> Markdown:
-    """What this machine's own noise allows to tell apart."""
+    """The noise floor of this machine, or why there is none."""
     if comparison.noise_floor is None:
         return (
             f"No {linked('noise_floor', 'noise floor')}: it takes a control and at least 6 rounds. "
@@ -53,9 +53,9 @@ def noise_text(comparison: Comparison) -> Markdown:
 
 
 def provenance(experiment: pd.Series) -> Markdown:
-    """Where and when: `recorded example, NVIDIA H100, 20 Nov 2026`, then what was trained."""
+    """Device and date: `recorded example, NVIDIA H100, 20 Nov 2026`, then the workload."""
     parts = ["recorded example"] if experiment["origin"] == "example" else []
-    # Missing until a run has said it.
+    # Missing until a run records it.
     device, torch = (one if isinstance(one, str) else None
                      for one in experiment[["device_name", "torch_version"]])  # fmt: skip
     parts += [inert(device or experiment["device"])]

@@ -1,4 +1,4 @@
-"""Why each backend is faster or slower: where its steps spend their time, and the baseline's."""
+"""Why each backend is faster or slower: how its steps spend their time, and the baseline's."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked, sentence
 
 MAX_FINDINGS = 3
-"""Shown at once; the others a click away."""
+"""Number of findings shown at once; a click shows the others."""
 HOW_TO_READ = (
     "A few steps of each run are profiled after the timed ones. Bars are as long as the step was "
     "by the clock; what no kernel filled is idle. The bars from the baseline's step to a backend's "
@@ -35,7 +35,7 @@ HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled 
 
 
 def show(store: Store, experiment_id: str) -> None:
-    """Answer, chart, findings, and on request the numbers; or that nothing was profiled."""
+    """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled."""
     found = explain(store, experiment_id)
     st.markdown("#### Why")
     if not found.is_known:
@@ -58,12 +58,12 @@ def sentences(found: Explanation) -> list[Markdown]:
 
 
 def withheld(found: Explanation) -> list[Markdown]:
-    """Which profiles are not believed, and why."""
+    """Profiles that are not believed, and the reasons."""
     return [sentence(profile_words(one)) for one in found.profiles if one.misfit is not None]
 
 
 def card(found: Explanation) -> Card:
-    """All runs by class of work, and a bridge for each backend."""
+    """A chart of all runs by class of work, and a bridge for each backend."""
     draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, found.profiles)}
     for label, one in found.bridges.items():
         draw[label] = partial(profile_charts.waterfall, one)
@@ -79,14 +79,14 @@ def card(found: Explanation) -> Card:
 
 
 def data(found: Explanation) -> pd.DataFrame:
-    """Seconds a step of every run by class, a row for each class that any run has."""
+    """Seconds per step of every run, a row for each class that any run has."""
     frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
     frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
     return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
 
 
 def found(explained: Explanation) -> list[Markdown]:
-    """What costs time, and what to do about it."""
+    """Findings about lost time, each with a remedy."""
     return [
         f"**{inert(one.label)}**: {sentence(finding_words(one))} {inert(remedy_words(one))}"
         for one in explained.findings
@@ -94,7 +94,7 @@ def found(explained: Explanation) -> list[Markdown]:
 
 
 def show_findings(found: Explanation) -> None:
-    """The most costly first; each with what to do, and a way to measure that."""
+    """Shows the most costly first, each with a remedy and a link to measure it."""
     if not found.findings:
         st.caption("No avoidable cost found.")
         return

@@ -1,5 +1,7 @@
-"""Starts Launch with all settings of an earlier experiment; an error of that experiment appears at
-the field that caused it."""
+"""Starts Launch with all settings of an earlier experiment.
+
+Its error appears at the field that caused it.
+"""
 
 import re
 from dataclasses import asdict, replace
@@ -23,30 +25,30 @@ from breakeven.views.shared.inert import inert
 
 PARAMETER = "again"
 CHANGES = "changes"
-"""Parameter of the address: fields that are to be others, by path, as JSON."""
+"""Parameter of the address: fields with new values, by path, as JSON."""
 FIELD_ERROR = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
-"""An error of ours that names a field: `training.batch_size = 64: rule`."""
+"""Our error message about a field: `training.batch_size = 64: rule`."""
 TO_BLAME = {
     RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory with it"),
     RunState.TIMEOUT: ("time_limit_seconds", "a run took longer"),
 }
-"""States that have a field to blame by themselves, and why."""
+"""States that one field causes, with the reason."""
 OF_ERRORS = {"UnusableData": "data.source", "CodeNotAllowed": "callbacks"}
-"""Errors of ours that are about one field, whatever their words."""
+"""Our errors that concern one field, with any text."""
 
 
 class Again(NamedTuple):
-    """The experiment that is to run again."""
+    """The experiment to run again."""
 
     key: str
-    """Of the form's widgets."""
+    """Key of the form's widgets."""
     name: str
     when: pd.Timestamp
     spec: ExperimentSpec
     blamed: InvalidSpec | None
-    """The field that a run failed by, with its value and what was wrong."""
+    """The field that made a run fail, with its value and the reason."""
     failure: str | None
-    """Why a run failed, where no field is to blame."""
+    """Why a run failed, if no field caused it."""
 
 
 def requested(store: Store) -> Again | None:
@@ -70,7 +72,8 @@ def requested(store: Store) -> Again | None:
         key=f"again-{experiment_id}-{crc32(changes.encode())}",
         name=str(listed["name"]),
         when=listed["submitted"],
-        # A cell of a suite run, or a repetition for want of memory, is something of its own now.
+        # A cell of a suite run, or a repetition after lack of memory, becomes a separate
+        # experiment.
         spec=replace(spec.on_its_own, name=str(listed["name"])),
         blamed=blamed,
         failure=failure,
@@ -78,8 +81,8 @@ def requested(store: Store) -> Again | None:
 
 
 def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
-    """The specification with the fields that JSON names by path; raises `ValueError` for what is no
-    such JSON, and `InvalidSpec`."""
+    """The specification with changes from JSON, by path; raises `ValueError` for JSON of another
+    form, and `InvalidSpec`."""
     found = read_json(changes) if changes else {}
     if not isinstance(found, dict):
         raise ValueError(f"{CHANGES} = {changes!r}: must be fields by path")
@@ -93,7 +96,7 @@ def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
 
 
 def show(again: Again) -> None:
-    """What the form begins with, and the way back to presets."""
+    """Shows the experiment that fills the form, and a button back to the presets."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{inert(again.name)}** of {words.moment(again.when)}, with all its settings")
         if st.button("Start from a preset instead", key="no_again", type="tertiary",
@@ -122,7 +125,7 @@ def _why_failed(
 
 
 def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
-    """The field that a run failed by, as far as its end tells."""
+    """The field that made a run fail, if its end shows it."""
     known = {field.path: field for field in fields_of(ExperimentSpec)}
     path, rule = TO_BLAME.get(record.state, ("", ""))
     error = record.error

@@ -1,4 +1,4 @@
-"""The widgets of the launch form: one for each field of a specification, by the type it has."""
+"""The widgets of the launch form: one for each field of a specification, according to its type."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,29 +17,29 @@ from breakeven.views.shared.inert import Markdown, code, inert
 
 @dataclass(frozen=True)
 class Offer:
-    """What a field offers, where that is not all that its type allows."""
+    """The choices of a field, if they differ from all that its type allows."""
 
     choices: Sequence[str] = ()
     typed: bool = False
-    """Whether anything else can be typed."""
+    """Whether other values can be typed."""
     empty: str = ""
-    """What stands in the field while it is empty."""
+    """Text in the empty field."""
 
 
 class Fields:
-    """Widgets of one preset, bound to the address, and what was typed in them.
+    """Widgets of one preset, bound to the address, and their values.
 
-    A widget is known by the path of its field, `training.batch_size`, and in the address by the
-    name of its option on the command line: `<preset>.batch_size`. It is left out of the address
-    while it has the preset's value: a link or a reload brings back exactly what was typed, one
-    preset's fields do not disturb another's, and a new choice of preset starts from that preset.
+    A widget is identified by the path of its field, `training.batch_size`, and in the address by
+    the name of its command-line option: `<preset>.batch_size`. The address omits it while it has
+    the preset's value: a link or a reload restores exactly what was typed, the fields of one preset
+    do not affect another's, and a new choice of preset starts from that preset.
     """
 
     def __init__(self, preset: str, start: ExperimentSpec) -> None:
         self._preset = preset
         self._start = start
         self._unfolded = f"{preset} unfolded"
-        """In the session's state: the subject that is."""
+        """Key in the session state: the subject whose tab is open."""
         self._fields = {field.path: field for field in fields_of(ExperimentSpec)}
         self._given: dict[str, Any] = {}
         self._unreadable: list[InvalidSpec] = []
@@ -52,13 +52,13 @@ class Fields:
 
     @contextmanager
     def drawer(self, subjects: Sequence[Markdown]) -> Iterator[None]:
-        """The folded part of the form, a tab for each subject; open where `unfold`, or a search for
-        a field, leads into it. `subject` fills the tabs."""
+        """The folded part of the form, a tab for each subject; open if `unfold` or a search for a
+        field leads into it. `subject` fills the tabs."""
         opened = st.session_state.get(self._unfolded)
         with st.expander("All other settings", icon=":material/tune:", expanded=bool(opened)):
             search = st.empty()
             first = opened if opened in subjects else subjects[0]
-            # Other tabs each time: those that are there open on their own what the reader chose.
+            # A new key each time, because existing tabs keep the reader's choice.
             tabs = st.tabs(subjects, default=first, key=f"{self._preset} subjects, {first} first")
             self._tabs = dict(zip(subjects, tabs, strict=True))
             yield
@@ -141,15 +141,15 @@ class Fields:
         return self._given.get(path, self.start_of(path))
 
     def start_of(self, path: str) -> Any:
-        """What the preset has for a field."""
+        """The preset's value of a field."""
         return self._fields[path].value_in(self._start)
 
     def value_in(self, spec: ExperimentSpec, path: str) -> Any:
-        """What a specification has for a field."""
+        """A specification's value of a field."""
         return self._fields[path].value_in(spec)
 
     def ask_listed(self, path: str, choices: Sequence[str]) -> None:
-        """A list of which one entry is mostly wanted; several are typed with commas between."""
+        """A list that usually has one entry; several are typed with commas between them."""
         field = self._fields[path]
         start = field.written(field.value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
@@ -163,24 +163,25 @@ class Fields:
         return f"{self._preset}.{name or field.flag.removeprefix('--').replace('-', '_')}"
 
     def fill(self, name: str, value: Any) -> None:
-        """Has a widget, known by its name in the address, hold a value from the next time it is
-        shown: what a click elsewhere in the form asks for."""
+        """Sets the value that a widget, known by its name in the address, has when it is next
+        shown: for clicks elsewhere in the form."""
         key = f"{self._preset}.{name}"
         st.session_state[key] = value
         st.session_state[f"{key} is filled"] = True
 
     def typed(self, name: str, otherwise: Any) -> Any:
-        """What a widget held when the page was last shown, or else before it was first shown."""
+        """A widget's value when the page was last shown, or `otherwise` if it was not shown yet."""
         return st.session_state.get(f"{self._preset}.{name}", otherwise)
 
     def put(self, path: str, value: Any, label: str) -> None:
-        """Takes a value for a field whose widgets stand above; its errors appear below them."""
+        """Stores the value of a field whose widgets are above; its errors appear below them."""
         self._given[path] = value
         self._slots[path] = st.empty()
         self._places[path] = (label, self._subject)
 
     def spec(self) -> ExperimentSpec:
-        """What was typed; a field without a widget is as in the preset. Raises `InvalidSpec`."""
+        """The form's specification; fields without a widget are as in the preset. Raises
+        `InvalidSpec`."""
         if self._unreadable:
             raise self._unreadable[0]
         values = asdict(self._start)
@@ -190,7 +191,7 @@ class Fields:
         return ExperimentSpec.from_dict(values)
 
     def changes(self, spec: ExperimentSpec) -> list[Markdown]:
-        """What differs from the preset: `Batch size 16`."""
+        """Differences from the preset: `Batch size 16`."""
         changes = []
         for path, (label, _subject) in self._places.items():
             field = self._fields[path]
@@ -202,7 +203,7 @@ class Fields:
         return changes
 
     def unfold(self, path: str) -> None:
-        """Draws the form anew with the subject of a field unfolded, unless it is."""
+        """Redraws the form with the tab of a field's subject open, unless it is open already."""
         _label, subject = self._places.get(path, ("", ""))
         if subject and st.session_state.get(self._unfolded) != subject:
             st.session_state[self._unfolded] = subject
@@ -230,9 +231,9 @@ class Fields:
         return moved
 
     def _ask_text(self, field: Field, start: Any, follows: bool, shared: dict[str, Any]) -> Any:
-        """Numbers, keyword arguments and words are typed as text: what the browser's own fields for
-        numbers cannot hold, they change without a word (1e20 becomes 1) or keep to themselves (-5).
-        """
+        """Asks for numbers, keyword arguments and words as text, because the browser's number
+        fields silently change values that they cannot hold (1e20 becomes 1) or do not report them
+        (-5)."""
         written = "" if start is None or follows else field.written(start)
         empty = "name=value, name=value" if field.is_options else field.prompt.empty
         text = (st.text_input(value=written, placeholder=empty or None, **shared) or "").strip()
@@ -250,9 +251,9 @@ class Fields:
 def _ask_words(
     field: Field, start: Any, offer: Offer, follows: bool, shared: dict[str, Any]
 ) -> Any:
-    """The widget of a field that is true or false, text, one of several, or a list.
+    """The widget of a field that is a boolean, text, a choice or a list.
 
-    `follows`: its value has just been set, so that it must not be set a second time.
+    `follows`: its value has just been set, and must not be set a second time.
     """
     if field.kind is bool:
         return st.toggle(value=start, **shared)

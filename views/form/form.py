@@ -1,4 +1,4 @@
-"""The form behind Launch: what, which backends, how long; all else in one drawer."""
+"""The form of Launch: workload, backends and length; all other settings in one drawer."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +22,7 @@ VARIANTS = (
     "inductor:scope=forward_backward",
     "inductor:scope=blocks",
 )
-"""Variants that the form offers by name; any other can be typed."""
+"""Variants that the form lists; others can be typed."""
 PLACE = "Name, device and turns"
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
@@ -34,7 +34,7 @@ SETTINGS_HELP = (
 
 
 class OwnWorkload(NamedTuple):
-    """Task and data as they were chosen."""
+    """The chosen task and data."""
 
     task: workload_form.ChosenTask
     data: workload_form.ChosenData
@@ -95,7 +95,7 @@ def spec_form(
 def _ask_rest(
     fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload
 ) -> None:
-    """Everything that has a default which will do."""
+    """Asks for all settings whose defaults usually suffice."""
     first, *last = "Model and samples", "Other scenarios", "Own code", PLACE
     with fields.drawer((first, *settings.PARTS, *last)):
         with fields.subject(first):
@@ -120,7 +120,7 @@ def _ask_rest(
 
 
 def _ask_rest_of_script(fields: Fields, machine: Capabilities) -> None:
-    """A script settles the rest by itself."""
+    """Asks for the few settings that a script does not decide itself."""
     first = "How the script is run"
     with fields.drawer((first, PLACE)):
         with fields.subject(first):
@@ -162,7 +162,7 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 
 
 def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
-    """One click that fills the backends with one for each stage of the compiler."""
+    """A button that fills the backends with one for each compiler stage."""
 
     def climb() -> None:
         rungs = ladder_on(fields.typed("device", start.device))

@@ -1,4 +1,4 @@
-"""Experiments to start from: plain specifications, adjusted to what the machine offers."""
+"""Experiments to start from: plain specifications, adjusted to this machine."""
 
 from dataclasses import dataclass, replace
 
@@ -9,12 +9,12 @@ from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_T
 
 SCRIPT_TO_BE_NAMED = "/my-script.py"
 TO_BE_NAMED = "my-data.csv"
-"""Stands for the data that a person still has to name; the form shows an empty field."""
+"""Placeholder for data that the user has to name; the form shows an empty field."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A starting point; `spec` is complete and could be submitted as it is."""
+    """A starting point; `spec` is complete and could be submitted unchanged."""
 
     title: str
     text: str
@@ -88,8 +88,8 @@ PRESETS = {
         spec=ExperimentSpec(
             name="My data",
             model=ModelSpec(source="builtin:bert-tiny"),
-            # Long enough to learn real texts by, so that parity can be judged: four topics of news
-            # come to 86 % of 400 samples.
+            # Enough steps to learn real texts, so that parity can be judged: four topics of news
+            # reach 86 % of 400 samples.
             data=DataSpec(
                 source=TO_BE_NAMED, num_train_samples=7680, num_eval_samples=400,
                 sequence_length=64,
@@ -119,7 +119,7 @@ def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
     known = {*machine.backends, *machine.debug_backends}
     backends = [text for text in spec.backends if _backend(text) in known]
     if device == "cpu" and machine.cpp_compiler is None:
-        # Without a compiler Inductor cannot run on the CPU; `eager` still says what Dynamo costs.
+        # Without a C++ compiler Inductor cannot run on the CPU; `eager` still shows Dynamo's cost.
         backends = [text for text in backends if _backend(text) != "inductor"]
         backends = backends if "eager" in backends else ["eager", *backends]
     if not device.startswith("cuda"):
@@ -128,5 +128,5 @@ def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
 
 
 def _backend(text: str) -> str | None:
-    """The backend's name, whatever settings follow it."""
+    """The backend's name without settings."""
     return parse_backend(text).backend

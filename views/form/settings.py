@@ -1,6 +1,6 @@
-"""The settings of the drawer: their places, what they offer, and which others make them pointless.
+"""Settings of the drawer: their places, their choices, and values of others that make them useless.
 
-Labels, texts and ranges are those that `runner/specs/` declares.
+`runner/specs/` declares their labels, texts and ranges.
 """
 
 from collections.abc import Mapping
@@ -63,19 +63,19 @@ OF_SCENARIO: dict[ScenarioName, Columns] = {
     ),
     "cache": (("cache.part",), ("cache.repeats",), ("cache.steps",)),
 }  # fmt: skip
-"""The fields of scenarios that have some of their own."""
+"""Fields of the scenarios that have their own."""
 HINTS: dict[ScenarioName, Markdown] = {
     "speed": "The runs take turns on the same few batches. Once every speedup is known exactly "
     "enough, measuring ends by itself. The values below will do for a first look."
 }
-"""What is to be known before the fields of a scenario."""
+"""Texts above the fields of a scenario."""
 COSTS: dict[str, Markdown] = {
     "evaluation.compiled": "Each backend compiles its model once more for this, at its first "
     "evaluation. That time counts for no step.",
     "stopping.nonfinite": "Every step of every run then waits until the device has computed its "
     "loss, which slows down short steps on a GPU.",
 }
-"""The time that a field costs when it is set."""
+"""The time that a field costs if it is set."""
 WITHOUT_TEST: tuple[SplitName, ...] = ("train", "validation")
 NO_TEST = " `test` is offered once there are test samples."
 OFFERS = {
@@ -86,13 +86,13 @@ OFFERS = {
         ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01"),
         typed=True,
     ),
-    # What an earlier experiment had is not dropped without a word: the check says it.
+    # Values of an earlier experiment stay, and the check reports errors.
     "callbacks": Offer(typed=True),
 }
 
 
 def offers(machine: Capabilities, task: Task, num_test_samples: int) -> dict[str, Offer]:
-    """What fields offer that depends on the machine, the task and the samples."""
+    """Choices of fields that depend on the machine, the task and the samples."""
     splits = Offer(get_args(SplitName) if num_test_samples else WITHOUT_TEST)
     return {
         **OFFERS,
@@ -121,7 +121,7 @@ def ask(
 
 
 def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
-    """Why a field would have no effect, by the values of fields before it; empty if it has one."""
+    """Why a field would have no effect, given the fields before it; empty if it has one."""
     given = fields.given
     match path:
         case "training.scaler_options" if given("training.precision") != "fp16":
@@ -150,8 +150,8 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
 
 
 def ask_scenario(fields: Fields) -> None:
-    """The scenario, and then the fields that belong to it alone."""
-    known = [one for one in SCENARIOS.values() if not one.searches]  # which has its own button
+    """Asks for the scenario, then for its own fields."""
+    known = [one for one in SCENARIOS.values() if not one.searches]  # a search has its own button
     scenario = fields.ask(
         "scenario",
         " ".join(f"`{one.name}`: {one.text}" for one in known),
@@ -164,9 +164,9 @@ def ask_scenario(fields: Fields) -> None:
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
-    """What the experiment is called, where it runs, and how its runs take turns."""
+    """Asks for the experiment's name, its devices, and how its runs take turns."""
     what, where, turns = st.columns(3)
-    with where:  # first, because the name says which device
+    with where:  # first, because the name contains the device
         fields.ask_listed("devices", _offered(machine))
         fields.ask_all("parallel", "nodes", "cpus", "exclusive", "priority", "cpu_threads",
                        "time_limit_seconds")  # fmt: skip
@@ -187,7 +187,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
 
 
 def _offered(machine: Capabilities) -> list[str]:
-    """Each device, and of several GPUs any one and all together."""
+    """Each device; with several GPUs also any one of them, and all together."""
     ids = [device.id for device in machine.devices]
     gpus = [id for id in ids if id.startswith("cuda")]
     return [*ids, "cuda", ",".join(gpus)] if len(gpus) > 1 else ids

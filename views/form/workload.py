@@ -1,5 +1,4 @@
-"""What learns what, on the form: task, model, data, of a file its first rows and what follows; or
-a training script of one's own."""
+"""The workload on the form: task, model and data with a file's first rows, or a user's script."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -39,9 +38,9 @@ class ChosenData(NamedTuple):
     """The data on the form."""
 
     source: str
-    """Empty as long as nothing was named."""
+    """Empty until data are named."""
     head: Head | None
-    """The first rows of a file that can be read."""
+    """The first rows of a readable file."""
 
 
 class ChosenTask(NamedTuple):
@@ -50,7 +49,7 @@ class ChosenTask(NamedTuple):
     name: str
     fits: Task
     is_presets: bool
-    """Whether it is the one that the preset begins with."""
+    """Whether it is the preset's task."""
 
 
 def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
@@ -72,7 +71,7 @@ def ask_model(fields: Fields, task: ChosenTask) -> None:
 
 
 def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
-    """Where the samples come from, and of a table which columns."""
+    """Asks for the source of the samples, and for the columns of a table."""
     images = task.fits.samples == "images"
     folder = "a folder of images with one folder for each label, " if images else ""
     source = _ask_source(
@@ -105,9 +104,9 @@ def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
 
 
 def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
-    """How many samples, and of a hub data set from which splits.
+    """Asks for the number of samples, and for the splits of a hub data set.
 
-    A file with fewer rows than the preset takes is divided. Gives the number of test samples.
+    A file with fewer rows than the preset uses is divided. Returns the number of test samples.
     """
     num_train, num_eval = fitting_sizes(start, data.head)
     fields.ask("data.num_train_samples", value=num_train)
@@ -129,7 +128,7 @@ def _ask_source(
     fields: Fields, path: str, label: Markdown, task: ChosenTask,
     fitting: tuple[str, ...], own: Markdown, other: Markdown,
 ) -> str:  # fmt: skip
-    """A model or data set that fits the task; each task remembers its own."""
+    """Asks for a model or data set that fits the task; each task remembers its own."""
     name = "" if task.is_presets else f"{task.name}.{label.lower()}"
     if task.fits.samples == "functions":
         value = None if task.is_presets else "my_code.py:make_" + label.lower()
@@ -144,12 +143,12 @@ def _ask_source(
 
 
 HELD_OUT_SHARE = 0.2
-"""Of a small file, that is kept to evaluate on."""
+"""Share of a small file that is held out for evaluation."""
 
 
 def look_into(source: str, task: Task) -> Head | None:
-    """The first rows of a file; None for other data, and for a file that cannot be read, which the
-    check of the whole form says."""
+    """The first rows of a file; None for other data, and for an unreadable file, which the check of
+    the whole form reports."""
     if not source or task.samples not in ("texts", "images"):
         return None
     try:
@@ -164,7 +163,7 @@ def look_into(source: str, task: Task) -> Head | None:
 
 
 def show_data(data: ChosenData) -> None:
-    """The first rows of a file, and how many there are; where nothing was named, what to do."""
+    """Shows the first rows of a file and their number; without a source, what to do."""
     if not data.source:
         st.info(
             "**Name your data** above: a CSV, JSONL or Parquet file of this machine by its path, "
@@ -182,8 +181,8 @@ def show_data(data: ChosenData) -> None:
 
 
 def likely_columns(head: Head, task: Task) -> dict[str, str]:
-    """By field of the specification: columns of its default name, or else the one with the longest
-    texts (the first with images) and the one with the fewest labels, but more than one."""
+    """By field of the specification: the column with the default name, else for samples the longest
+    texts (or the first images), for labels the fewest labels, but more than one."""
     wanted = ("image", "text") if task.samples == "images" else ("text",)
     samples = [column for kind in wanted for column in head.columns if column.kind == kind]
     if task.samples == "texts":
@@ -214,7 +213,7 @@ def fitting_batch(start: ExperimentSpec, head: Head | None) -> int:
 
 
 def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
-    """What of a file is taken, for how long, and what is left out."""
+    """The used part of a file, the length of the training, and the unused rows."""
     data = spec.data
     held_out = {"to evaluate on": data.num_eval_samples, "to test on": data.num_test_samples}
     parts = [f"{data.num_train_samples:,} rows to train on"]
@@ -232,17 +231,17 @@ def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
 
 
 MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000
-"""Of folders below one that may run, files that are offered, and entries of a depth that are looked
-at."""
+"""Depth of folders below an allowed one, number of offered files, and entries that are read per
+depth."""
 
 
 SCRIPT_LENGTH = (("script.steps",), ())
 SCRIPT_HOW = (("training.seed",), ("script.folder",), ("script.patience_seconds",))
-"""Where it runs, and for how long Breakeven waits for it."""
+"""Its seed, its folder, and how long Breakeven waits for it."""
 
 
 def ask_script(fields: Fields) -> None:
-    """Which script, and what it is called with."""
+    """Asks for the script and its arguments."""
     named = str(fields.start_of("model.source")).removeprefix(SCRIPT_PREFIX)
     left, right = st.columns(2)
     with left:
@@ -265,8 +264,8 @@ def ask_script(fields: Fields) -> None:
 
 
 def script_path(typed: str) -> Path:
-    """The path of a script: as it was typed, or in the first folder of those that may run that has
-    such a file, or of the only file there that is called so, with or without its ending."""
+    """The path of a script: as typed, or the first such file in the allowed folders, or the only
+    file there with that name, with or without suffix."""
     path = Path(typed).expanduser()
     there = [folder / path for folder in map(Path, allowed_folders())]
     there = [one for one in there if one.is_file()]
@@ -277,8 +276,8 @@ def script_path(typed: str) -> Path:
 
 
 def python_files() -> list[Path]:
-    """What may run, of each folder those nearest to it first. What is hidden, and environments with
-    their packages, are passed by, and so is what lies deep."""
+    """Files that may run, for each folder the nearest first. Skips hidden files, environments with
+    their packages, and deep folders."""
     files: list[Path] = []
     for folder in allowed_folders():
         level = [Path(folder).expanduser().resolve()]

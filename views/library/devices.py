@@ -1,4 +1,4 @@
-"""The devices: what runs on each, and which of them became noisy or slow."""
+"""The devices: the experiments on each, and devices that became noisy or slow."""
 
 import socket
 from collections import defaultdict
@@ -29,10 +29,10 @@ from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import capabilities, data_dir
 
 ANY = "cuda"
-"""What a specification calls any device that is free."""
+"""The name of any free device in a specification."""
 HERE, RECORDED = "This machine", "Other machines, and earlier devices"
 MAX_TOLD = 5
-"""Doubts about devices that are listed at once."""
+"""Most doubts about devices that are listed at once."""
 EMPTY = (
     "No experiment has measured a device yet. The control of each finished experiment shows how "
     "noisy its device was, and the baseline shows how fast."
@@ -40,7 +40,7 @@ EMPTY = (
 
 
 Place = tuple[str, str]
-"""A host and a device there."""
+"""A host and one of its devices."""
 Uses = defaultdict[Place, list[str]]
 """Names of experiments by place."""
 
@@ -63,14 +63,14 @@ def show(store: Store) -> None:
 
 
 def show_part(title: Markdown, rows: pd.DataFrame) -> None:
-    """The devices of a kind, under their title, if there are any."""
+    """Shows the devices of a kind under their title, if there are any."""
     if len(rows):
         st.markdown(f"#### {title}")
         show_table(rows, title)
 
 
 def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
-    """The answer: which devices are noisy, and which became noisier or slower."""
+    """Shows the answer: devices that are noisy, or became noisier or slower."""
     st.markdown(f"### {inert(verdict(found))}{' so far' if pending else ''}")
     lines = [_line(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
              for one in found for change in one.worsenings]  # fmt: skip
@@ -89,7 +89,8 @@ def _line(one: DeviceHistory, icon: Markdown, text: Markdown) -> Markdown:
 
 
 def uses(frame: pd.DataFrame) -> tuple[Uses, Uses]:
-    """What runs where, as its claim says, and what waits for devices of this machine."""
+    """Running experiments by the device of their claim, and experiments that wait for devices of
+    this machine."""
     active = frame[frame["state"].isin(ACTIVE_EXPERIMENTS)]
     names: dict[str, Any] = dict(zip(active["experiment_id"], active["name"], strict=True))
     running, waiting, busy = Uses(list), Uses(list), set()
@@ -115,7 +116,7 @@ def uses(frame: pd.DataFrame) -> tuple[Uses, Uses]:
 
 
 def table(found: Sequence[DeviceHistory], running: Uses, waiting: Uses) -> pd.DataFrame:
-    """A row for each device that is here, that something runs on, or that is known from before."""
+    """A row for each device that is present, in use or known from earlier experiments."""
     machine, here = capabilities(), socket.gethostname()
     measured = {(one.host, one.id, one.name): one for one in found}
     names = {(host, id): name for host, id, name in measured}
@@ -135,7 +136,7 @@ COLUMNS: dict[str, str] = {
     **{name: NUMBERS[name].title for name in QUANTITIES}, "worse": "Became", "driver": "Driver",
     "clock": "Clock up to", "experiments": "Experiments", "seen": "Last seen",
 }  # fmt: skip
-"""With the titles that are read."""
+"""Columns with their titles."""
 
 
 def _row(
@@ -159,7 +160,7 @@ def _row(
 
 
 def show_table(rows: pd.DataFrame, title: str) -> None:
-    """Columns that say nothing of any device are left out."""
+    """Shows the rows without columns that are empty for every device."""
     texts = [name for name in ("driver", "clock", "worse", "waits") if not rows[name].any()]
     never = [] if rows["seen"].notna().any() else ["seen"]
     shown = rows.drop(columns=[*texts, *never])
@@ -175,7 +176,7 @@ def show_table(rows: pd.DataFrame, title: str) -> None:
 
 
 def show_history(found: Sequence[DeviceHistory]) -> None:
-    """One device over time, if anything is known of one: first those that became worse."""
+    """Shows one device over time, if any is known; devices that became worse come first."""
     known = [one for one in found if any(one.series(quantity) for quantity in QUANTITIES)]
     if not known:
         st.caption("The history of a device begins with its first compared experiment.")

@@ -1,4 +1,4 @@
-"""How much disk all experiments take, and what lies in the trash."""
+"""Disk space of all experiments, and the content of the trash."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from breakeven.views.shared.resources import data_dir, take_in
 from breakeven.views.shared.selection import distinct
 
 MAX_LISTED = 20
-"""Of what was deleted, the latest first."""
+"""Most deleted experiments in the list, the latest first."""
 
 
 def show(store: Store, frame: pd.DataFrame) -> None:
-    """A popover: sizes of what is listed, and the trash with a way back for each."""
+    """A popover: sizes of the listed experiments, and the trash with a button to restore each."""
     with st.popover("Disk", icon=":material/storage:", width="content"):
         _show_sizes(frame)
         deleted = library.trash(data_dir())
@@ -41,7 +41,7 @@ def show(store: Store, frame: pd.DataFrame) -> None:
 
 
 def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
-    # Of those under one id only the latest can be restored.
+    # Of several deleted experiments with one id, only the latest can be restored.
     latest = {one.experiment_id: one for one in reversed(deleted)}
     descriptions = distinct({key: _description(one) for key, one in latest.items()})
     for key in reversed(latest):

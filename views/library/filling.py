@@ -1,4 +1,4 @@
-"""Fills in what experiments came to, in small steps, while a page shows what is known."""
+"""Computes missing results of experiments in small steps, while a page shows the known ones."""
 
 import pandas as pd
 import streamlit as st
@@ -9,16 +9,16 @@ from breakeven.storage.library.catalog import catalog, compute
 from breakeven.views.shared.resources import take_in
 
 COMPUTE_SECONDS = 0.3
-"""Of each look, for numbers that are not there yet: a page must not wait for a thousand."""
+"""Most seconds of each look for missing numbers: a page must not wait for a thousand."""
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHILE_RACING = 3.0
-"""Longer, in order to disturb the run that this machine times as little as possible."""
+"""Longer, to disturb the run that this machine times as little as possible."""
 IS_DUE = "experiments look is due"
-"""In the session's state: whether the next run of `look` is its own, and not part of the page."""
+"""Key in the session state: whether the next run of `look` is by its timer, not by the page."""
 
 
 def tell_pending(found: pd.DataFrame) -> int:
-    """Says how many rows of what was found have no numbers yet; returns it."""
+    """Shows how many of the found rows have no numbers yet; returns their number."""
     pending = int((~found["known"].astype(bool)).sum())
     if pending:
         st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they fill in by "
@@ -27,7 +27,7 @@ def tell_pending(found: pd.DataFrame) -> int:
 
 
 def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
-    """Computes in small steps what is missing, and draws the page anew once something changed."""
+    """Computes missing numbers in small steps, and redraws the page after a change."""
     unknown = not frame["known"].astype(bool).all()
     unmeasured = (frame["total_bytes"].isna() & frame["experiment_id"].notna()).any()
     active = frame["state"].isin(ACTIVE_EXPERIMENTS).any()
@@ -38,7 +38,7 @@ def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
 
 
 def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
-    """What is listed comes first."""
+    """Computes the listed experiments first."""
     is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
     if not is_due:
         return

@@ -24,7 +24,7 @@ SHOWN = 8
 
 
 def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
-    """The matrix of the experiments that the filter finds in the catalog."""
+    """The matrix of the experiments that the filter selects from the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         across = st.selectbox(
             "Across", ACROSS, **bound("across", "model", ACROSS), format_func=query.title,
@@ -43,7 +43,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
 
 
 def show_matrix(found: BackendMatrix) -> None:
-    """The heat map, what its cells differ in besides, and the way to each experiment."""
+    """Shows the heat map, other differences between its cells, and a link to each experiment."""
     title = f"{METRICS[found.quantity].title} by backend and {query.title(found.across).lower()}"
     with files_of(Origin(name="matrix")):
         chart_card(
@@ -62,8 +62,8 @@ def show_matrix(found: BackendMatrix) -> None:
 
 
 def mixed_text(found: BackendMatrix) -> Markdown:
-    """Conditions that differ between the cells of a row, so that readers do not take their effect
-    for the columns' effect."""
+    """Names conditions that differ within a row, because readers would take their effect for the
+    columns' effect."""
     parts = []
     for name, values in found.mixed.items():
         more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
@@ -88,7 +88,7 @@ def table(found: BackendMatrix) -> pd.DataFrame:
 
 
 def linked_table(found: BackendMatrix) -> pd.DataFrame:
-    """The same as it is read: values as they are written everywhere, and a link."""
+    """The table for reading: values in their usual format, and a link."""
     write = METRICS[found.quantity].format
     frame = table(found)
     shown = frame[["backend", found.across]].rename(

@@ -1,4 +1,4 @@
-"""Which experiments the page lists: what its widgets ask for, kept in the address."""
+"""The filter of the page Experiments: its widgets, whose values the address keeps."""
 
 import shlex
 from collections import Counter
@@ -46,13 +46,13 @@ SEARCH_HELP = (
 
 
 def ask_filter(frame: pd.DataFrame) -> Filter:
-    """The search field and the popover of facets; what they ask for."""
+    """The search field and the popover of facets; returns the filter."""
     field = st.container(key="search")
     text = field.text_input(
         "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
         placeholder="Search: bert h100 -old speedup>1.2",
     )  # fmt: skip
-    with field:  # An error next to the field would leave no room for the text in it.
+    with field:  # Beside the field, an error would leave no room for its text.
         text = _readable(text)
     facets = {name: tuple(values) for name in FACETS if (values := value(name, []))}
     wanted = Filter(text=text, facets=facets, archived=_archived(), sort=_sort())
@@ -73,25 +73,25 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
 
 
 def ask_sort() -> None:
-    """The order that the address names; a click on a column's title sorts as well."""
+    """Asks for the order, which the address keeps; a click on a column's title sorts, too."""
     orders = [sign + name for name in SORTS for sign in ("-", "")]
     st.selectbox("Sorted by", orders, **bound("sort", "-when", orders), format_func=_sort_title)
 
 
 def title(name: str) -> Markdown:
-    """What a facet, or the host, is called."""
+    """The title of a facet or of the host."""
     return "Host" if name == "host" else TITLES[name]
 
 
 def command(wanted: Filter) -> str:
-    """The same list without the browser."""
+    """The command that prints the same list."""
     return shlex.join(["breakeven", "list", *filter_arguments(wanted)])
 
 
 def _readable(text: str) -> str:
     """The text, or nothing if it is invalid; then shows the error."""
     try:
-        if len(text) > MAX_SEARCH:  # Each word is looked for in every experiment.
+        if len(text) > MAX_SEARCH:  # The cost is words times experiments.
             raise ValueError(f"a search has at most {MAX_SEARCH} characters")
         parse_terms(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Saved views: lists that somebody gave a name, as links. They lie in the data folder."""
+"""Saved views: named lists, as links. The data folder has their file."""
 
 import json
 from urllib.parse import parse_qsl, urlencode
@@ -23,7 +23,7 @@ MAX_QUERY = 4000
 
 
 def show() -> None:
-    """A popover with the saved views, and for those who may, a field to save the one shown."""
+    """A popover with the saved views and, for people who may act, a field to save this one."""
     with st.popover("Views", icon=":material/bookmark:", width="content"):
         known = saved(data_dir())
         if not known:
@@ -44,7 +44,7 @@ def show() -> None:
 
 
 def saved(folder: DataDir) -> dict[str, list[tuple[str, str]]]:
-    """Name to the parameters of the address; what is no view is left out."""
+    """Names with the parameters of the address; leaves out invalid views."""
     try:
         content = read_json(folder.views_file.read_text())
         pairs = [(name, query) for name, query in content.items()
@@ -55,7 +55,7 @@ def saved(folder: DataDir) -> dict[str, list[tuple[str, str]]]:
 
 
 def change_view(folder: DataDir, name: str, query: str | None) -> None:
-    """Saves a view, or with None removes it; raises `RunnerError`."""
+    """Saves a view, or removes it if `query` is None; raises `RunnerError`."""
     name = name.strip()
     with locked(folder), writing(folder.path):
         known = {key: urlencode(pairs) for key, pairs in saved(folder).items()}

@@ -1,4 +1,4 @@
-"""What can be done with the experiments that are picked: open, run again, label, archive, free."""
+"""Actions on the selected experiments: open, run again, label, archive, free space."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,24 +27,24 @@ from breakeven.views.shared.inert import Markdown, inert, notes
 from breakeven.views.shared.resources import capabilities, data_dir, take_in
 
 UNDO = "experiments undo"
-"""In the session's state: what was done last, and how to undo it."""
+"""Key in the session state: the last action, and how to undo it."""
 REFUSED = "experiments refused"
-"""In the session's state: why some of it was not done."""
+"""Key in the session state: reasons why parts of the last action failed."""
 LIBRARY = "views/experiments.py"
 Act = Callable[[DataDir, str], object]
 
 
 class Undo(NamedTuple):
-    """What was done last."""
+    """The last action."""
 
     text: str
     experiment_ids: tuple[str, ...]
     act: Act | None
-    """What undoes it for each; None if nothing does."""
+    """Undoes the action for each experiment; None if it cannot be undone."""
 
 
 def show(store: Store, rows: pd.DataFrame) -> None:
-    """A line of what can be done with these rows of the catalog, and what was done last."""
+    """A line of actions for these rows of the catalog, and the last action."""
     show_last(store)
     line = st.container(horizontal=True, vertical_alignment="center", gap="small", key="picked")
     with line:
@@ -64,7 +64,7 @@ def show(store: Store, rows: pd.DataFrame) -> None:
 
 @st.fragment
 def show_menu(store: Store, experiment_id: str) -> None:
-    """The same for the experiment of a page, in a menu that is made when a reader opens it."""
+    """The same actions for the experiment of a page, in a menu that is made once it is open."""
     menu = st.popover("Manage", key="manage", type="tertiary", on_change="rerun")
     if not menu.open:
         return
@@ -79,8 +79,8 @@ def show_menu(store: Store, experiment_id: str) -> None:
 
 
 def show_notes(rows: pd.DataFrame) -> None:
-    """What is written about the one experiment that is picked, below the table, which would jump
-    away from under the pointer otherwise."""
+    """Shows the notes of the only selected experiment, below the table: above it, they would move
+    the table away from the pointer."""
     if len(rows) == 1 and rows.iloc[0]["notes"]:
         with st.container(border=True):
             st.markdown(notes(rows.iloc[0]["notes"]))
@@ -140,7 +140,7 @@ def _show_delete(store: Store, own: pd.DataFrame, then: str | None = None) -> No
 
 
 def run_again(store: Store, experiment_id: str) -> None:
-    """Queues the same experiment once more and goes to watch it; raises `RunnerError`."""
+    """Queues the same experiment once more and opens its page; raises `RunnerError`."""
     permissions.require_acting()
     spec = queries.experiment_spec(store, experiment_id)
     launch(spec.on_its_own, capabilities())
@@ -158,7 +158,7 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
                                 help="Markdown: emphasis, headings, lists. Links, images and code "
                                 "show as written.")  # fmt: skip
         shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
-        # Side by side: the list that opens below the tags would cover a button that stood there.
+        # Side by side: the list that opens below the tags would cover a button there.
         with st.container(horizontal=True, vertical_alignment="bottom"):
             tags = st.multiselect(
                 "Tags", known, default=shared, accept_new_options=True, key="label-tags",
@@ -184,12 +184,12 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
 
 
 def _bytes(own: pd.DataFrame) -> pd.Series:
-    """Of checkpoints and of other artifacts."""
+    """Bytes of checkpoints and of other artifacts."""
     return own[["checkpoint_bytes", "artifact_bytes"]].fillna(0).astype(float).sum()
 
 
 def _show_free(store: Store, own: pd.DataFrame) -> None:
-    """Nothing where there is nothing to free."""
+    """Shows nothing if no space can be freed."""
     saved, others = _bytes(own)
     ids = tuple(own["experiment_id"])
     if saved or others:
@@ -219,7 +219,8 @@ def _act(
     undo: Act | None,
     then: str | None = None,
 ) -> None:
-    """Does it to each, says what came of it, and draws the page anew, or the page `then`."""
+    """Acts on each experiment, stores the results for `show_last`, and redraws the page or opens
+    the page `then`."""
     permissions.require_acting()
     folder, done, refused = data_dir(), [], []
     for experiment_id in experiment_ids:
@@ -239,8 +240,8 @@ def _act(
 
 
 def show_last(store: Store, experiment_id: str | None = None) -> None:
-    """What was done last, to this experiment if one is named, with a button that undoes it, and
-    what was refused."""
+    """Shows the last action, only if it was on this experiment if one is given, with a button to
+    undo it, and the refusals."""
     for why in st.session_state.pop(REFUSED, ()):
         st.error(inert(why), icon=":material/error:")
     last: Undo | None = st.session_state.get(UNDO)

@@ -1,5 +1,4 @@
-"""The form by which a suite is queued: which models, backends and measurements, and how many
-experiments that comes to."""
+"""The form that queues a suite: models, backends, measurements, and the number of experiments."""
 
 import shlex
 from typing import Any, get_args
@@ -28,9 +27,9 @@ from breakeven.views.shared.resources import capabilities, data_dir
 SETTINGS: tuple[Settings, ...] = get_args(Settings)[::-1]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 CPU_SHRINK = 16
-"""What is offered where there is no GPU: the suites' own sizes take hours on a CPU."""
+"""Default without a GPU: the suites' own sizes take hours on a CPU."""
 MANY = 200
-"""Experiments from which on somebody ought to think twice."""
+"""Number of experiments from which the form advises caution."""
 
 
 def show() -> None:
@@ -102,7 +101,7 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
 
 
 def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> None:
-    """How much it is, the command that does the same, and the button."""
+    """Shows the number of experiments, the equivalent command and the button."""
     count = words.plural(len(cells), "experiment")
     warned = (
         " Machine can stop those that you do not want to wait for." if len(cells) > MANY else ""
@@ -118,7 +117,7 @@ def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> 
 
 
 def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
-    """Queues all of them, or none and says why."""
+    """Queues all experiments; if one is refused, queues none and shows the reason."""
     permissions.require_acting()
     try:
         for cell in cells:

@@ -1,4 +1,4 @@
-"""Suite runs: many models under each backend, and what changed since an earlier run."""
+"""Suite runs: many models under each backend, and changes since an earlier run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -61,7 +61,7 @@ def show(store: Store) -> None:
 def show_answer(
     store: Store, run: pd.Series, found: Sequence[Outcome], compared: Against | None, earlier: str
 ) -> None:
-    """The answer in a sentence or two, how far the run is, and where it ran."""
+    """Shows the answer in one or two sentences, the progress of the run, and its machine."""
     num_open = run["num_experiments"] - run["num_over"]
     if num_open:
         st.info(
@@ -97,8 +97,8 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
 
 
 def show_changes(earlier: str, compared: Against, conditions: str) -> None:
-    """What is worse or better than before, which cells only one of the runs has, and what differed
-    where they were made."""
+    """Shows cells that became worse or better, cells that only one run has, and different
+    conditions of the two runs."""
     if conditions:
         st.warning(f"The two runs were made under other conditions: {inert(conditions)}.",
                    icon=":material/info:")  # fmt: skip

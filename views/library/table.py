@@ -1,5 +1,7 @@
-"""The table of experiments: its columns, and which rows are picked. Intervals are small pictures
-whose addresses hold the picture."""
+"""The table of experiments: its columns, and the selected rows.
+
+Intervals are small pictures, whose addresses contain the picture.
+"""
 
 import hashlib
 import math
@@ -19,23 +21,23 @@ from breakeven.views.shared.inert import Markdown, plain
 from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
-"""Rows that a browser gets; a filter finds the others."""
+"""Most rows that a browser gets; a filter finds the others."""
 MAX_HEIGHT = 560
-"""Pixels: a few rows fit whole, many scroll."""
+"""Pixels; a longer table scrolls."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
-"""In the session's state: the ids of the rows that are picked."""
+"""Key in the session state: the ids of the selected rows."""
 Config = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it shows of a row of the catalog, and how."""
+    """One column: its title, and its value for a row of the catalog."""
 
     title: str
     value: Callable[[dict[str, Any]], Any]
     number: str = ""
-    """What it is called in NUMBERS, whose definition then explains it."""
+    """Its name in NUMBERS, whose definition explains it."""
     config: Config = st.column_config.TextColumn
     settings: tuple[tuple[str, Any], ...] = ()
     is_number: bool = False
@@ -66,7 +68,7 @@ def _number(
 
 
 def _whose(row: dict[str, Any]) -> str | None:
-    """`faster: inductor`: a speedup is that of the best backend."""
+    """`faster: inductor`, because a speedup is that of the best backend."""
     if row["verdict"] is None:
         return None
     verdict = format_verdict(row["verdict"])
@@ -126,10 +128,10 @@ def ask_columns() -> list[str]:
 
 
 def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Draws the rows of a catalog; the ids of those that are picked. A click on a name opens it."""
+    """Draws the rows of a catalog; returns the ids of selected rows. A click on a name opens it."""
     shown = frame.head(MAX_ROWS)
     ids = [str(one or "") for one in shown["experiment_id"]]
-    # Rows are picked by their places, so other rows are another table.
+    # A selection consists of row positions, so other rows need another key.
     key = "experiments-" + hashlib.sha256("\n".join([*ids, *columns]).encode()).hexdigest()[:12]
     before = set(st.session_state.get(PICKED, ()))
     opening = f"{key}-open"
@@ -150,12 +152,12 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 def explanation(columns: Sequence[str]) -> Markdown:
-    """What the numbers of these columns are, each with the link to its definition."""
+    """Explains the numbers of these columns, each with the link to its definition."""
     return explained(COLUMNS[name].number for name in columns if COLUMNS[name].number)
 
 
 def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The cells as the browser gets them."""
+    """The cells for the browser."""
     rows = frame.to_dict("records")
     cells = {name: [COLUMNS[name].value(row) for row in rows] for name in columns}
     if "interval" in cells:
@@ -174,7 +176,7 @@ def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _config(name: str, opening: str) -> Any:
-    """`opening`: where the session's state finds the name that was clicked."""
+    """`opening`: key in the session state for the name that was clicked."""
     column = COLUMNS[name]
     help = NUMBERS[column.number].definition if column.number else None
     if name == "interval":
@@ -194,21 +196,21 @@ def _title(name: str) -> str:
 WIDTH, HEIGHT, EDGE = 120, 24, 7
 COLORS = {"faster": "#0f9d74", "slower": "#d9485a"}
 OTHER_COLOR = "#8a919c"
-"""Of verdicts without a colour; all of them stand out on white and on black."""
+"""For verdicts without a colour; all colours are visible on white and on black."""
 PLAIN = " =:/.;-,()"
 LEAST_REACH = math.log(1.25)
-"""However close to 1 all intervals are, the picture reaches so far to both sides."""
+"""Least range of a picture to both sides of 1, however close to 1 all intervals are."""
 
 
 def reach(ends: Iterable[float | None]) -> float:
-    """How far pictures side by side must reach from 1, as a logarithm, to hold all intervals."""
+    """Range from 1, as a logarithm, that pictures side by side need to contain all intervals."""
     logs = [abs(math.log(end)) for end in ends if end is not None and 0 < end < math.inf]
     return max([LEAST_REACH, *logs])
 
 
 def interval(low: float | None, middle: float | None, high: float | None, verdict: str | None,
              reach: float) -> str | None:  # fmt: skip
-    """A bar from `low` to `high` on a logarithmic axis with 1 in the middle; None without one."""
+    """A bar from `low` to `high` on a logarithmic axis around 1; None without an interval."""
     if low is None or middle is None or high is None or min(low, middle, high) <= 0:
         return None
     left, dot, right = (_place(math.log(value), reach) for value in (low, middle, high))

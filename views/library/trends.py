@@ -1,4 +1,4 @@
-"""The same training over days and versions, and which changes of its numbers lasted."""
+"""The same training over days and versions, and lasting changes of its numbers."""
 
 import shlex
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ ICONS = {
     True: ":red[:material/trending_down:] worse,",
     False: ":green[:material/trending_up:] better,",
 }
-"""Of a step, by whether it is to a worse level."""
+"""Icon of a step, by whether the new level is worse."""
 MAX_LISTED = 5
-"""Trainings whose changes are listed at once."""
+"""Most trainings whose changes are listed at once."""
 
 
 def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
-    """The trends of the experiments that the filter finds in the catalog."""
+    """The trends of the experiments that the filter selects from the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
@@ -55,7 +55,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
 
 
 def show_trends(series: Sequence[Series], pending: int) -> None:
-    """All that came to another level, and one workload's series in full."""
+    """Shows all series with another level, and one workload's series in full."""
     changed = [one for one in series if one.steps or one.is_out_of_line or one.failure]
     show_changes(series, changed, pending)
     groups: dict[str, list[Series]] = {}
@@ -64,7 +64,7 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
         if one not in mine:
             mine.append(one)
     keys = list(groups)
-    # Texts alone: a session holds on to what its widgets were written with, as long as it lasts.
+    # Only texts, because a session keeps its widgets' arguments in memory.
     titles = {key: inert(_group_title(group)) for key, group in groups.items()}
     key = st.selectbox(
         "Training", keys, **bound("training", keys[0], keys), format_func=titles.__getitem__
@@ -86,7 +86,7 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
 
 
 def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
-    """The answer: what is worse now, what is better, what ought to be run again."""
+    """Shows the answer: series that are worse now, that are better, that should run again."""
     steps = [(one, step) for one in changed for step in one.steps]
     worse = [(one, step) for one, step in steps if one.worsening(step) > 0]
     long = [one for one in series if len(one.points) >= FEWEST]
@@ -117,7 +117,7 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
 
 
 def _changes(title: str, group: Sequence[Series]) -> Markdown:
-    """What happened to one training, a line each."""
+    """The changes of one training, a line each."""
     lines = []
     for one in group:
         backend = f"**{inert(one.backend)}**"
@@ -161,7 +161,7 @@ def table(shown: Sequence[Series]) -> pd.DataFrame:
 
 
 def linked_table(shown: Sequence[Series]) -> pd.DataFrame:
-    """The same, newest first, as it is read."""
+    """The table for reading, newest first."""
     write = METRICS[shown[0].quantity].format
     return pd.DataFrame([
         {

@@ -1,4 +1,4 @@
-"""What the dashboard does to the queue: submit an experiment, stop one, have one go on."""
+"""Actions of the dashboard on the queue: submit, stop and resume experiments."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ EXPERIMENT = "views/experiment.py"
 
 
 def quick_race_button() -> bool:
-    """Whether the user has just requested a real comparison on this machine."""
+    """A button that starts a real comparison; returns whether it was clicked."""
     return st.button(
         "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
         help=PRESETS["quick"].text,
@@ -40,7 +40,7 @@ def quick_race_button() -> bool:
 
 
 def quick_race() -> None:
-    """Starts the quickest preset on the best device there is."""
+    """Starts the quickest preset on the best available device."""
     try:
         machine = capabilities()
         launch(adjusted(PRESETS["quick"].spec, machine or likely_capabilities()), machine)
@@ -49,8 +49,8 @@ def quick_race() -> None:
 
 
 def check(spec: ExperimentSpec, machine: Capabilities | None) -> None:
-    """Raises `RunnerError` for what is known, before anything starts, not to work here; without a
-    `machine`, as torch described it, for what is known without torch."""
+    """Raises `RunnerError` for settings that cannot work here, before anything starts. Without a
+    `machine`, which torch describes, makes only the checks that need no torch."""
     files.check_files(spec)
     if machine is None:
         checks.check_at_once(spec, machine)
@@ -61,8 +61,8 @@ def check(spec: ExperimentSpec, machine: Capabilities | None) -> None:
 
 
 def launch(spec: ExperimentSpec, machine: Capabilities | None) -> None:
-    """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued.
-    Without a `machine` torch checks it while its runs load."""
+    """Queues an experiment and opens its page; raises `RunnerError` if it cannot be queued. Without
+    a `machine`, torch checks the experiment while its runs load."""
     permissions.require_acting()
     check(spec, machine)
     folder = data_dir()
@@ -72,13 +72,13 @@ def launch(spec: ExperimentSpec, machine: Capabilities | None) -> None:
 
 
 def work_off_the_queue() -> None:
-    """Starts a supervisor unless one is at work; raises `NotWritable`."""
+    """Starts a supervisor unless one is running; raises `NotWritable`."""
     ensure_supervisor(data_dir())
 
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Says what a person can do something about, such as a data folder that cannot be written."""
+    """Shows errors that a person can mend, such as a data folder without write permission."""
     try:
         yield
     except RunnerError as error:
@@ -86,7 +86,7 @@ def errors_shown() -> Iterator[None]:
 
 
 def stop_button(experiment_id: str) -> None:
-    """A button that asks once more before it stops an experiment; for those who may."""
+    """A button that asks for confirmation and stops an experiment; for people who may act."""
     if not permissions.may_act():
         return
     with st.popover("Stop", icon=":material/stop_circle:"):
@@ -99,10 +99,10 @@ def stop_button(experiment_id: str) -> None:
 
 
 def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
-    """A button that has the runs which ended early go on, if one of them left a checkpoint.
+    """A button that resumes runs which ended early, if one of them left a checkpoint.
 
-    `experiment` and `runs` as `storage.queries` lists them; nothing is shown where nothing can go
-    on, as in an experiment that was copied here.
+    `experiment` and `runs`: as `storage.queries` lists them. Shows nothing if no run can resume,
+    for example in an experiment that was copied here.
     """
     if not permissions.may_act():
         return

@@ -1,4 +1,4 @@
-"""A chart with its data, before anybody shows it: on a page, in a report, as a picture."""
+"""A chart with its data, independent of where it appears: on a page, in a report, as a picture."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from breakeven.views.shared.links import explained
 
 Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
-"""What a file holds, or what reads it when somebody asks: more than what is drawn takes a while."""
+"""A file's data, or a function that reads them on request: reading more than is drawn is slow."""
 THINNED = (
     "Of a run with more than 1,000 steps a line is drawn through the lowest and the highest point "
     "of each stretch of them; files of the data have every step."
@@ -24,10 +24,10 @@ THINNED = (
 class Card:
     """A chart of `data` under its title.
 
-    `draw` has one figure, or several of the same data by their names. `data` is all that was
-    measured, however little of it is drawn. `name` is unique on the page; files are named after it.
-    `numbers`: what is charted, as `storage.numbers.recorded` names it. `help` adds to what they
-    mean.
+    `draw` is one figure, or several of the same data by name. `data` is everything that was
+    measured, even if the chart shows less. `name` is unique on the page and begins file names.
+    `numbers`: names of the charted numbers in `storage.numbers.recorded`. `help` adds to their
+    definitions.
     """
 
     title: Markdown
@@ -37,11 +37,11 @@ class Card:
     numbers: Sequence[str]
     help: Markdown = ""
     thinned: bool | None = None
-    """Whether less is drawn than was measured; None: if the data are read when somebody asks."""
+    """Whether the chart shows less than was measured; None: if `data` is a function."""
 
     @property
     def figures(self) -> dict[str, Draw]:
-        """By name; that of a single one is empty."""
+        """The figures by name; a single one has an empty name."""
         return {"": self.draw} if callable(self.draw) else dict(self.draw)
 
     def figure(self, name: str) -> go.Figure:
@@ -49,8 +49,8 @@ class Card:
         return self.figures[name]()
 
     def written(self, name: str, group: str) -> str:
-        """The figure of that name for `moving_chart`, written once: with no HTML in it but our own,
-        and keeping zoom and hidden lines as long as it shows the same of the same `group`."""
+        """The named figure as JSON for `moving_chart`, computed once. It contains no HTML but our
+        own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
         key = (name, group)
         if key not in self._written:
             revision = f"{group} {self.name} {name}"
@@ -63,12 +63,12 @@ class Card:
 
     @property
     def explanation(self) -> Markdown:
-        """What is charted, and how to read it."""
+        """The definitions of the charted numbers, and how to read the chart."""
         return "\n\n".join(filter(None, [explained(self.numbers), self.help, self.caveat]))
 
     @property
     def caveat(self) -> Markdown:
-        """What a reader of the drawn lines must know."""
+        """A remark on lines that show less than was measured."""
         thinned = callable(self.data) if self.thinned is None else self.thinned
         return THINNED if thinned else ""
 

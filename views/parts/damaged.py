@@ -1,4 +1,4 @@
-"""Names the run folders that cannot be used, with the reason; all other runs are shown."""
+"""Lists run folders that cannot be used, with the reason; all other runs are shown."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from breakeven.storage.index.store import Store
 from breakeven.views.shared import words
 
 SHOWN = 100
-"""Of folders, of which there may be very many."""
+"""Most folders in the list."""
 
 
 def show_damaged(store: Store) -> None:
-    """One line that opens; nothing if every folder could be read."""
+    """Shows one expandable line; nothing if every folder could be read."""
     damaged = queries.unreadable(store)
     if damaged.empty:
         return

@@ -1,7 +1,7 @@
-"""Charts and tables with their ways out: as a picture, as a page of its own and as data.
+"""Charts and tables with their downloads: as a picture, as an HTML page and as data.
 
-CSV, PNG and HTML are a click away; behind "More" are all other formats of `storage.exchange` for
-tables and of `views.parts.pictures` for pictures, in the size and the colours of where they go.
+CSV, PNG and HTML take one click; the menu "More" has all other formats: those of `storage.exchange`
+for tables, those of `views.parts.pictures` for pictures, with a choice of size and colours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ CHART_CONFIG = {
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
 }
 STYLE = "picture_style"
-"""In the session's state: the size and the colours that were chosen last, for any chart."""
+"""Key in the session state: the size and the colours that were chosen last, for any chart."""
 STYLE_HELP = (
     "A slide is 1280 x 720 with large letters. A paper column is 3.3 inches wide; its title and "
     "facts are left to the caption."
@@ -61,10 +61,10 @@ def chart_card(
 
 
 def show_card(card: Card) -> None:
-    """The chart under its title, with the downloads on the right.
+    """Shows the chart under its title, with the downloads on the right.
 
-    Several figures of the same data are offered as a choice, which the address keeps; only the
-    chosen one is drawn.
+    Several figures of the same data are a choice, which the address keeps; only the chosen figure
+    is drawn.
     """
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -76,7 +76,7 @@ def show_card(card: Card) -> None:
         name = card.name
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
-        # As long as it shows the same, new data leave zoom and hidden lines as they are.
+        # New data preserve zoom and hidden lines as long as figure and group stay the same.
         group = origin().name
         moving_chart(
             card.written(chosen, group), f"chart-{name}", config, unescape(card.title), group
@@ -84,24 +84,24 @@ def show_card(card: Card) -> None:
 
 
 def csv_button(label: Markdown, data: Data, name: str) -> None:
-    """Downloads a table, all of it."""
+    """A button that downloads the whole table."""
     download(label, lambda: to_csv(data() if callable(data) else data), f"{name}.csv", "text/csv")
 
 
 def table_downloads(data: Data, name: str) -> None:
-    """All ways out of a table: CSV at once, the others once somebody opens them."""
+    """All downloads of a table; formats other than CSV appear in a menu."""
     csv_button("CSV", data, name)
     with st.container(width="content"):
         _more(data, name, origin())
 
 
 def named(file_name: str) -> str:
-    """The name of a file that leaves: it begins with what the file is about."""
+    """The name of a downloaded file, which begins with its experiment."""
     return "-".join(filter(None, [origin().name, file_name]))
 
 
 def choose_style(key: str) -> Style:
-    """Asks for the size and the colours of pictures; what was chosen last stands there first."""
+    """Asks for the size and the colours of pictures; offers the last choice first."""
     size, theme = st.session_state.get(STYLE, ("screen", "light"))
     size = st.segmented_control(
         "Size", list(SIZES), default=size, required=True, key=f"size-{key}", help=STYLE_HELP,
@@ -146,7 +146,7 @@ def _chart_downloads(card: Card, chosen: str) -> None:
 def _more(
     data: Data, name: str, about: Origin, draw: Callable[[str, Style], bytes] | None = None
 ) -> None:
-    """All other ways out; they are made once somebody opens them, without the rest of the page."""
+    """All other downloads, made once the menu is open, without the rest of the page."""
     menu = st.popover("More", type="tertiary", key=f"more-{name}", on_change="rerun")
     if not menu.open:
         return
@@ -155,7 +155,7 @@ def _more(
             _picture_buttons(name, draw)
         with st.container(horizontal=True):
             for suffix, format in TABLE_FORMATS.items():
-                if suffix != "csv":  # which `csv_button` has
+                if suffix != "csv":  # `csv_button` has it
                     download(inert(format.title), partial(_table_file, data, suffix),
                              f"{name}.{suffix}", format.mime)  # fmt: skip
 
@@ -189,7 +189,7 @@ def download(
     unavailable: Markdown | None = None,
     help: Markdown | None = None,
 ) -> None:
-    """A button for a file that is made when somebody asks; `unavailable` says why there is none."""
+    """A button for a file that is made on request; `unavailable`: why it cannot be made."""
     st.download_button(
         label, data, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
         type="tertiary", disabled=unavailable is not None, help=unavailable or help,
@@ -198,7 +198,7 @@ def download(
 
 MAX_WRITTEN_CELLS = 100_000
 ALWAYS_KNOWN = ["run_id", "label", "role"]
-"""Columns that say which run it is."""
+"""Columns that identify the run."""
 
 
 def of_run(frame: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
@@ -214,11 +214,11 @@ def show_table(
     numbers: Mapping[str, str] | None = None,
     download: pd.DataFrame | None = None,
 ) -> None:
-    """A table under its title, or what `empty` says; `name` is unique on the page.
+    """A table under its title, or the text `empty`; `name` is unique on the page.
 
-    Columns are titled and explained as the numbers of their names (`storage.numbers.recorded`),
-    those in `numbers` as the number given there; others hold words. Files hold `download`, if
-    given, and else the table itself.
+    A column gets title and help of the number with its name (`storage.numbers.recorded`) or, if it
+    is a key of `numbers`, of the number given there; other columns have words. Files contain
+    `download` if given, else the table.
     """
     shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
     meant = {column: (numbers or {}).get(column, column) for column in shown.columns}
@@ -232,7 +232,7 @@ def show_table(
         if frame.empty:
             st.caption(empty)
             return
-        # Written as everywhere else, and still sorted as numbers; of a large table that takes long.
+        # Formatted as everywhere else, and still sorted as numbers; slow for a large table.
         written = {column: NUMBERS[number].format for column, number in meant.items()
                    if shown.size <= MAX_WRITTEN_CELLS and is_number(shown[column])}  # fmt: skip
         titles = {column: _title(column, shown[column], column in written) for column in shown}
@@ -249,7 +249,7 @@ def is_number(values: pd.Series) -> bool:
 
 
 def _title(column: str, values: pd.Series, is_written: bool) -> str:
-    """A number's own title, with its unit unless each value has its unit.
+    """The title of a column: a number's own title, with its unit unless each value has it.
 
     In other columns `failed_here` becomes `Failed here`; a title with a capital stays.
     """

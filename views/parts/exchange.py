@@ -1,4 +1,4 @@
-"""The formats of PyTorch's own benchmarks, on Compare: downloads, and rows that were imported."""
+"""The formats of PyTorch's own benchmarks, on Compare: downloads, and imported rows."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -22,7 +22,7 @@ TITLES = {
     "hud-json": ("HUD records", "json"),
     "cachebench-json": ("cachebench", "json"),
 }
-"""What a button says, and how its file ends."""
+"""Label of each button, and suffix of its file."""
 
 
 def buttons(store: Store, key: str) -> None:
@@ -38,8 +38,8 @@ def buttons(store: Store, key: str) -> None:
 def show_imported(
     store: Store, key: str, read: Callable[[Store, str], list[HarnessRow]] = rows
 ) -> None:
-    """Imported rows of the Dynamo harness, if there are any, after the rows of this experiment, or
-    of the suite run that `read` reads."""
+    """Imported rows of the Dynamo harness, if any, after the rows of this experiment, or of the
+    suite run that `read` reads."""
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:
@@ -51,7 +51,7 @@ def show_imported(
 
 
 def table(own: Iterable[HarnessRow], theirs: pd.DataFrame) -> pd.DataFrame:
-    """Own rows first, written for people; each says where it is from."""
+    """Own rows first, as text; each row names its source."""
     rows = [("measured here", row.accuracy, row) for row in own]
     rows += [(f"imported: {row.file}", row.outcome, row) for row in theirs.itertuples()]
     return pd.DataFrame([

@@ -1,6 +1,6 @@
-"""Figures that leave say what they show wherever they go: whose they are, and pages of their own.
+"""Exported figures, as HTML pages of their own that name their experiment.
 
-`views/parts/pictures.py` has them as pictures.
+`views/parts/pictures.py` makes pictures of them.
 """
 
 import re
@@ -24,7 +24,7 @@ MAX_SLUG = 40
 
 @dataclass(frozen=True)
 class Origin:
-    """What the files of a page are about: the beginning of their names, and facts in lines."""
+    """The subject of a page's files: the beginning of their names, and lines of facts."""
 
     name: str = ""
     facts: tuple[str, ...] = ()
@@ -35,13 +35,13 @@ _origin: ContextVar[Origin] = ContextVar("origin", default=NOTHING_KNOWN)
 
 
 def origin() -> Origin:
-    """That of the page, or the part of it, that is drawn right now."""
+    """The origin of the page, or of the part of it, that is being drawn."""
     return _origin.get()
 
 
 @contextmanager
 def files_of(found: Origin) -> Iterator[None]:
-    """Within it, whatever is offered for download says that it is of this origin."""
+    """A context in which all downloads name this origin."""
     before = _origin.set(found)
     try:
         yield
@@ -50,9 +50,8 @@ def files_of(found: Origin) -> Iterator[None]:
 
 
 def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
-    """Experiment, model, data, device, precision, versions and date, as far as they are known;
-    `experiment` is a row of `storage.queries.list_experiments`.
-    """
+    """Experiment, model, data, device, precision, versions and date, if known; `experiment`: a row
+    of `storage.queries.list_experiments`."""
     experiment_id = str(experiment["experiment_id"])
     spec = queries.experiment_spec(store, experiment_id)
     known = queries.environments(store, experiment_id).to_dict("records")
@@ -75,13 +74,13 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
 
 
 def of_one_run(about: Origin, label: str) -> Origin:
-    """The same of one of its runs alone."""
+    """The origin of one run of the experiment."""
     first, *others = about.facts
     return Origin(name=f"{about.name}-{slug(label)}", facts=(f"{first} · run {label}", *others))
 
 
 def suite_origin(run: pd.Series) -> Origin:
-    """The same of a suite run, a row of `storage.queries.list_suite_runs`."""
+    """The origin of a suite run, a row of `storage.queries.list_suite_runs`."""
     suite_run = str(run["suite_run"])
     facts = [run["device_name"], run["torch_version"] and f"torch {run['torch_version']}",
              words.day(run["submitted"])]  # fmt: skip
@@ -90,7 +89,7 @@ def suite_origin(run: pd.Series) -> Origin:
 
 
 def slug(name: str) -> str:
-    """A name as the beginning of a file's name on any system."""
+    """A name that can begin a file name on any system."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return plain[:MAX_SLUG].rstrip("-") or "experiment"
 
@@ -102,8 +101,10 @@ def to_html(
     about: Origin = NOTHING_KNOWN,
     note: str = "",
 ) -> bytes:
-    """A page of its own that needs no network: plotly.js is inside, above the chart stands what it
-    shows, below it the definitions of its numbers and of those on its axes.
+    """An HTML page that needs no network, with plotly.js inside.
+
+    Above the chart are its title and facts, below it the definitions of its numbers and of those on
+    its axes.
     """
     anchors = [NUMBERS[name].anchor for name in numbers]
     axes = [*figure.select_xaxes(), *figure.select_yaxes()]
@@ -122,9 +123,8 @@ def to_html(
 
 
 def for_export(figure: go.Figure) -> go.Figure:
-    """A copy with a template of its own: no theme reaches it. Its axes lead nowhere, since the
-    dashboard is not where it goes.
-    """
+    """A copy with its own template, independent of the theme. Its axes have no links, because they
+    lead into the dashboard."""
     copy = go.Figure(figure.to_dict())
     for axis in [*copy.select_xaxes(), *copy.select_yaxes()]:
         axis.title.text = without_link(axis.title.text or "")
@@ -132,7 +132,7 @@ def for_export(figure: go.Figure) -> go.Figure:
 
 
 def _definitions(anchors: Iterable[str]) -> Html:
-    """Definitions as HTML; their Markdown is easily read as it is."""
+    """Definitions as HTML; their Markdown stays, because it is readable as text."""
     known = read_definitions()
     titles = {name: number.axis_title for name, number in NUMBERS.items()}
     return "".join(

@@ -1,5 +1,7 @@
-"""Bring something in, on a page: reports, archives of run folders, results of PyTorch's benchmarks,
-data files. Nothing of it is executed; `storage/exchange/` judges what it holds."""
+"""Imports of reports, archives of run folders, results of PyTorch's benchmarks and data files.
+
+Executes nothing of them; `storage/exchange/` judges their content.
+"""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -25,23 +27,23 @@ HELP = (
     "next to own results. Any other CSV, JSONL or Parquet: stored as a data file to train on."
 )
 DONE = "brought"
-"""In the session's state: what came of each file, by its id."""
+"""Key in the session state: the result for each file, by its id."""
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What came of one file."""
+    """The result of importing one file."""
 
     name: str
     brought: Brought = field(default_factory=Brought)
     data_file: Path | None = None
     problem: str = ""
-    """Why it was not taken, to go on after its name."""
+    """Why the file was refused; continues a sentence that begins with its name."""
 
 
 @st.fragment
 def show() -> None:
-    """A menu for those who may; it is made once somebody opens it."""
+    """A menu for people who may act; its content is made once it is open."""
     if not permissions.may_act():
         return
     menu = st.popover("Import", icon=":material/upload:", key="import", on_change="rerun")
@@ -59,19 +61,19 @@ def show() -> None:
                     one.file_id: import_upload(data_dir(), one.name, one.getvalue()) for one in new
                 }
             take_in(get_store().ingest_all)
-            st.rerun()  # The page behind the menu shows what there is now.
+            st.rerun()  # The page behind the menu shows the imported items.
         for one in given:
             _show_result(known[one.file_id])
 
 
 def accepted() -> list[str]:
-    """Endings of files that are taken, as Streamlit wants them."""
+    """Suffixes of accepted files, in Streamlit's form."""
     every = {*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES, *DATA_FILE_SUFFIXES}
     return sorted(one.removeprefix(".") for one in every)
 
 
 def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
-    """Takes a file in, whatever it is. Raises `NotAllowed` where this session may only look."""
+    """Imports a file of any accepted kind. Raises `NotAllowed` if this session may only look."""
     permissions.require_acting()
     try:
         if _is_data_file(name, content):
@@ -89,7 +91,7 @@ def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
 
 
 def _is_data_file(name: str, content: bytes) -> bool:
-    """Whether a file is none of the harness's, as its first line tells, but one to train on."""
+    """Whether a file has training data; its first line tells whether it is a harness result."""
     lower = name.lower()
     if not lower.endswith(tuple(DATA_FILE_SUFFIXES)):
         return False
@@ -99,7 +101,7 @@ def _is_data_file(name: str, content: bytes) -> bool:
 
 
 def _plain_name(name: str) -> str:
-    """Under which a file lies among those of the harness: letters, digits, dashes and its end."""
+    """A safe name for the imported file: letters, digits, dashes and its suffix."""
     end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
                "")  # fmt: skip
     return files.plain_stem(name, end) + end

@@ -1,4 +1,4 @@
-"""A silent browser notice that an experiment is over, for readers who want one."""
+"""A silent browser notification that an experiment is over, for readers who want one."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ _notice = st.components.v2.component(
 
 
 def offer_notice(experiment_id: str, name: str, outcome: str, *, over: bool) -> None:
-    """A button while the experiment runs; when it is over, a notice for the readers who pressed it.
+    """A button while the experiment runs; afterwards a notification if the reader pressed it.
 
-    `outcome`: the result as the notice shows it. Browsers allow notices only on this machine and
-    over https; elsewhere there is no button.
+    `outcome`: the result in the notification. Browsers allow notifications only from this machine
+    and over https; elsewhere there is no button.
     """
     data = {"experiment": experiment_id, "over": over, "title": name, "body": outcome}
     _notice(key=f"notice-{experiment_id}", data=data)

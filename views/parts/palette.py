@@ -11,16 +11,16 @@ from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import titles
 
 MAX_EXPERIMENTS = 500
-"""The latest; a browser filters them as the reader types."""
+"""Most experiments, the latest ones; the browser filters them while the reader types."""
 _focus = st.components.v2.component(
     "palette_focus",
     js="""export default ({ parentElement }) => {
   parentElement.ownerDocument.querySelector('[role="dialog"] input')?.focus();
 }""",
 )
-"""The field to type in is ready at once; Streamlit leaves the focus on the dialog."""
+"""Moves the focus to the text field; Streamlit leaves it on the dialog."""
 OPEN = "palette open"
-"""In the session's state: whether the reader has opened the palette and not closed it."""
+"""Key in the session state: whether the reader opened the palette and has not closed it."""
 RACE = "Start a race on this machine"
 DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Experiments": ("experiments", {"view": "Table"}),
@@ -32,16 +32,16 @@ DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Wall": ("machine", {"wall": "1"}),
     "Definitions": ("definitions", {}),
 }  # fmt: skip
-"""Pages of the dashboard, and what their addresses name."""
+"""Pages of the dashboard, with the parameters of their addresses."""
 
 
 def show() -> None:
-    """The button in the bar on top of every page, and the palette while it is open."""
+    """The button in the bar on top of every page, and the open palette."""
     with st.container(key="palette"):
         st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
                   key="palette-search", on_click=_keep_open, args=[True],
                   help="Go to a page or an experiment, or start a race.")  # fmt: skip
-    # A page that draws itself again by itself, as the list does, would close it otherwise.
+    # Otherwise a page that redraws itself, such as the list, would close the palette.
     if st.session_state.get(OPEN):
         _ask()
 

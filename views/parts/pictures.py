@@ -1,5 +1,7 @@
-"""Figures as pictures, in the size and the colours of where they go: a slide, a paper, a screen. A
-Chromium draws them, which lives as long as the request."""
+"""Figures as pictures, with size and colours for a slide, a paper or a screen.
+
+A Chromium, which lives as long as the request, draws them.
+"""
 
 import asyncio
 import shutil
@@ -19,16 +21,16 @@ from breakeven.views.shared.inert import inert_figure
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAX_SECONDS = 60.0
-"""For one picture, and for starting the browser."""
+"""Limit for one picture, and for starting the browser."""
 AT_ONCE = BoundedSemaphore(2)
-"""Browsers of all readers together; further requests wait."""
+"""Browsers at the same time for all readers; further requests wait."""
 
 Drawing = tuple[dict[str, Any], dict[str, Any]]
 """A figure as plotly.js reads it, and kaleido's options: format, width, height, scale."""
 
 
 class NotDrawn(RunnerError):
-    """The browser gave no picture."""
+    """The browser returned no picture."""
 
 
 @cache
@@ -38,8 +40,8 @@ def find_browser() -> str | None:
 
 
 def draw(drawings: Sequence[Drawing]) -> list[bytes]:
-    """Draws each figure, all of them in one browser. Raises `NotDrawn`."""
-    # A thread of its own, because the calling thread may run an event loop already.
+    """Draws all figures in one browser. Raises `NotDrawn`."""
+    # A separate thread, because the calling thread may already run an event loop.
     with AT_ONCE, ThreadPoolExecutor(1) as thread:
         try:
             return thread.submit(asyncio.run, _draw(drawings)).result()
@@ -66,18 +68,18 @@ async def _draw(drawings: Sequence[Drawing]) -> list[bytes]:
 
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
-"""How a picture's file ends, and what browsers call it."""
+"""Suffixes of pictures with their media types."""
 USUAL_FONT = 12
 TITLE_LINE, FACT_LINE, LEGEND_LINE = 30, 17, 22
-"""Pixels of lines, and below of characters, where the font has its usual size."""
+"""Pixels of lines at the font's usual size; characters are below."""
 LEGEND_MARK, CHARACTER = 48, 7.2
-"""Pixels of a legend entry without its text, and of a character of the text; generous."""
+"""Pixels of a legend entry without its text, and of a character of the text; rounded up."""
 FACT_CHARACTER = 6.2
 
 
 @dataclass(frozen=True)
 class Size:
-    """A picture's size; lengths in pixels, of which 96 are an inch."""
+    """A picture's size; lengths in pixels, 96 to an inch."""
 
     title: str
     width: int
@@ -85,17 +87,17 @@ class Size:
     font: int
     facts_font: int
     scale: float
-    """Points of a PNG for each pixel."""
+    """PNG pixels for each of these pixels."""
     is_whole: bool = True
-    """Whether title and facts stand in the picture; a paper has them in its caption."""
+    """Whether title and facts are in the picture; a paper has them in its caption."""
     is_fixed: bool = False
-    """Whether it is never higher than that, however long its legend is."""
+    """Whether the height does not grow with the legend."""
 
 
 SIZES = {
     "screen": Size("Screen", 1000, 460, 12, 12, 2),
     "slide": Size("Slide", 1280, 720, 19, 13, 1.5, is_fixed=True),
-    # 3.3 inches, as in two columns of a letter page; 300 dots an inch.
+    # 3.3 inches, a column of a letter page with two; 300 dots per inch.
     "column": Size("Paper column", 317, 240, 8, 8, 3.125, is_whole=False),
 }
 
@@ -120,7 +122,7 @@ THEMES = {
 
 @dataclass(frozen=True)
 class Style:
-    """How pictures are to look."""
+    """Size and theme of pictures."""
 
     size: Size = SIZES["screen"]
     theme: Theme = THEMES["light"]
@@ -139,7 +141,7 @@ def to_image(
 def drawing(
     figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
 ) -> Drawing:
-    """What `draw` makes a picture of."""
+    """The input of `draw` for a figure."""
     copy = picture(figure, title, about, style)
     options = {"format": format, "width": style.size.width, "height": copy.layout.height,
                "scale": style.size.scale if format == "png" else 1}  # fmt: skip
@@ -147,7 +149,7 @@ def drawing(
 
 
 def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) -> go.Figure:
-    """The figure with title and facts on top, as high as it takes to have the legend below them."""
+    """The figure with title and facts on top, high enough for the legend below them."""
     size, theme = style.size, style.theme
     zoom, small = size.font / USUAL_FONT, size.facts_font / USUAL_FONT
     facts = _facts(about, size)
@@ -179,13 +181,13 @@ def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) 
 
 
 def _facts(about: Origin, size: Size) -> list[str]:
-    """Lines that fit into the picture."""
+    """The facts in lines that fit into the picture."""
     width = int((size.width - 30) / (FACT_CHARACTER * size.facts_font / USUAL_FONT))
     return [line for fact in about.facts for line in textwrap.wrap(fact, width)]
 
 
 def _legend_rows(figure: go.Figure, size: Size) -> int:
-    """Rows that Plotly needs for the legend: all in one, or in columns as wide as the widest."""
+    """Rows of Plotly's legend: one row, or columns as wide as the widest entry."""
     names = [trace.name or "" for trace in figure.data if trace.showlegend is not False]
     if figure.layout.showlegend is False or len(names) < 2:
         return 0
@@ -197,7 +199,7 @@ def _legend_rows(figure: go.Figure, size: Size) -> int:
 
 
 def _magnify(figure: go.Figure, zoom: float) -> None:
-    """Lines and marks that were made for a screen grow and shrink with the letters."""
+    """Scales lines and marks, which are made for a screen, with the font."""
     if zoom == 1:
         return
     for trace in figure.data:

@@ -1,5 +1,4 @@
-"""An active experiment: how far it is and how long it still takes, what each run does, what each
-phase of compiling takes, and who else uses the device."""
+"""An active experiment: progress, remaining time, activities, compile phases, other users."""
 
 import os
 import time
@@ -27,23 +26,23 @@ from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 
 _shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
-"""By experiment: its begin, and the largest share of its time that the page has shown as done."""
+"""By experiment: its start, and the largest share of its time that the page has shown as done."""
 MOST_DONE = 0.99
-"""Of an experiment that goes on."""
+"""Largest share done of an active experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far an experiment is, by the time that it takes."""
+    """The progress of an experiment in time."""
 
     elapsed: float
     """Seconds since its first run started."""
     phases: Mapping[str, float]
-    """Of them, by what it did, as `storage.queries.timeline.ELAPSED` names it."""
+    """Elapsed seconds by activity, named as in `storage.queries.timeline.ELAPSED`."""
     left: float | None
-    """Estimated seconds to the end; None while there is no estimate."""
+    """Estimated seconds to the end; None without an estimate."""
     share: float
-    """That is done: it never goes back, and is below 1 as long as the experiment goes on."""
+    """Share of the time that is done: never decreases, below 1 while the experiment is active."""
 
 
 def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress | None:
@@ -69,7 +68,7 @@ def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress |
 def _phases(
     store: Store, experiment_id: str, runs: pd.DataFrame, now: float
 ) -> Mapping[str, float]:
-    """Journals tell of what is over; since their last line it does what its runs do now."""
+    """Journals have past activities; the time since their last line counts as what runs do now."""
     seconds, last_line = elapsed(store, experiment_id)
     running = runs[runs["state"] == RunState.RUNNING]
     if last_line is None or running.empty:
@@ -82,26 +81,26 @@ def _phases(
 
 
 def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
-    """What its runs took so far, and those of earlier experiments."""
+    """Times of its runs so far, and those of earlier experiments."""
     return costs_of(store, experiment_id), earlier_of(store, experiment_id)
 
 
 def earlier_of(store: Store, experiment_id: str) -> list[Costs]:
-    """What earlier experiments of the kind took."""
+    """Times of earlier experiments of the same kind."""
     machines = queries.environments(store, experiment_id)["device_name"].dropna()
-    # One that has only just begun has not named its machine.
+    # An experiment that has just begun has not named its machine yet.
     return _earlier(store, experiment_id, None if machines.empty else str(machines.iloc[0]))
 
 
 @memo(always)
 def _earlier(store: Store, experiment_id: str, machine: str | None) -> list[Costs]:
-    """Those that were over when the experiment began no longer change."""
+    """Cached: experiments that were over when this one began no longer change."""
     return earlier_costs(store, queries.experiment_spec(store, experiment_id), machine)
 
 
 def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) -> dict[str, float]:
-    """What compiling took the newest earlier run of the same backend on this machine, by label, for
-    those that compile right now."""
+    """Compile time of the newest earlier run of the same backend on this machine, by label, for
+    runs that compile now."""
     compiling = runs[runs["compiling_since"].notna()]
     if compiling.empty:
         return {}
@@ -115,8 +114,8 @@ def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) 
 
 
 def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
-    """For how long the run that has the turn has been at it, by its label: if there is compiling to
-    do, that comes first, and is several compilations with moments between them."""
+    """Seconds for which the run with the turn has been in its phase, by label. Compiling comes
+    first in a phase, as several compilations with short gaps."""
     busy = runs[
         (runs["state"] == RunState.RUNNING)
         & runs["phase"].isin(["training", "evaluating", "checking"])
@@ -130,8 +129,8 @@ PHASE_COLORS = dict(zip(PHASES, COLORS, strict=False))
 
 
 def compiling_html(found: Sequence[PhaseTimes], now: pd.Timestamp) -> Html:
-    """A pair of bars for each run, all on one scale, under the phases' names; nothing without a
-    run that compiles."""
+    """A pair of bars for each run, all on one scale, below the phases' names; empty if no run
+    compiles."""
     if not found:
         return ""
     looks = run_looks(one.label for one in found)
@@ -154,7 +153,7 @@ def _so_far(one: PhaseTimes, now: pd.Timestamp) -> float:
 
 
 def _now(one: PhaseTimes, now: pd.Timestamp, longest: float) -> Html:
-    """Reported phases in their colours; grey for a phase that goes on and is not reported yet."""
+    """Reported phases in their colours; grey for the current phase, which is not reported yet."""
     going = _so_far(one, now) - sum(one.now.values())
     text = anchor_html("compilation_seconds", words.duration(_so_far(one, now)))
     if one.since is not None:
@@ -198,10 +197,10 @@ def runs_html(
     *,
     has_steps: bool = True,
 ) -> Html:
-    """What each run does, and where it makes steps, how far it is, its loss and speed.
+    """The activity of each run and, if it makes steps, its progress, loss and speed.
 
-    `runs`: rows of `storage.queries.list_runs`; `usual_compile_seconds`: what compiling took an
-    earlier run, by label.
+    `runs`: rows of `storage.queries.list_runs`; `usual_compile_seconds`: an earlier run's compile
+    time, by label.
     """
     looks = run_looks(runs["label"])
     rows = [
@@ -214,15 +213,15 @@ def runs_html(
 
 
 def _doing(run: Any, usual_compile_seconds: float | None, now: pd.Timestamp) -> Html:
-    """One run at a time has the device; the others wait for it."""
+    """The activity of a run, and whether it has the turn; all other runs wait for the turn."""
     turn = TURN if words.has_turn(run) else ""
     return turn + words.activity(run, now, usual_compile_seconds)
 
 
 def _progress(run: Any) -> Html:
-    """A run that ended by rules of its own is through, however many steps it did."""
+    """A bar of the steps done; full for a finished run, which may stop early by its own rules."""
     through = run.state == RunState.FINISHED
-    known = max(run.num_steps, 1)  # 0 of a script that has not yet reported how many
+    known = max(run.num_steps, 1)  # 0 if a script has not reported its steps yet
     share = 1.0 if through else min(1.0, run.steps_done / known) if run.num_steps else 0.0
     of_all = f" / {run.num_steps:,}" if run.num_steps else ""
     done = anchor_html("num_steps", f"{run.steps_done:,}{of_all} steps")
@@ -242,14 +241,14 @@ def _numbers(run: Any) -> Html:
 
 
 BUSY_LOAD = 0.5
-"""Load average over usable CPUs from which on somebody else is probably at work."""
+"""Load average per usable CPU from which other programs are probably busy."""
 LATEST = 5
-"""Samples that tell how it is now; one may be too short for the kernel's counting."""
+"""Number of samples that describe the present; one may be too short for the kernel's counters."""
 STATES = ("sm_clock_mhz", "temperature_celsius", "power_watts")
 
 
 def before_launch(allowance: CpuAllowance, load: float) -> Markdown:
-    """What else the machine is doing, if it does much; `load`: its load average."""
+    """A warning if other programs keep the machine busy; `load`: its load average."""
     if load < BUSY_LOAD * allowance.usable:
         return ""
     shown = linked("load_average", f"load average {load:.1f}")
@@ -260,7 +259,7 @@ def before_launch(allowance: CpuAllowance, load: float) -> Markdown:
 
 
 def load_average() -> float:
-    """0 where the system does not tell."""
+    """The load average; 0 if the system has none."""
     try:
         return os.getloadavg()[0]
     except (OSError, AttributeError):
@@ -268,10 +267,10 @@ def load_average() -> float:
 
 
 def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
-    """How the device is, and who else uses it, by the latest of `storage.queries.device_samples`.
-    `on_cpu`: whether the runs compute there, so that others are those that take its time.
+    """State and other users of the device, from the latest `storage.queries.device_samples`.
 
-    `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
+    `on_cpu`: whether the runs compute on the CPU, where other users are programs that take CPU
+    time. `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
     """
     blocks = samples[samples["round"].notna()].sort_values("time")
     latest = blocks.tail(LATEST)
@@ -286,7 +285,7 @@ def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
     parts = [state] if state else []
     if held_back:
         parts.append(f"{linked('held_back', 'held back')}: {inert(', '.join(held_back))}")
-    # On CUDA not every block has a look at other processes.
+    # On CUDA not every block samples other processes.
     looks = blocks[blocks["processes"].notna()].tail(LATEST)
     if others := _others(looks, on_cpu=on_cpu):
         parts.append(others)

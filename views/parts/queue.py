@@ -1,4 +1,4 @@
-"""The queue: what waits, in which order; moved, held and paused by those who may."""
+"""The queue: waiting requests in order; people who may act move, hold and pause them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -20,20 +20,20 @@ from breakeven.views.shared.resources import data_dir
 from breakeven.views.shared.selection import titles
 
 MAX_NAMED = 2
-"""Of what somebody waits for."""
+"""Most names of experiments that a request waits for."""
 SHOWN = 20
-"""Waiting requests at first and with each "Show more". A row has six buttons, and the page draws
-all rows every few seconds on the machine that times a run."""
+"""Waiting requests at first and per "Show more". A row has six buttons, and the page draws all rows
+every few seconds on the machine that times a run."""
 RELEASE_PIXELS = 64
-"""Width of the two buttons that stand in one place, so that the others line up."""
+"""Width of the two buttons that share a place, so that the others line up."""
 
 
 def show_queue(active: pd.DataFrame) -> None:
-    """What runs and what waits, in order, with the buttons for each on the right; `active` has the
-    rows of `storage.queries.list_experiments` that are not over."""
+    """Running and waiting experiments in order, with the buttons for each on the right; `active`:
+    the active rows of `storage.queries.list_experiments`."""
     folder, names = data_dir(), titles(active.set_index("experiment_id"))
     at_work = queue_order.at_work(folder, names)
-    # One that is at work has runs, too, that wait for others to have loaded.
+    # An experiment at work also has runs that wait until others have loaded.
     busy = {one.experiment_id for one in at_work}
     found = [one for one in queue_order.waiting(folder, names)
              if one.experiment_id not in busy]  # fmt: skip
@@ -80,7 +80,7 @@ def _show_more(more: int, num_shown: int) -> None:
 
 
 def _some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of further ones."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
 
@@ -132,7 +132,7 @@ def _quiet_button(
 
 
 def _act(act: Callable[[DataDir], object]) -> None:
-    """Does it, and sees to it that somebody works off what can begin now."""
+    """Does it, then starts a supervisor for requests that can begin now."""
     permissions.require_acting()
     with actions.errors_shown():
         act(data_dir())

@@ -1,5 +1,4 @@
-"""The wall: for a large screen, of each device what runs on it, how far that is, and what came out
-last."""
+"""The wall, for a large screen: the experiment on each device, its progress and the last result."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,13 +23,13 @@ from breakeven.views.shared.resources import capabilities, keeping_up
 
 PARAMETER = "wall"
 SECONDS = 1.0
-"""How often it is drawn; what runs did is taken in as seldom as `keeping_up` allows."""
+"""Seconds between two drawings; `keeping_up` decides how often new rows are read."""
 POINTS, FEWEST = 60, 5
-"""Of the losses of a run, as many as so small a chart shows, and as many as say anything."""
+"""Points of a run's losses in the small chart, and the fewest that are shown."""
 COMPUTE_SECONDS = 0.2
-"""That finding out what the last experiment came to may take."""
+"""Most seconds for computing the result of the last experiment."""
 WIDTH, HEIGHT, EDGE = 300, 90, 4
-"""Of a chart of losses, in its own units."""
+"""Size and margin of a chart of losses, in its own units."""
 CLASSES = {"faster": "good", "slower": "bad", "same": "plain", "unsure": "doubtful"}
 IDLE: Html = '<p class="idle">Nothing is running.</p>'
 
@@ -53,8 +52,8 @@ def _draw(store: Store) -> None:
 
 
 def tiles(store: Store, now: pd.Timestamp) -> list[Html]:
-    """In as many columns as there is room for: a tile for each device of this machine, and for
-    others on which something runs."""
+    """A tile for each device of this machine, and for other devices in use; the page has as many
+    columns as fit."""
     experiments = queries.list_experiments(store)
     local = experiments[experiments["origin"] == "local"]
     machine = capabilities()
@@ -70,14 +69,14 @@ def tiles(store: Store, now: pd.Timestamp) -> list[Html]:
 def _tiles(
     store: Store, device: str, name: str, mine: pd.DataFrame, now: pd.Timestamp
 ) -> list[Html]:
-    """One, or one for each of the experiments that share the device; `mine` are all of it, newest
-    first."""
+    """One tile, or one for each of the experiments that share the device; `mine`: all of its
+    experiments, newest first."""
     known = mine["device_name"].dropna()
     name = name if name != device or known.empty else str(known.iloc[0])
     active = mine[mine["state"].isin(ACTIVE_EXPERIMENTS)].iloc[::-1]
     running = active[active["state"] == ExperimentState.RUNNING]
     shown = running if len(running) else active[:1]
-    # What was measured on another machine and copied here has another device's name.
+    # Experiments copied from another machine have another device's name.
     here = mine[mine["device_name"].isna() | (mine["device_name"] == name)]
     over = here.loc[~here["state"].isin(ACTIVE_EXPERIMENTS), "experiment_id"]
     num_waiting = len(active) - len(shown)
@@ -104,8 +103,8 @@ def _going(store: Store, one: Mapping[Any, Any], now: pd.Timestamp) -> Html:
 def going_html(
     name: str, runs: pd.DataFrame, known: Progress | None, losses: pd.DataFrame, now: pd.Timestamp
 ) -> Html:
-    """An experiment that is at work, or waits to be: which run has the device and what it does, or
-    why none does anything; the losses so far, and the share of its time."""
+    """A running or waiting experiment: the run that has the device and its activity, or why no run
+    works; the losses so far, and the share of its time."""
     at_work = next((run for run in runs.itertuples() if words.has_turn(run)), None)
     turn = "" if at_work is None else _turn(str(at_work.label))
     percent = f"{100 * known.share if known else 0:.0f}"
@@ -121,7 +120,7 @@ def going_html(
 
 
 def _turn(label: str) -> Html:
-    """Who has the device, in the colour of its line."""
+    """The run that has the device, in the colour of its line."""
     return f'<b style="border-color: {inert(run_looks([label])[label].color)}">{inert(label)}</b> '
 
 
@@ -135,8 +134,8 @@ def _doing(runs: pd.DataFrame, at_work: Any, now: pd.Timestamp) -> str:
 
 
 def _sparkline(frame: pd.DataFrame) -> Html:
-    """A line for each run's losses, means of equal parts, all on the same axes; nothing before the
-    first ones."""
+    """A line for each run's losses, as means of equal parts, on the same axes; empty before the
+    first losses."""
     losses: dict[str, np.ndarray] = {}
     for label, run in frame.groupby("label", sort=False):
         values = run.sort_values("step")["loss"].astype(float).to_numpy()
@@ -170,7 +169,7 @@ def _last(store: Store, experiment_id: str, now: pd.Timestamp) -> Html:
 
 
 def last_html(row: Mapping[Any, Any], now: pd.Timestamp) -> Html:
-    """What the newest experiment that is over came to; `row`: of the catalog."""
+    """The result of the newest finished experiment; `row`: of the catalog."""
     ago = ""
     if row["duration"] is not None and pd.notna(row["submitted"]):
         ended = row["submitted"] + pd.Timedelta(seconds=row["duration"])

@@ -1,12 +1,12 @@
 """A whole experiment in one file, to read, to present and to import.
 
-content.py     all that a report shows of an experiment: sentences, tables, charts
+content.py     content of an experiment's report: sentences, tables, charts
 markup.py      sentences as HTML
-article.py     an experiment or a suite run as HTML, and what its charts and its playback need
-document.py    one HTML file of it all, which needs no network
-files.py       the page, kept for the next reader; `__main__.py` writes it as a file
-playback.py    what happened when, to be played back
+article.py     an experiment or a suite run as HTML, with data for its charts and playback
+document.py    one HTML file of everything, which needs no network
+files.py       the page, cached for the next reader; `__main__.py` writes it as a file
+playback.js    plays back what the runs did and when
 serving.py     reports at addresses of their own
-menu.py        what a page offers of all this
+menu.py        links and downloads of these on a page
 everything.py  every chart and table as a file of its own, in one archive
 """

@@ -1,4 +1,4 @@
-"""Writes a report: `breakeven export`, which draws no charts itself, starts this."""
+"""Writes a report; `breakeven export`, which draws no charts itself, starts this module."""
 
 import argparse
 import sys

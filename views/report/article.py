@@ -1,5 +1,4 @@
-"""An experiment as a part of a report, and a suite run, which sums up experiments: as HTML, and the
-figures that scripts of the page draw."""
+"""An experiment or a suite run as part of a report: HTML, and figures for the page's scripts."""
 
 import json
 import math
@@ -29,18 +28,18 @@ from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to an experiment on Compare."""
 PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
-"""Names of the charts that are screens of a presentation, where runs are compared."""
+"""Charts that become screens of a presentation, if the experiment compares runs."""
 MAX_ROWS = 200
-"""Of a table that is read; its data have all of them."""
+"""Most rows of a table on the page; its data contain all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Article:
-    """A part of a report, and the figures that it draws."""
+    """A part of a report, with its figures."""
 
     title: str
     at: Html
-    """Where it is found."""
+    """Its anchor on the page."""
     html: Html
     figures: Sequence[dict[str, Any]]
 
@@ -51,7 +50,7 @@ def anchor(experiment_id: str) -> Html:
 
 
 def of_suite(store: Store, suite_run: str) -> Article:
-    """What all models together come to; each cell leads to its experiment further down."""
+    """A suite run: results of all models together; each cell links to its experiment below."""
     found = outcomes(store, suite_run)
     rows, at = groups(found), f"s-{inert(suite_run)}"
     frame = suite_charts.speedup_frame(found, [])
@@ -71,7 +70,7 @@ def of_suite(store: Store, suite_run: str) -> Article:
 
 
 def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
-    """An experiment, from its answer to its specification; `presents`: whether parts of it are
+    """An experiment, from its answer to its specification; `presents`: whether some parts become
     screens of a presentation."""
     page, at = one.page, f"e-{inert(one.experiment_id)}"
     played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
@@ -108,7 +107,7 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
 
 
 def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
-    """Every figure of every card as plotly.js reads it, without a theme: the page has its own."""
+    """Every figure of every card for plotly.js, without a theme: the page has its own."""
     for card in cards:
         made = {title: for_export(draw()) for title, draw in card.figures.items()}
         plain = {title: inert_figure(one).update_layout(template=None)
@@ -118,7 +117,7 @@ def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
 
 
 def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
-    """Where the charts are drawn; `screens`: names of those that are screens of a presentation."""
+    """The places of the charts; `screens`: names of those that become screens of a presentation."""
     made = ""
     for card in cards:
         kind = "chart screen" if card.name in screens else "chart"
@@ -134,7 +133,7 @@ def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
 
 
 def linked_here(leaderboard: Html) -> Html:
-    """Its links lead to the definitions in this file."""
+    """The table with links to the definitions in this file."""
     return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
 
 
@@ -148,7 +147,7 @@ def quiet(texts: Sequence[Markdown]) -> Html:
 
 
 def table(content: Table) -> Html:
-    """As it is read; numbers to the right, written as pages write them."""
+    """The table for reading, numbers on the right, formatted as on pages."""
     frame = content.shown.drop(columns=["run_id", "label", "role"], errors="ignore")
     if frame.empty:
         return ""
@@ -181,12 +180,13 @@ def _cell(name: str, value: Any) -> Html:
 
 
 DIGITS = 5
-"""Significant digits of a loss in the playback; readers see no more of them."""
+"""Significant digits of a loss in the playback; readers see no more."""
 
 
 def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
-    """What `playback.js` plays: seconds since the first event, and for each run its label and look,
-    `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a turn."""
+    """The data of `playback.js`: seconds since the first event, and for each run its label and
+    look, `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a
+    turn."""
     spans = timeline(store, experiment_id)
     if spans.empty or not (spans["kind"] == "training").any():
         return None

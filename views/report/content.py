@@ -45,7 +45,7 @@ LOST_IN_FACTS = ("run_id", "label", "role")
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table as it is read, and the numbers behind it."""
+    """A table for reading, and its numbers."""
 
     title: Markdown
     name: str
@@ -55,14 +55,14 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What the page of a comparison says."""
+    """The texts, tables and charts of a comparison's page."""
 
     headline: Markdown
     leaderboard: Html = ""
     captions: Sequence[Markdown] = ()
     doubts: Sequence[Markdown] = ()
     why: Sequence[Markdown] = ()
-    """Why each backend is faster or slower, and what was found to cost time."""
+    """Why each backend is faster or slower, and findings about lost time."""
     tables: Sequence[Table] = ()
     cards: Sequence[Card] = ()
 
@@ -73,13 +73,13 @@ class Content:
 
     experiment_id: str
     name: str
-    """As people labelled it, or as it was launched."""
+    """The label that people gave, or the name at launch."""
     comparison: Comparison
     about: Origin
     provenance: Markdown
     page: Page
     facts: Sequence[tuple[str, str]]
-    """What the runs say of machine, software, model and data, by name."""
+    """Facts that the runs recorded about machine, software, model and data, by name."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -87,12 +87,12 @@ class Content:
 
     @property
     def command(self) -> str:
-        """Runs it again, without the browser."""
+        """The command that runs it again, without the browser."""
         return command_line(self.spec)
 
 
 def content(store: Store, experiment_id: str) -> Content:
-    """Raises `NotInStore` if there is no such experiment."""
+    """The content for one experiment; raises `NotInStore` if it does not exist."""
     experiments = queries.list_experiments(store).set_index("experiment_id", drop=False)
     if experiment_id not in experiments.index:
         raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
@@ -175,11 +175,11 @@ PAGES: dict[Compared, Callable[[Store, Comparison], Page]] = {
     "tensors": _of_tensors,
     "caches": _of_caches,
 }
-"""By what an experiment compares."""
+"""By the kind of comparison."""
 
 
 def _facts(store: Store, experiment_id: str) -> Iterator[tuple[str, str]]:
-    """What all runs say alike, once; what they say differently, by run."""
+    """Facts that are equal in all runs, once; other facts, by run."""
     for read in (queries.environments, queries.workloads):
         frame = read(store, experiment_id)
         labels = list(frame["label"]) if "label" in frame else []
@@ -205,7 +205,7 @@ def _written(value: Any) -> str:
 
 
 def advice(comparison: Comparison) -> Iterator[Markdown]:
-    """What to do with this workload; nothing where runs are not compared."""
+    """The recommendation for this workload; empty if runs are not compared."""
     if not comparison.spec.kind.compares_runs:
         return
     found = standings(comparison)
@@ -223,7 +223,7 @@ def advice(comparison: Comparison) -> Iterator[Markdown]:
 
 
 def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
-    """From how many steps on which backend is worth its compiling; `paying`: backends whose
+    """The number of steps from which each backend is worth its compiling; `paying`: backends whose
     break-even is reached, the fastest first."""
     first = min(paying, key=_steps)
     yield (
@@ -239,13 +239,13 @@ def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
 
 
 def _steps(result: Result) -> float:
-    """Until break-even, which may be 0."""
+    """Steps until break-even, which may be 0."""
     steps = result.value("break_even_steps")
     return math.inf if steps is None else float(steps)
 
 
 def _steps_until_ahead(best: Result, first: Result) -> float | None:
-    """With two digits, as many as medians allow; None where that never happens."""
+    """Steps until `best` is ahead of `first`, rounded to two digits; None for never."""
     mine, its = best.break_even, first.break_even
     if mine is None or its is None:
         return None

@@ -1,8 +1,8 @@
-"""One HTML file of whole experiments: it opens without a network and without us.
+"""One HTML file of whole experiments, which opens without network and server.
 
-All is inside: sentences and tables as HTML, figures and plotly.js packed, and the run folders,
-which `breakeven import` takes out again. Its scripts carry a mark that no foreign text can
-know, and the page allows no others and nothing from anywhere else.
+Everything is inside: sentences and tables as HTML, figures and plotly.js packed, and the run
+folders, which `breakeven import` extracts again. Its scripts carry a nonce that foreign text cannot
+know; the page allows no other scripts and loads nothing from elsewhere.
 """
 
 import base64
@@ -39,11 +39,11 @@ ICON = HERE.parent / "shared" / "icon.svg"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 SHOW = '<div id="show" role="dialog" aria-modal="true" aria-label="Presentation" hidden></div>'
 MAX_LINKS = 12
-"""In the bar at the top; a suite run has a table that leads to its experiments."""
+"""Most links in the bar at the top; a suite run has a table with links to its experiments."""
 MAX_BYTES = 100 * 2**20
-"""Of all run folders in a report, packed."""
+"""Most packed bytes of all run folders in a report."""
 MAX_ARTIFACT_BYTES = 2_000_000
-"""Of a file that a run left and that travels in a report; larger ones stay behind."""
+"""Most bytes of an artifact in a report; larger ones are left out."""
 
 
 def report(
@@ -52,8 +52,8 @@ def report(
     suite_runs: Sequence[str] = (),
     go_on: Callable[[], None] = lambda: None,
 ) -> str:
-    """The whole page, first what suite runs come to; raises `NotInStore`, `NotExportable`, and
-    whatever `go_on` does, which is called before each experiment is looked at and written."""
+    """The whole page, suite runs first; raises `NotInStore`, `NotExportable`, and any exception of
+    `go_on`, which is called before each experiment is read and written."""
     contents = []
     for experiment_id in experiment_ids:
         go_on()
@@ -105,7 +105,7 @@ def _packed(name: Html, data: bytes) -> Html:
 
 
 def _bar(articles: Sequence[Article]) -> Html:
-    """What can be done with the page, and where its parts are."""
+    """Buttons for actions on the page, and links to its parts."""
     links = "".join(f'<a href="#{one.at}">{inert(one.title)}</a>' for one in articles)
     others = (
         f'<nav aria-label="Experiments">{links}</nav>' if 1 < len(articles) <= MAX_LINKS else ""
@@ -121,7 +121,7 @@ def _bar(articles: Sequence[Article]) -> Html:
 
 
 def _definitions(anchors: Iterable[str]) -> Html:
-    """Those to which something on the page leads."""
+    """Definitions that something on the page links to."""
     known = read_definitions()
     titles = {number.anchor: number.title for number in NUMBERS.values()}
     definitions = "".join(

@@ -18,16 +18,16 @@ from breakeven.views.parts.pictures import USUAL, Style, draw, drawing
 from breakeven.views.report.content import Content
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
-"""The time of every file, so that the same experiment gives the same archive."""
+"""The time of every file, so that equal experiments have equal archives."""
 
 File = tuple[str, bytes]
-"""Name in the archive, and content."""
+"""Name in the archive and content."""
 
 
 def everything(
     store: Store, whole: Content, pictures: Sequence[str] = ("png",), style: Style = USUAL
 ) -> bytes:
-    """A ZIP archive; `pictures`: in which formats charts are drawn. Raises `NotDrawn`."""
+    """A ZIP archive; `pictures`: formats of the charts. Raises `NotDrawn`."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
         for name, content in [*_written(store, whole), *_drawn(whole, pictures, style)]:
@@ -41,7 +41,7 @@ def _written(store: Store, whole: Content) -> Iterator[File]:
     yield "command.sh", f"{whole.command}\n".encode()
     yield from _tables(whole)
     for format, write in FORMATS.items():
-        # A format may have no words for what was measured.
+        # A format may be unable to express the measurements.
         with suppress(NotExportable):
             yield (
                 f"pytorch/{format}.{TITLES[format][1]}",

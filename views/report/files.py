@@ -11,12 +11,12 @@ from breakeven.storage.memo import memo
 from breakeven.views.report.document import report
 
 MAX_EXPERIMENTS = 100
-"""Of a report that pages offer; each takes a second or more. A suite run has all of its own, and so
-has a report that is made on the command line."""
+"""Most experiments of a report from a page; each takes a second or more. The report of a suite run
+has all of its experiments, as has a report from the command line."""
 MANY = 4
-"""Experiments: reports of more are made one after the other, and hold up none of fewer."""
+"""Reports of more experiments than this are made one at a time, and do not delay smaller ones."""
 _turns = {is_long: threading.Lock() for is_long in (False, True)}
-"""Threads share a processor: to make several at once makes all of them late."""
+"""Locks for one short and one long report at a time: more at once would all be late."""
 
 
 class NotWanted(RunnerError):
@@ -29,8 +29,8 @@ def report_of(
     most: int | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> str:
-    """The page with the given experiments and all experiments of the given suite runs. It is made
-    once, until the store takes in new rows of them.
+    """The page with the given experiments and all experiments of the given suite runs, cached until
+    the store ingests new rows of them.
 
     `most`: the largest number of experiments, unless a single suite run has more. `is_wanted` is
     called before each experiment. Raises `NotInStore`, `NotExportable`, `NotWanted`.
@@ -66,7 +66,7 @@ def _made(
 
 
 def _version(store: Store, ids: Sequence[str], suite_runs: Sequence[str]) -> Hashable:
-    """Another one once anything of the experiments has changed, what people call them too."""
+    """Changes with any change of the experiments, their labels included."""
     return tuple(_state(store, one) for one in (*suite_runs, *ids))
 
 

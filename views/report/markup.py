@@ -1,4 +1,4 @@
-"""Sentences of ours as HTML, and foreign text of several lines made inert."""
+"""Our sentences as HTML, and foreign text of several lines made inert."""
 
 import re
 from html import escape
@@ -15,9 +15,9 @@ POINT = re.compile(r"^[-*] ")
 
 
 def html(text: Markdown) -> Html:
-    """The little Markdown that sentences of ours have, as HTML: bold, code, links to definitions.
+    """The subset of Markdown that our sentences use, as HTML: bold, code, links to definitions.
 
-    Everything foreign in them is entities already.
+    Foreign text in them already consists of entities.
     """
     lines = text.strip().replace("\n\n", "<br>").replace("\n- ", "<br>\N{BULLET} ")
     linked = LINK.sub(r'<a href="#def-\2">\1</a>', lines.removeprefix("- "))
@@ -25,7 +25,7 @@ def html(text: Markdown) -> Html:
 
 
 def inert_lines(text: str) -> Html:
-    """A text of several lines, as it is."""
+    """A text of several lines, shown literally."""
     return "\n".join(inert(line) for line in text.splitlines())
 
 
@@ -37,7 +37,7 @@ def paragraphs(definition: str) -> Html:
 
 
 def _marked(found: re.Match[str]) -> Html:
-    """Bold, code, the words of a link, or what is stressed."""
+    """Bold, code, the text of a link, or emphasis."""
     bold, code, words, stressed = found.groups()
     if stressed:
         return f"<em>{stressed}</em>"

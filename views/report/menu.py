@@ -1,4 +1,4 @@
-"""What a page offers of a whole experiment: its files, made when somebody asks for them."""
+"""Links and downloads for a whole experiment on its page; files are made on request."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ ALL_HELP = (
 
 
 def links(*ids: str) -> None:
-    """Leads to the report of experiments or suite runs as a page, and to its first screen for a
+    """Links to the report of experiments or suite runs as a page, and to its first screen for a
     projector."""
     too_many, ids = len(ids) > MAX_EXPERIMENTS, ids[:MAX_EXPERIMENTS]
     st.link_button("Present", address(*ids, presenting=True), type="tertiary", disabled=too_many,
@@ -44,8 +44,8 @@ def links(*ids: str) -> None:
 
 @st.fragment
 def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False) -> None:
-    """A menu that is made when a reader opens it, without the rest of the page. `requested`: the id
-    of an experiment or of a suite run."""
+    """A menu that is made once it is open, without the rest of the page. `requested`: the id of an
+    experiment or of a suite run."""
     menu = st.popover("Export", key="export", icon=":material/download:", on_change="rerun")
     if not menu.open:
         return

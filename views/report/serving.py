@@ -1,4 +1,4 @@
-"""Reports at addresses of their own, `/report/EXPERIMENT,...`: to read, to present, to send on.
+"""Reports at addresses of their own, `/report/EXPERIMENT,...`: to read, present and share.
 
 A request makes a report from the run folders. Uploaded reports are never served.
 """
@@ -18,18 +18,18 @@ from breakeven.views.shared.resources import get_store
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
 SEPARATOR = ","
 MAX_UNDER_WAY = 24
-"""Of everybody together; few of them are at work, and the others wait."""
+"""Most simultaneous requests of all readers; few of them compute, and the others wait."""
 NOT_HERE = b"There is no such experiment or suite run here.\n"
 
 
 def address(*ids: str, presenting: bool = False) -> str:
-    """Of a report of experiments and suite runs by their ids; relative, so that it holds behind a
-    proxy that serves us under a path of its own."""
+    """The address of a report, by the ids of experiments and suite runs; relative, so that it works
+    behind a proxy that serves us under another path."""
     return f"report/{quote(SEPARATOR.join(ids), safe=SEPARATOR)}{'#present' if presenting else ''}"
 
 
 class Reports:
-    """ASGI middleware; all other addresses are the dashboard's.
+    """ASGI middleware that serves reports; the dashboard serves all other addresses.
 
     A report stops when its reader leaves: a viewer who left eight reports of twenty experiments had
     delayed the downloads of all others. The proxy limits how many reports a viewer may request at
@@ -66,13 +66,13 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
 
 def _answer(requested: str, is_gone: threading.Event) -> tuple[int, str, bytes]:
     """Status, type and body."""
-    # With drawing and all: a server answers before it is there.
+    # Imported late, because the server answers before these modules are imported.
     from breakeven.views.report.files import MAX_EXPERIMENTS, NotWanted, report_of
 
     try:
         page = report_of(get_store(), requested.split(SEPARATOR), MAX_EXPERIMENTS,
                          lambda: not is_gone.is_set())  # fmt: skip
-    except NotInStore:  # Whose text names the data folder.
+    except NotInStore:  # Its text names the data folder.
         return 404, "text/plain", NOT_HERE
     except NotExportable as error:
         return 404, "text/plain", f"{error}\n".encode(errors="replace")

@@ -120,7 +120,7 @@ def _saved_text(row: Group) -> Markdown:
 
 
 def rested(rows: Sequence[Group]) -> list[Markdown]:
-    """The models on which each mean rests."""
+    """The models in each mean."""
     return [f"{_name(row)}: {sentence(rest)}" for row in rows if (rest := rests_on(row.mean)).parts]
 
 
@@ -145,7 +145,7 @@ def summary(rows: Sequence[Group]) -> pd.DataFrame:
 
 
 def numbers(rows: Sequence[Group]) -> pd.DataFrame:
-    """The summary in numbers, for downloads, with the models on which each mean rests."""
+    """The summary in numbers, for downloads, with the models in each mean."""
     return pd.DataFrame([_numbers(row) for row in rows])
 
 
@@ -175,10 +175,10 @@ def _numbers(row: Group) -> dict[str, object]:
 
 HtmlCell = Callable[[Outcome], Html]
 STATUS = "num_tensors"
-"""The number whose definition also defines statuses."""
+"""The number whose definition also explains statuses."""
 PLAIN = ("compile_seconds", "memory_ratio")
 CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_seconds"}
-"""The field of an outcome that has the metric."""
+"""The field of an outcome for each metric."""
 
 
 def cells_html(found: Sequence[Outcome]) -> Html:

@@ -1,1 +1,1 @@
-"""What every page needs: inert text, links, words, the session's choices, the store."""
+"""Code that every page uses: inert text, links, words, the session's choices, the store."""

@@ -1,6 +1,6 @@
-"""Widgets whose values stand in the address as they are, so that a view is a link.
+"""Widgets whose values are in the address, so that a view is a link.
 
-Streamlit's own binding writes what an option looks like, which here says how many rows it has.
+Streamlit's own binding writes an option's displayed text, which here contains its number of rows.
 """
 
 import math
@@ -14,14 +14,14 @@ from streamlit.elements.lib.mutable_tab_container import TabContainer
 from breakeven.views.shared.inert import Markdown
 
 ECHO_SECONDS = 3.0
-"""For so long after a choice an address without it is an old one: a part of the page that runs by
-itself may bring the one that the browser had before it heard of the choice."""
+"""Seconds after a choice during which an address without it is outdated: a part of the page that
+runs by itself may send the address from before the choice."""
 PREFIX = "address."
-"""Of the widgets' keys: names as short as `model` may be used elsewhere."""
+"""Prefix of the widgets' keys, because names as short as `model` may be used elsewhere."""
 
 
 def value(name: str, default: Any) -> Any:
-    """What the address says: a list where the default is one, else a text."""
+    """The value in the address: a list if the default is a list, else a text."""
     given = _given(name)
     if isinstance(default, list):
         return given or default
@@ -29,23 +29,23 @@ def value(name: str, default: Any) -> Any:
 
 
 def write_address(**query: str | list[str]) -> None:
-    """A callback that changes what the page shows: a link to the page itself would not."""
+    """A callback that changes what the page shows, which a link to the page itself cannot do."""
     st.query_params.update(query)
 
 
 def bound(
     name: str, default: Any, options: Sequence[str] | None = None, most: int | None = None
 ) -> dict[str, Any]:
-    """The key, callback and first value of a widget that shows what the address says, and changes
-    it: `default` of a list, `index` of one of several `options`, `value` of a text.
+    """The key, callback and first value of a widget that shows and changes a value of the address.
 
-    `options`: what there is to choose; what an address says beyond that is left out, and so is of a
-    list what comes after the first `most`.
+    The first value is `default` for a list, `index` for one of several `options`, `value` for a
+    text. `options`: the choices; other values in the address are ignored. `most`: the most entries
+    of a list; the rest is ignored.
     """
     given, known = _given(name), _known(name)
-    # An address that somebody else changed makes another widget, which begins with what it says.
-    # To set the value of the one that is there would be lost where a popover hides it. One that is
-    # gone leaves its key to the next: a session remembers a widget of each key as long as it lasts.
+    # If other code changed the address, a new widget begins with its value: a value set on the old
+    # widget would be lost if a popover hides the widget. A removed widget leaves its key to the
+    # next, because a session remembers the widget of each key until it ends.
     if known is None or known.seen != given or known.key not in st.session_state:
         start = _possible(value(name, default), default, options)
         number = 0 if known is None else known.number + (known.key in st.session_state)
@@ -66,10 +66,10 @@ def bound(
 
 
 def tabs(name: str, labels: Sequence[Markdown]) -> Sequence[TabContainer]:
-    """Tabs of which the address names the open one; only that one needs to be filled.
+    """Tabs; the address names the open one, and only that one needs content.
 
     Streamlit's own binding adds entries to the browser's history when the reader leaves the page,
-    so that Back does not lead back.
+    which breaks the Back button.
     """
     about = bound(name, labels[0], labels)
     first = labels[about.pop("index")]
@@ -77,7 +77,7 @@ def tabs(name: str, labels: Sequence[Markdown]) -> Sequence[TabContainer]:
 
 
 def choice(label: Markdown, name: str, options: Sequence[Markdown], **look: Any) -> str:
-    """Which one of several, side by side."""
+    """Shows options side by side; returns the chosen one."""
     given = bound(name, options[0], options)
     chosen: str | None = st.segmented_control(
         label, options, default=options[given.pop("index")], required=True,
@@ -87,16 +87,16 @@ def choice(label: Markdown, name: str, options: Sequence[Markdown], **look: Any)
 
 
 class _Known(NamedTuple):
-    """The widget that there is for a name."""
+    """The current widget of a name."""
 
     key: str
     start: Any
     seen: list[str]
     """The last value of the address."""
     number: int
-    """Of widgets before it."""
+    """Number of earlier widgets with this name."""
     chosen_at: float = -math.inf
-    """When the reader chose something else, on a clock that never goes back."""
+    """Time of the reader's last choice, on the monotonic clock."""
 
 
 def _known(name: str) -> _Known | None:
@@ -104,7 +104,8 @@ def _known(name: str) -> _Known | None:
 
 
 def _given(name: str) -> list[str]:
-    """What the address says, or what was chosen a moment ago, which it then says again."""
+    """The value in the address, or a choice of a moment ago, which it writes to the address
+    again."""
     given, known = st.query_params.get_all(name), _known(name)
     is_echo = known is not None and time.monotonic() - known.chosen_at < ECHO_SECONDS
     if known is None or not is_echo or known.seen == given or known.key not in st.session_state:
@@ -114,7 +115,7 @@ def _given(name: str) -> list[str]:
 
 
 def _first(start: Any, options: Sequence[str] | None) -> dict[str, Any]:
-    """What was to choose when the widget began may be gone by now."""
+    """The first value of a widget, without options that no longer exist."""
     if isinstance(start, list):
         return {"default": [one for one in start if options is None or one in options]}
     if options is None:

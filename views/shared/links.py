@@ -1,6 +1,6 @@
-"""Links from numbers to their definitions, as text, axes and help show them.
+"""Links from numbers to their definitions, in text, axis titles and help.
 
-A number is named as in `storage.numbers.recorded`. The address has no slash in front, so that it
+Names of numbers are those of `storage.numbers.recorded`. The address has no slash in front, so it
 leads to the page of definitions wherever the dashboard is served.
 """
 
@@ -21,12 +21,12 @@ def address(name: str) -> str:
 
 
 def linked(name: str, text: Markdown) -> Markdown:
-    """Markdown: the text, which says a number, leading to the number's definition."""
+    """Markdown: the text of a number, linked to the number's definition."""
     return f"[{text}]({address(name)})"
 
 
 def sentence(stored: Sentence) -> Markdown:
-    """Markdown: a sentence of storage's, each figure in it leading to its definition."""
+    """Markdown: a sentence from storage, with each figure linked to its definition."""
     return "".join(
         linked(part.name, inert(part.text)) if isinstance(part, Figure) else inert(part)
         for part in stored.parts
@@ -34,28 +34,28 @@ def sentence(stored: Sentence) -> Markdown:
 
 
 def anchor_html(name: str, text: str, title: str = "") -> Html:
-    """HTML of the same; `title` shows on hover. Plotly reads it in titles of axes, too."""
+    """The same link as HTML, also for axis titles of Plotly; `title` shows on hover."""
     hover = f' title="{inert(title)}"' if title else ""
     return f'<a target="_blank" href="{address(name)}"{hover}>{inert(text)}</a>'
 
 
 def axis(name: str, title: str = "") -> str:
-    """An axis title that leads to the definition: the number's own with its unit, or another."""
+    """An axis title with a link to the definition: the number's own with its unit, or `title`."""
     return anchor_html(name, title or NUMBERS[name].axis_title)
 
 
 def without_link(title: str) -> str:
-    """An axis title as it reads."""
+    """An axis title without its link."""
     return unescape(re.sub(r"</?a\b[^>]*>", "", title))
 
 
 def anchors_in(title: str) -> list[str]:
-    """The anchors to which an axis title leads: none, or one."""
+    """Anchors of the links in an axis title: none or one."""
     return re.findall(rf'"{PAGE}#(\w+)"', title)
 
 
 def explained(names: Iterable[str]) -> Markdown:
-    """Markdown for a help text: each number with its definition in a sentence, and the link."""
+    """Markdown for a help text: each number with its definition and the link."""
     definitions = [f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
             for name in dict.fromkeys(names)]  # fmt: skip
     return definitions[0] if len(definitions) == 1 else "\n".join(f"- {one}" for one in definitions)

@@ -1,5 +1,4 @@
-"""The command that runs an experiment again, and Python files of one's own: whether runs may
-execute them, and how that is allowed."""
+"""The command that runs an experiment again, and the permission to run users' own files."""
 
 import streamlit as st
 
@@ -10,7 +9,7 @@ from breakeven.views.shared.inert import code
 
 
 def show_permission() -> bool:
-    """Says which folders runs may execute code from; whether there is one."""
+    """Shows the folders from which runs may execute code; returns whether there are any."""
     folders = allowed_folders()
     if folders:
         st.caption(f"Files may run from {', '.join(map(code, folders))}.")
@@ -24,7 +23,7 @@ def show_permission() -> bool:
 
 
 def show_command(spec: ExperimentSpec) -> None:
-    """The command that runs an experiment without the browser, and what it takes to be allowed."""
+    """Shows the command that runs an experiment without the browser, and how to allow its code."""
     st.code(command_line(spec), language="bash", wrap_lines=True)
     if spec.user_code:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")

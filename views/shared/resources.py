@@ -1,10 +1,8 @@
-"""What all pages and sessions of the dashboard share: the store, how often it looks at the run
-folders, and the look at this machine.
+"""State that all pages and sessions of the dashboard share: the store and the machine's probe.
 
-Both live in a module of their own that has no file. Streamlit's hot reload drops and imports
-again every module whose file changed, and `st.cache_resource` forgets what a changed function
-made without releasing it; a second store in the same process would then find the database locked
-by the first.
+It is in a module of its own without a file. Streamlit's hot reload drops and reimports every module
+whose file changed, and `st.cache_resource` forgets the result of a changed function without
+releasing it; a second store in the same process would then find the database locked by the first.
 """
 
 import contextlib
@@ -41,7 +39,7 @@ PROCESS_WIDE = "breakeven_process_wide"
 
 
 class ProcessWide(ModuleType):
-    """What outlives pages, sessions and hot reloads; ends with the process."""
+    """State that outlives pages, sessions and hot reloads; ends with the process."""
 
     def __init__(self) -> None:
         super().__init__(PROCESS_WIDE)
@@ -49,20 +47,20 @@ class ProcessWide(ModuleType):
         self.stores: dict[Path, Store] = {}
         self.due: dict[Path, float] = {}
         self.looked: dict[Path, float] = {}
-        """From when on the run folders of each store are looked at again for a page that polls, and
-        when they last were."""
+        """For each store: when a polling page may next read its run folders (`due`), and when they
+        were last read (`looked`)."""
         self.probes: dict[Path, Future[Capabilities]] = {}
         self.read: set[Path] = set()
-        """The data folders of which a page was requested."""
+        """The data folders that pages have requested."""
         self.read_at: dict[Path, float] = {}
-        """When the last one was."""
+        """Time of the latest request of each."""
         self.num_readers = 0
-        """Pages that are connected."""
+        """Number of connected pages."""
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
 
 def process_wide() -> ProcessWide:
-    """The one of this process, made by the first call."""
+    """The state of this process; the first call creates it."""
     shared: ProcessWide = sys.modules.setdefault(PROCESS_WIDE, ProcessWide())  # type: ignore[assignment]
     return shared
 
@@ -87,10 +85,10 @@ def get_store() -> "Store":
 def open_store() -> "Store":
     """The one store of this process; raises `StoreLocked`, `StoreUnusable` or `OSError`.
 
-    The first call also starts a supervisor if an earlier one left work behind, and the look at
-    what this machine offers, so that the answer is there when somebody wants to launch.
+    The first call also starts a supervisor if work is left over, and the probe of this machine, so
+    that its answer is ready when somebody launches.
     """
-    # With all that it takes: a server answers before it is there.
+    # Imported late, because the server answers before this import is done.
     from breakeven.storage.team import opening
 
     folder = data_dir()
@@ -101,14 +99,14 @@ def open_store() -> "Store":
             folder.make()
             store = shared.stores[folder.path] = opening.open_store(folder, EXAMPLES)
             if has_open_work(folder):
-                with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
+                with contextlib.suppress(NotWritable):  # Runs stay queued; pages show the rest.
                     ensure_supervisor(folder)
             look_at_machine(folder)
     return store
 
 
 def take_in(ingest: Callable[[], int]) -> None:
-    """Takes in what the run folders gained, or says why that cannot be; the page goes on."""
+    """Ingests new rows of the run folders; if that fails, shows why, and the page continues."""
     try:
         ingest()
     except StoreUnusable as error:
@@ -126,7 +124,7 @@ def has_open_work(folder: DataDir) -> bool:
 
 
 def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilities]:
-    """What this machine offers, as soon as the probe has answered; at once if that was kept."""
+    """The capabilities of this machine once the probe answers; immediately if they are stored."""
     shared = process_wide()
     with shared.lock:
         known = None if again else read_capabilities(folder)
@@ -155,7 +153,7 @@ def capabilities() -> Capabilities | None:
 
 
 def show_unopened(error: Exception) -> NoReturn:
-    """Says why there is no store and stops the page."""
+    """Shows why the store cannot be opened, and stops the page."""
     if isinstance(error, StoreLocked):
         problem = f"**The database is in use.** {inert(error)}"
         remedy = "One process at a time may own it: close the other dashboard, or start this one"
@@ -175,24 +173,24 @@ def show_unopened(error: Exception) -> NoReturn:
 
 
 SHARE = 0.03
-"""Of a core, that looking and drawing what is new may take."""
+"""Share of a core for reading and drawing new rows."""
 SOONEST, LATEST = 1.8, 10.0
-"""Seconds between two looks, at least and at most."""
+"""Least and most seconds between two reads."""
 AT_ONCE = 0.5
-"""At least, where it is known that there is something new to tell."""
+"""Least seconds between two reads if there are known to be new rows."""
 ALONE = 4
-"""Readers who are served as often as if there were no others."""
+"""Readers up to this number do not slow down each other's updates."""
 
 
 def among_readers(seconds: float, at_most: float) -> float:
-    """Seconds until a part of a page draws again, so that many readers use about as much of one
+    """Seconds until a part of a page redraws, such that many readers use about as much of one
     process as `ALONE` readers. The page calls it when it is opened."""
     return min(at_most, seconds * max(1.0, process_wide().num_readers / ALONE))
 
 
 @contextlib.contextmanager
 def one_more_reader() -> Iterator[None]:
-    """For as long as a page is connected."""
+    """Counts a reader as long as a page is connected."""
     shared = process_wide()
     with shared.lock:
         shared.num_readers += 1
@@ -205,10 +203,9 @@ def one_more_reader() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_up(store: "Store", *, at_once: bool = False) -> Iterator[None]:
-    """Takes in what the run folders gained, if it is time, and then has the body draw it.
+    """Ingests new rows of the run folders, if due, before the body draws them.
 
-    Several parts of a page, and several readers, look at the same. What only one of them has drawn
-    anew the others find drawn.
+    Several parts of a page, and several readers, share the rows and the charts drawn from them.
     """
     shared, folder = process_wide(), store.data_dir.path
     moment, begun = time.monotonic(), time.thread_time()

@@ -1,7 +1,7 @@
-"""Which experiment and run a page shows. The address says it, so a link or a reload shows it again.
+"""The experiment and run of a page. The address names them, so a link or a reload shows them again.
 
-A page that is opened without an experiment in the address (from the navigation bar) shows the one
-that was chosen last, and else what the page itself thinks best, which is no choice.
+A page without an experiment in its address (from the navigation bar) shows the last choice, else
+the page's own default, which does not count as a choice.
 """
 
 from collections import Counter
@@ -16,19 +16,19 @@ from breakeven.views.shared.inert import code, inert, plain
 
 T = TypeVar("T")
 SILENT = "silent_address"
-"""In the session's state: the page was opened without saying what to show."""
+"""Key in the session state: the page was opened without an experiment or run in the address."""
 OF_IT = {"experiment": "run", "suite_run": "against"}
-"""What of the address another choice makes meaningless."""
+"""Parameters of the address that a new choice invalidates."""
 NO_RUN = "no other run"
-"""What stands for no suite run to compare with."""
+"""Value for no suite run to compare with."""
 
 
 def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = ()) -> pd.Series:
     """The experiment to show, as a row of `storage.queries.list_experiments`, and its selector.
 
-    `experiments` has a row at least. `otherwise`: ids that come after the one chosen last.
+    `experiments` has at least one row. `otherwise`: ids that follow after the last choice.
     """
-    # An archived experiment is shown where the address names it.
+    # An archived experiment is shown only if the address names it.
     requested = experiments["experiment_id"] == st.query_params.get("experiment")
     shown = ~experiments["archived"] | requested
     rows = experiments[shown if shown.any() else slice(None)].set_index("experiment_id", drop=False)
@@ -37,8 +37,8 @@ def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = (
 
 
 def to_begin_with(ended: pd.DataFrame) -> list[str]:
-    """What the page shows without a choice: the latest experiment that is over, of this machine
-    if there is one, else of the examples."""
+    """The default without a choice: the latest finished experiment of this machine, if there is
+    one, else of the examples."""
     mine = ended[ended["origin"] == "local"]
     first = (mine if len(mine) else ended)[:1]
     return [str(one) for one in first["experiment_id"]]
@@ -58,11 +58,11 @@ def choose_earlier(runs: pd.DataFrame, suite_run: str) -> str:
 
 
 def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], None]]:
-    """The default of a widget whose choice the address names, and its `on_change`.
+    """The default of a widget whose choice is in the address, and its `on_change`.
 
-    On the way back Streamlit leads over an address that says nothing, and resets such widgets to
-    their defaults; there the default is what this session chose last. `of`: what the choice belongs
-    to, an experiment.
+    On the way back Streamlit passes an address without parameters and resets such widgets to their
+    defaults; then the default is the session's last choice. `of`: the experiment to which the
+    choice belongs.
     """
     place = f"remembered {widget} {of}"
 
@@ -75,7 +75,7 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
 
 
 def titles(experiments: pd.DataFrame) -> dict[str, str]:
-    """Name and time of each experiment, no two alike: a selector mixes up equal entries."""
+    """Name and time of each experiment, all different: a selector mixes up equal entries."""
     return distinct(
         {
             key: f"{plain(row['name'])} · "
@@ -121,6 +121,6 @@ def _choose(
 
 def _write_to_address(what: str, key: str, picked: str) -> None:
     if what in OF_IT:
-        st.query_params.pop(OF_IT[what], None)  # of what was shown until now
+        st.query_params.pop(OF_IT[what], None)  # belongs to the previous choice
     st.session_state[what] = st.query_params[what] = st.session_state[key]
     st.session_state.pop(picked, None)

@@ -1,4 +1,4 @@
-"""How the dashboard says things: states, durations, moments. The same words on every page."""
+"""The dashboard's wording of states, durations and moments, the same on every page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ STATES: dict[str, tuple[str, str, str]] = {
     RunState.OUT_OF_MEMORY: ("out of memory", "red", ":material/memory:"),
     RunState.LOST: ("lost", "red", ":material/link_off:"),
 }
-"""State, as runs and experiments have it: words, colour, icon."""
+"""State of a run or an experiment: words, colour, icon."""
 
 PHASES = {
     "preparing": "preparing model and data",
@@ -41,7 +41,7 @@ PHASES = {
     "done": "finishing",
 }
 LONGEST_REASON = 600
-"""Characters of an error's message; compilers say pages, and the traceback has all of them."""
+"""Characters of an error's message; compilers write pages, and the traceback has all of it."""
 LOADED_PHASES = tuple(PHASES)[1:]
 AT_WORK = ("training", "evaluating", "profiling", "checking")
 
@@ -53,15 +53,15 @@ def state_badge(state: str) -> None:
 
 
 def has_turn(run: Any) -> bool:
-    """Whether a run is the one that may use the device right now; `run` as below."""
+    """Whether a run uses the device now; `run`: as in `activity`."""
     at_work = run.phase in AT_WORK or pd.notna(run.compiling_since)
     return bool(run.state == RunState.RUNNING and at_work)
 
 
 def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = None) -> Html:
-    """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`.
+    """The current activity of a run, in a few words; `run`: a row of `storage.queries.list_runs`.
 
-    `usual_compile_seconds`: what compiling took an earlier run.
+    `usual_compile_seconds`: the compile time of an earlier run.
     """
     if run.state != RunState.RUNNING:
         return inert(STATES[run.state][0])
@@ -76,7 +76,7 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
 
 
 def compiled_seconds(run: Any, now: pd.Timestamp) -> float:
-    """How long a run has compiled by now, all graphs together."""
+    """Seconds that a run has compiled so far, all graphs together."""
     going = 0.0 if pd.isna(run.compiling_since) else (now - run.compiling_since).total_seconds()
     return float(run.compiled_seconds) + max(0.0, going)
 
@@ -100,8 +100,8 @@ def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") ->
 
 
 def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:
-    """How long an experiment has been at work, how long it still takes, what holds it up.
-    `so_far`: what `spent` says."""
+    """Elapsed and remaining time of an experiment, and the cause of a delay. `so_far`: a result of
+    `spent`."""
     left = ""
     if remaining is not None and remaining < 1.0:
         left = "; almost done"
@@ -122,7 +122,7 @@ def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Ma
 
 
 def workload(model: str, data: str) -> Markdown:
-    """What is trained on what: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
+    """Model and data: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
     if model.startswith(SCRIPT_PREFIX):
         return inert(model.rpartition("/")[2])
     names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
@@ -132,17 +132,17 @@ def workload(model: str, data: str) -> Markdown:
 
 
 def duration(seconds: float | None) -> Markdown:
-    """As `runner.texts.duration` has it; a dash for None."""
+    """The text of `runner.texts.duration`; a dash for None."""
     return DASH if seconds is None or pd.isna(seconds) else inert(texts.duration(seconds))
 
 
 def moment(time: pd.Timestamp | None) -> Markdown:
-    """Date and time of day where the reader is; a dash for None."""
+    """Date and time in the reader's time zone; a dash for None."""
     return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y, %H:%M")
 
 
 def day(time: pd.Timestamp | None) -> Markdown:
-    """The date where the reader is; a dash for None."""
+    """The date in the reader's time zone; a dash for None."""
     return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y")
 
 
@@ -153,7 +153,7 @@ def plural(count: int, word: Markdown) -> Markdown:
 
 
 def timezone() -> str:
-    """Where the reader is, as far as that is known."""
+    """The reader's time zone, or UTC if unknown."""
     if get_script_run_ctx(suppress_warning=True) is None:  # a report, which has many readers
         return "UTC"
     try:

@@ -1,5 +1,4 @@
-"""Tables of the page Side by side: speedups with their differences, other numbers, what differs,
-how several devices scale against one."""
+"""Tables of the page Side by side: speedups, other numbers, differences, scaling over devices."""
 
 from collections.abc import Sequence
 
@@ -45,7 +44,7 @@ EXPLANATION = (
 
 
 def show_speedups(sides: Sequence[Side], found: Sequence[Difference]) -> None:
-    """A row for each backend: its speedup on each side, and each over that of the first."""
+    """A row for each backend: its speedup on each side, and the ratios to the first side."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**By how much**", help=EXPLANATION, width="stretch")
@@ -54,7 +53,7 @@ def show_speedups(sides: Sequence[Side], found: Sequence[Difference]) -> None:
 
 
 def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
-    """The same as a table of HTML; text from specifications is escaped."""
+    """The same table as HTML; text from specifications is escaped."""
     by_place = {(one.label, one.letter): one for one in found}
     names = labels(sides)
     looks = run_looks(names)
@@ -91,8 +90,8 @@ def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.Data
 
 
 def numbers_html(sides: Sequence[Side]) -> Html:
-    """Every other number, the sides of each run below each other; what may not be compared with
-    the first is a dash."""
+    """All other numbers; a run has a row for each side. A number that cannot be compared with the
+    first side's is a dash."""
     shown = [name for name in SHOWN if len(number_rows(sides, name)) > 1]
     runs = ["baseline", *labels(sides)]
     looks = run_looks(runs)
@@ -114,7 +113,7 @@ def _table(title: str, head: Sequence[Html], rows: Sequence[Sequence[Html]]) -> 
 
 
 def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
-    """What differs, and nothing else."""
+    """Shows only the differences."""
     about = NUMBERS["facts"].definition
     head = "".join(f"<th>{anchor_html('facts', side.letter, about)}</th>" for side in sides)
     body = ""
@@ -138,8 +137,8 @@ def _title(side: Side) -> Html:
 
 
 def _speed(result: Result | None) -> Html:
-    """The speedup as Compare shows it: marked with its doubts, with its verdict, and with the state
-    of a run that has not finished."""
+    """The speedup as Compare shows it, with its doubts, its verdict, and the state of an unfinished
+    run."""
     if result is None or result.speedup is None:
         return DASH if result is None else cell("speed_verdict")(result)
     return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}{state_mark(result)}"
@@ -162,7 +161,7 @@ SCALING = (
 def show_scaling(
     sides: Sequence[Side], found: Sequence[Scaling], refused: Sequence[Refusal]
 ) -> None:
-    """Nothing, unless one side has one device and another several."""
+    """Shows nothing unless one side has one device and another several."""
     if not found and not refused:
         return
     with st.container(border=True):

@@ -1,4 +1,4 @@
-"""Experiments side by side: what differs between them, and what may not be compared."""
+"""Experiments side by side: their differences, and numbers that cannot be compared."""
 
 from collections.abc import Sequence
 
@@ -58,7 +58,7 @@ def show(store: Store) -> None:
 
 
 def show_who(sides: Sequence[Side]) -> None:
-    """What each letter stands for."""
+    """Shows the experiment of each letter."""
     for column, side in zip(st.columns(len(sides)), sides, strict=True):
         device = side.environment.get("device_name") or side.spec.device
         torch = (side.environment.get("versions") or {}).get("torch")
@@ -115,8 +115,8 @@ def show_compilers(sides: Sequence[Side]) -> None:
 
 
 def show_losses(store: Store, sides: Sequence[Side]) -> None:
-    """The losses of one backend, or of the baselines, of all sides that learned the same; a caption
-    above the chart names the omitted ones."""
+    """Shows losses of one backend, or of the baselines, for all sides that learned the same; a
+    caption above the chart names the omitted sides."""
     reference = sides[0]
     alike = [side for side in sides
              if side is reference or comparable(reference, side).learning]  # fmt: skip

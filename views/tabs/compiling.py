@@ -1,5 +1,4 @@
-"""The run page's tab about compiling: what worked when, what broke, and what differs from another
-run."""
+"""The run page's tab about compiling: timeline, graph breaks, differences from another run."""
 
 from functools import partial
 
@@ -69,7 +68,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
-    """What worked when; older journals do not tell."""
+    """Shows the activity of each stage over time; older journals lack it."""
     data = timeline(store, record.experiment_id, str(run["run_id"]))
     if data.empty:
         st.caption("When each stage of compiling worked is not recorded: the run is older than "
@@ -84,7 +83,7 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_breaks(breaks: pd.DataFrame) -> None:
-    """Those of the code that is trained, and apart from them those that several devices cause."""
+    """Shows graph breaks in the trained code, and separately those that several devices cause."""
     by_ranks = breaks["cause"] != "code"
     none = "None in your code." if by_ranks.any() else "None: Dynamo captured whole graphs."
     show_table("Graph breaks", distinct(breaks[~by_ranks]), "graph-breaks", none)
@@ -97,7 +96,7 @@ def show_breaks(breaks: pd.DataFrame) -> None:
 
 
 def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
-    """Graph breaks of one run, a row for each line and reason: how often, and when first."""
+    """Graph breaks of one run, a row for each line and reason, with count and first step."""
     keys = ["location", "reason", "phase"]
     counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
     found = counted.agg(
@@ -135,7 +134,7 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
-    """The id of the run to compare with, and its selectors; None for no run."""
+    """Shows the selectors of the run to compare with; returns its id, or None."""
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     names = {record.experiment_id: "this experiment"}
     names |= {key: name for key, name in titles(listed).items() if key != record.experiment_id}
@@ -160,7 +159,7 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
 
 
 def difference_html(found: list[Differing], one: str, other: str) -> Html:
-    """What differs, and nothing else, kind by kind."""
+    """Only the differences, kind by kind."""
     body = ""
     for place, row in enumerate(found):
         first = place == 0 or found[place - 1].kind != row.kind

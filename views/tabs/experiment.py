@@ -1,4 +1,4 @@
-"""The tabs of an experiment's page, by what the experiment compares."""
+"""The tabs of an experiment's page, for each kind of comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -45,11 +45,11 @@ NO_STEP = "No step was recorded, so there is nothing to chart."
 NO_RUN = "Pick at least one run above to see its charts."
 NO_LOSS = "Forward passes train nothing, so there is no loss to chart."
 SO_FAR_SECONDS, SO_FAR_AT_MOST = 10.0, 30.0
-"""How often a verdict is judged anew while runs go on, and with many readers at least so often."""
+"""Seconds between two verdicts while runs are active: usually, and with many readers."""
 
 
 def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """The race while it goes on; then the answer, the plan, break-even and a card per backend."""
+    """The race while it runs; then the answer, the plan, break-even and a card per backend."""
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
         again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
@@ -65,7 +65,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def show_verdict_so_far(store: Store, experiment_id: str) -> None:
-    """On request, because judging takes time that the runs need."""
+    """Shows the verdict on request only, because it takes time that the runs need."""
     if not st.toggle("Verdict so far", key="so-far"):
         return
     with keeping_up(store):
@@ -88,13 +88,13 @@ def show_doubts(comparison: Comparison) -> None:
 
 
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Where the time of a step goes, and what each stage of the compiler adds."""
+    """Shows the parts of a step's time, and the cost of each compiler stage."""
     why.show(store, comparison.experiment_id)
     ladder.show(store, comparison.experiment_id)
 
 
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Whether the runs learn the same thing: losses, evaluations, predictions."""
+    """Charts of losses and evaluations, and predictions: whether the runs learn the same thing."""
     results = charts.pick(comparison)
     charts.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
     if comparison.spec.kind.trains_fully and results:
@@ -132,7 +132,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
 
 
 def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """The same for scenarios whose verdict already has the table of all runs."""
+    """Shows one run, in scenarios whose verdict already has the table of all runs."""
     chosen = run.choose(queries.list_runs(store, comparison.experiment_id), all_runs=False)
     assert chosen is not None
     run.show(store, experiment, chosen)

@@ -1,4 +1,4 @@
-"""What a run kept of its compiler on request, on the run page: code to read, files to take away."""
+"""Compiler outputs that a run stored on request: code to read, files to download."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import code, inert
 
 MAX_SHOWN = 200_000
-"""Bytes; a browser takes long to colour more. The file itself leaves whole."""
+"""Bytes; browsers colour more only slowly. Downloads contain the whole file."""
 MAX_FILE = 512 * 2**20
 MAX_DIFFERENCES = 12
 MAX_DIFFERENCE = 60_000
@@ -26,7 +26,7 @@ NOT_KEPT = (
 
 
 def show_kept(store: Store, record: RunRecord) -> None:
-    """A choice of files with their text, and the trace as a download."""
+    """Shows a choice of files with their text, and the trace as a download."""
     kept = kept_of(store, record)
     with st.container(border=True):
         st.markdown("**Graphs and generated code**")
@@ -68,7 +68,7 @@ def show_trace(trace: KeptFile) -> None:
 
 
 def whole(file: KeptFile) -> bytes:
-    """For a download; what cannot be read by now says so instead."""
+    """The content for a download, or the error if the file cannot be read any more."""
     try:
         return file.read(MAX_FILE)
     except (RunnerError, OSError) as error:
@@ -76,7 +76,7 @@ def whole(file: KeptFile) -> bytes:
 
 
 def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None:
-    """Graphs and code that are not the same in two runs which both kept them."""
+    """Shows graphs and code that differ between two runs which both stored them."""
     mine, its = kept_of(store, one), kept_of(store, other)
     if not mine or not its:
         st.caption("Graphs and generated code are compared where both runs keep them.")

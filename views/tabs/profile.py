@@ -35,13 +35,13 @@ def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
         share=profile.kernels["seconds"] / profile.busy_seconds,
     ).rename(columns={"work_class": "class"})
     frame = frame[["name", "class", "seconds", "share", "calls", "phase", "dtype", "op"]]
-    # Each time is written with its unit; a file has them all in seconds.
+    # On the page each time has its unit; in a file all are in seconds.
     shown = frame.rename(columns={"seconds": "time"})
     show_table("Kernels and operators", shown, "profile-kernels", "None.", NUMBERS, download=frame)
 
 
 def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
-    """A way out for the whole trace of this run's last profiled turn."""
+    """A download of the whole trace of this run's last profiled turn."""
     mine = profile.turns[profile.turns["label"] == run["label"]]
     names = mine["trace"].dropna()
     if names.empty:
@@ -61,6 +61,6 @@ def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
 
 
 def _read(folder: RunDir, name: str) -> bytes:
-    """Once somebody asks for it: a trace has megabytes."""
+    """Reads the trace on request, because it has megabytes."""
     with folder.open(name) as file:
         return file.read(MAX_TRACE_BYTES)

@@ -1,4 +1,4 @@
-"""The run page's tabs about what surrounds the training: checkpoints, settings, machine, log."""
+"""The run page's tabs about checkpoints, settings, machine and log."""
 
 import pandas as pd
 import streamlit as st
@@ -35,7 +35,7 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     requested = record.spec.checkpoints.every is not None
     if not made.empty:
         metric = score_metric(record.spec.evaluation.metric)
-        made = made.iloc[::-1]  # those that are kept are the latest
+        made = made.iloc[::-1]  # the latest ones are kept
         made = pd.DataFrame({
             "step": made["step"],
             "kept": ["no" if removed else "yes" for removed in made["removed"]],
@@ -61,7 +61,7 @@ def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
-    """The Python files of a person's own, as they were when the run executed them."""
+    """Shows the user's own Python files, as they were when the run executed them."""
     if sources.empty:
         return
     show_table("Own code", sources, "sources", "")

@@ -27,7 +27,7 @@ from breakeven.views.tabs import steps as run_steps
 
 PARAMETER = "run"
 ALL_RUNS = "All runs"
-# What a run says for itself, without another one to compare it with.
+# Numbers of a run that need no other run.
 NUMBERS = (
     "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "energy_per_step",
     "peak_memory_bytes", "compile_peak_memory_bytes", "allocated_memory_bytes", "graph_breaks",
@@ -94,13 +94,13 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     causes = known_causes(store, record.experiment_id)
     running.show_causes(record.experiment_id, [one for one in causes if one.label == run["label"]])
     if record.error and record.error.traceback:
-        # What a person can mend needs no traceback; everything else is read from it.
+        # An error that the user can mend needs no traceback; all others do.
         with st.expander("Traceback", expanded=not record.error.says_what_to_do):
             st.code(record.error.traceback, language="pytb", wrap_lines=True)
 
 
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
-    """How far the run came, when, how long it took, and where it went on."""
+    """The run's progress, start, duration and resumptions."""
     of_all = f" of {run['num_steps']:,}" if run["num_steps"] else ""
     parts = [linked("num_steps", f"{run['steps_done']:,}{of_all} steps"),
              f"started {words.moment(run['started'])}"]  # fmt: skip
@@ -119,8 +119,8 @@ def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
 
 
 def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
-    """What the run's steps came to, as far as it is known: `Step time 12.3 ms`; where there are
-    repeats, those of all of them."""
+    """Known numbers of the run's steps: `Step time 12.3 ms`; if the run has repeats, numbers of all
+    of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])
     values = {name: result.value(name) for name in NUMBERS}
     repeats = len(record.spec.repeats_by_label[result.label])

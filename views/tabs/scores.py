@@ -1,4 +1,4 @@
-"""The run page's tab about what the model answers: evaluations and predictions."""
+"""The run page's tab about the model's answers: evaluations and predictions."""
 
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
     when = WHEN_EVALUATED[record.spec.evaluation.when]
     own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
     found = table(scores)
-    # Every evaluation has a loss, so NaN is none that is missing: as objects files tell the two.
+    # Every evaluation has a loss, so NaN is a value here; objects keep it apart from missing ones.
     losses = {"eval_loss": object} if "eval_loss" in found else {}
     show_table("Evaluations", found, "evaluations", when, own, download=found.astype(losses))
     show_predictions(store, run, record)
@@ -60,7 +60,7 @@ def show_score(scores: pd.DataFrame, name: str) -> None:
 def table(scores: pd.DataFrame) -> pd.DataFrame:
     """One row per evaluation, a column for each number."""
     keys = ["epoch", "step", "split", "compiled", "num_samples"]
-    # A pivot table would leave out what is NaN, and with it a loss that diverged.
+    # A pivot table would leave out NaN, and with it a loss that diverged.
     once = scores.drop_duplicates([*keys, "name"], keep="last").set_index([*keys, "name"])
     wide = once["value"].unstack("name", sort=False)
     wide = wide.reset_index().rename_axis(columns=None)
@@ -104,13 +104,13 @@ def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -
 def show_inference(
     split: str, file: PredictionFile, num_samples: int, labels: list[str] | None
 ) -> None:
-    """The samples that the compiled model answers otherwise than its own weights."""
+    """Samples for which the compiled model's answer differs from the uncompiled one."""
     try:
         differ = predictions.inference_disagreements(file)
     except PredictionsUnreadable as error:
         st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
-    if differ.columns.empty:  # numbers, of which none is right or wrong
+    if differ.columns.empty:  # numbers are neither right nor wrong
         return
     many = linked("predictions", f"{len(differ):,} of {words.plural(num_samples, 'sample')}")
     names = dict(enumerate(labels or []))

@@ -77,7 +77,7 @@ def show_step_settings(steps: pd.DataFrame) -> None:
 
 
 def show_own_values(values: pd.DataFrame) -> None:
-    """A small chart for each number that callbacks recorded; of many, those that are picked."""
+    """A small chart for each number that callbacks recorded; of many, for selected ones."""
     names = list(dict.fromkeys(values["name"]))
     if len(names) > MANY_VALUES:
         names = st.multiselect("Values that callbacks recorded", names, names[:MANY_VALUES],

@@ -1,1 +1,1 @@
-"""What administrators look after: health, logs, disk, the actions of users."""
+"""The work of administrators: health, logs, disk, the actions of users."""

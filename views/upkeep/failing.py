@@ -1,4 +1,4 @@
-"""What a reader sees when a page fails unexpectedly."""
+"""The message to a reader if a page fails unexpectedly."""
 
 from traceback import format_exception
 
@@ -14,9 +14,9 @@ FOR_VIEWERS: Markdown = (
 
 
 def show_failure(error: Exception) -> bool:
-    """Logs the error. Users who may act see all of it on the page; others only see that it failed:
-    a traceback contains paths, sources and values, and a message that no page sends can provoke it.
-    Returns True: Streamlit then shows nothing itself."""
+    """Logs the error. Users who may act see all of it; others only see that the page failed: a
+    traceback contains paths, sources and values, and a forged message can provoke it. Returns True,
+    so that Streamlit shows nothing itself."""
     log.error("a page failed: %s", error, exc_info=error)
     if permissions.may_act():
         st.error(f"This page failed: {inert(error)}", icon=":material/error:")

@@ -25,13 +25,13 @@ from breakeven.views.upkeep.strip import show_findings
 LEVELS = ("info", "warning", "error")
 MAX_LINES, FEW_LINES = 500, 15
 LOG_HEIGHT = 480
-"""Pixels, of more than few lines; the rest is scrolled to."""
+"""Pixels of a log with many lines; it scrolls."""
 LIMIT_SECONDS = 300.0
 KEY = "system.findings"
 
 
 def show_health(store: Store) -> None:
-    """What the doctor sees, and where notifications go."""
+    """Shows the doctor's findings and the target of notifications."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
             with st.spinner("Torch starts, and compiles a function on each device"):
@@ -42,7 +42,7 @@ def show_health(store: Store) -> None:
 
 
 def examine() -> list[Finding]:
-    """The whole examination, in a process of its own: it imports torch."""
+    """Runs the whole examination in a separate process, because it imports torch."""
     permissions.require_acting()
     command = [sys.executable, "-m", "breakeven", "doctor", "--json",
                f"--data-folder={data_dir().path}"]  # fmt: skip
@@ -99,7 +99,7 @@ TITLES: dict[str, Markdown] = {
 
 
 def show_history(store: Store) -> None:
-    """For operators: it names people."""
+    """Shows the audit log to operators only, because it names people."""
     entries = audit.entries(data_dir())
     if not entries:
         st.caption("No user has acted yet.")

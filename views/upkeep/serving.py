@@ -1,5 +1,4 @@
-"""Addresses for those who watch over the dashboard: `/healthz` for probes, `/metrics` for
-Prometheus and whatever else reads OpenMetrics.
+"""Addresses for monitoring: `/healthz` for probes, `/metrics` for readers of OpenMetrics.
 
 Both report numbers and problems, without names of experiments and paths. Viewers may read them.
 """
@@ -27,7 +26,7 @@ lookers = ThreadPoolExecutor(2, thread_name_prefix="probe")
 
 
 async def looked() -> State | None:
-    """How everything stands; None if not even that can be found out."""
+    """The state of everything; None if it could not be determined in time."""
     try:
         loop = asyncio.get_running_loop()
         return await asyncio.wait_for(loop.run_in_executor(lookers, look), LIMIT_SECONDS)
@@ -36,7 +35,7 @@ async def looked() -> State | None:
 
 
 async def healthz(request: Request) -> Response:
-    """200 while all works, 503 with what does not."""
+    """200 if everything works, else 503 with the problems."""
     state, where = await looked(), str(data_dir().path)
     content: dict[str, Any] = {"status": "wrong", "problems": [SILENT]}
     if state is not None:

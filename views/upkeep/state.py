@@ -31,13 +31,13 @@ from breakeven.storage.index.folders import IndexedRun
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
-"""Frequent requests do not make the store look at the run folders more often than that."""
+"""Least time between two looks at the run folders, however frequent the requests are."""
 MAX_AGE_SECONDS = 60.0
-"""What pages show may be older only if something keeps the store from looking."""
+"""Pages show older data only if something prevents the store from looking."""
 PATIENCE_SECONDS = 3.0
-"""After that time a request gets the last known state."""
+"""After this time a request gets the last known state."""
 STARTING_SECONDS = 15.0
-"""What a supervisor may take until it holds its lock."""
+"""Most seconds that a supervisor needs until it holds its lock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +46,18 @@ class State:
 
     runs: dict[str, int]
     waiting: int
-    """Experiments of which a run waits to be started, without those that are held."""
+    """Experiments with a run that waits for its start, without held ones."""
     oldest_waiting_seconds: float | None
     is_paused: bool
     heartbeat: HeartbeatReading
     ingest_age: float | None
     ingest_seconds: float
-    """How long the index has been at what it takes in; 0 while it rests."""
+    """Duration of the current ingest; 0 if there is none."""
     unreadable: int
     disk_free: int | None
     disk_size: int | None
     problems: tuple[str, ...] = ()
-    """A sentence for each thing that is wrong."""
+    """A sentence for each problem."""
 
     @property
     def is_healthy(self) -> bool:
@@ -66,12 +66,12 @@ class State:
 
 @dataclass
 class _Known:
-    """What one request hands to the next."""
+    """State that one request leaves for the next."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     taking_in: Future[list[str]] | None = None
     missing_since: float | None = None
-    """Since when experiments wait without a supervisor."""
+    """Since when experiments have been waiting without a supervisor."""
 
 
 known = _Known()
@@ -79,7 +79,7 @@ workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
 
 
 def look() -> State:
-    """Has the store take in what is new, if it is time, and sums up; raises nothing."""
+    """Has the store ingest new rows, if due, and returns the state; raises nothing."""
     folder = data_dir()
     problems = problems_of_ingest()
     store = process_wide().stores.get(folder.path)
@@ -154,7 +154,7 @@ def own_process() -> dict[str, float]:
 
 
 def problems_of_ingest() -> list[str]:
-    """What kept the store from it; nothing, if it goes on for longer than a moment."""
+    """Problems of the latest ingest; empty if it takes longer than `PATIENCE_SECONDS`."""
     with known.lock:
         if known.taking_in is None or known.taking_in.done():
             known.taking_in = workers.submit(_take_in)
@@ -181,7 +181,7 @@ def _take_in() -> list[str]:
 
 
 def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
-    """Free and all bytes, and what is wrong with them."""
+    """Free and total bytes, and the problem, if there is one."""
     try:
         disk = shutil.disk_usage(folder.path)
     except OSError as error:
@@ -192,7 +192,7 @@ def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
 
 
 def _oldest(folder: DataDir, queued: set[str], open_runs: Iterable[IndexedRun]) -> float | None:
-    """How long the one has been waiting that waits longest; ids begin with their time."""
+    """Seconds that the oldest request has been waiting; ids begin with their time."""
     oldest = min(queued, default=None)
     mine = (one.run_id for one in open_runs if one.run_id.partition(".")[0] == oldest)
     with suppress(OSError, StopIteration):

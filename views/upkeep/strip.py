@@ -19,10 +19,10 @@ from breakeven.views.shared.resources import data_dir
 
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 5.0
-"""Before the first look, which passes over every run: a first page has the machine to itself."""
+"""Delay before the first look, which reads every run: the first page has priority."""
 LASTING_SECONDS = 20.0
-"""What is wrong for a shorter time was about to be mended: a supervisor that starts, a run that is
-being closed."""
+"""Shorter problems are ignored, because they end by themselves: a supervisor that starts, a run
+that is being closed."""
 
 
 class Watching:
@@ -35,8 +35,8 @@ class Watching:
         self._since: dict[tuple[Path, str], float] = {}
 
     def wrong(self, data_dir: DataDir) -> list[Finding]:
-        """What has been wrong for a while, at once: as of the last look, and the next one is begun
-        if it is time."""
+        """Returns at once the problems that have lasted a while, as of the last look; begins the
+        next look if it is due."""
         now, folder = time.monotonic(), data_dir.path
         with self._lock:
             earlier = now - EVERY_SECONDS + FIRST_SECONDS
@@ -65,7 +65,7 @@ watching = Watching()
 
 
 def show_wrong() -> None:
-    """One line that opens; nothing while all is well, or on a wall."""
+    """One expandable line; nothing without problems, or on a wall."""
     found = [] if wall.is_asked() else watching.wrong(data_dir())
     if not found:
         return
