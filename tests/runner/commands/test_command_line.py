@@ -178,9 +178,11 @@ def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_th
 def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, fresh: Path) -> None:
     shutil.copytree(outcome.data_dir.runs, fresh / "runs")
     recorded = outcome.comparison.experiment_id
-    again = command_line(fresh, "replay", f"{recorded}.aot_eager", f"--allow-code={FAULTS}")
+    folders = (FAULTS, outcome.data_dir.path.parent / "code")
+    allowed = [f"--allow-code={folder}" for folder in folders]
+    again = command_line(fresh, "replay", f"{recorded}.aot_eager", *allowed)
     runs = [run.run_id for run in again.data_dir.run_dirs() if recorded not in run.run_id]
-    assert sorted(one.rpartition(".")[2] for one in runs) == ["baseline", "control", "aot_eager"]
+    assert sorted(one.rpartition(".")[2] for one in runs) == ["aot_eager", "baseline", "control"]
     # Which speeds come out inside is the machine's affair; the losses of equal trainings are equal.
     loss = next(line for line in again.output.splitlines() if line.startswith("Final loss"))
     assert loss.endswith("inside") and len(set(loss.split()[2:4])) == 1
