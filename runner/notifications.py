@@ -127,9 +127,10 @@ class Notifier:
         states = [run.state for run in experiment.runs]
         if not all(state.is_final for state in states):
             return
-        searched = experiment.spec.kind.searches and RunState.FINISHED in states
-        outcome = ExperimentState.of([state for state in states
-                                      if not (searched and state.is_cancelled)])  # fmt: skip
+        baselines = [state for state, variant in zip(states, experiment.variants, strict=True)
+                     if variant.role == "baseline"]  # fmt: skip
+        searched = baselines[0] if baselines and experiment.spec.kind.searches else None
+        outcome = ExperimentState.of(states, searched)
         counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
         body = (
             f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. "

@@ -80,8 +80,11 @@ class ExperimentState(StrEnum):
     """No run finished, and not all were cancelled."""
 
     @classmethod
-    def of(cls, runs: Collection[RunState]) -> "ExperimentState":
-        """Sums up the states of an experiment's runs."""
+    def of(
+        cls, runs: Collection[RunState], baseline_of_search: RunState | None = None
+    ) -> "ExperimentState":
+        """Sums up the states of an experiment's runs. `baseline_of_search`: state of the baseline
+        of a search. A search that finished has cancelled candidates itself."""
         if RunState.RUNNING in runs:
             return cls.RUNNING
         if RunState.QUEUED in runs:
@@ -90,6 +93,8 @@ class ExperimentState(StrEnum):
         if RunState.ELSEWHERE in runs:
             return cls.ELSEWHERE
         others = {run for run in runs if run is not RunState.FINISHED}
+        if baseline_of_search is RunState.FINISHED:
+            others.discard(RunState.CANCELLED)
         if not others:
             return cls.FINISHED
         if others == {RunState.CANCELLED}:

@@ -33,10 +33,6 @@ FACTS = ("name", "origin", "scenario", "task", "model", "data", "precision", "ba
 """Columns of `runs` that are equal for all runs of an experiment."""
 
 
-DROPPED = "(scenario = 'tune' AND role = 'backend' AND state = 'cancelled')"
-"""Condition for candidates that a search ended early; they do not affect the search's state."""
-
-
 @memo(generation)
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
@@ -58,8 +54,8 @@ def list_experiments(store: Store) -> pd.DataFrame:
             coalesce(max(placed), any_value(device)) AS device, max(device_name) AS device_name,
             max(host) AS host, max(torch_version) AS torch_version,
             max(transformers_version) AS transformers_version,
-            min(claimed) AS claimed, max(ended) AS ended, 
-            list(DISTINCT state) FILTER (NOT {DROPPED}) AS state,
+            min(claimed) AS claimed, max(ended) AS ended, list(DISTINCT state) AS state,
+            any_value(state) FILTER (scenario = 'tune' AND role = 'baseline') AS searched,
             count(*) AS num_runs, max(progress.revision) AS revision,
             count(*) FILTER (list_contains($1, state)) AS num_ended,
             list(folder ORDER BY position) AS folders,
@@ -76,8 +72,11 @@ def list_experiments(store: Store) -> pd.DataFrame:
     frame["archived"] = [one.archived for one in labels]
     named = zip(labels, frame["name"], strict=True)
     frame["name"] = pd.Series([one.name or usual for one, usual in named], frame.index, "str")
-    frame["state"] = [ExperimentState.of(list(map(RunState, states))).value
-                      for states in frame["state"]]  # fmt: skip
+    states = zip(frame["state"], frame.pop("searched"), strict=True)
+    frame["state"] = [
+        ExperimentState.of(list(map(RunState, runs)), None if pd.isna(one) else RunState(one)).value
+        for runs, one in states
+    ]
     frame["submitted"] = _submitted(frame["experiment_id"], frame["claimed"])
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 

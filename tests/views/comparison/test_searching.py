@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
@@ -90,6 +90,29 @@ def test_a_candidate_that_the_search_ends_while_it_compiles_leaves_the_search_fi
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert "inductor (compiling took too long)" in shown
     assert "inductor was cancelled" not in shown and "inductor did not finish" not in shown
+
+
+def test_a_folder_with_a_dropped_candidate_alone_hides_no_other_experiment(folder: DataDir):
+    spec = search_spec(replace(experiment_spec(), backends=("inductor",)), steps=9, named=True)
+    Recording(folder.runs, "inductor", spec).claim().start().end(RunState.CANCELLED, "too long")
+    record_experiment(folder.runs, experiment_spec(num_steps=20), CONFIRMATION)
+    with Store.in_memory(folder) as store:
+        listed = queries.list_experiments(store).set_index("experiment_id")["state"]
+    assert listed.to_dict() == {EXPERIMENT_ID: "cancelled", CONFIRMATION: "finished"}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidates", "outcome"),
+    [
+        (RunState.FINISHED, [RunState.CANCELLED], ExperimentState.FINISHED),
+        (RunState.CANCELLED, [RunState.FINISHED], ExperimentState.CANCELLED),
+        (RunState.FINISHED, [RunState.CANCELLED, RunState.FAILED], ExperimentState.PARTLY_FAILED),
+    ],
+)
+def test_a_search_that_a_person_cancels_is_cancelled_whatever_its_candidates_did(
+    baseline: RunState, candidates: list[RunState], outcome: ExperimentState
+):
+    assert ExperimentState.of([baseline, *candidates], baseline) is outcome
 
 
 def test_what_the_plan_names_stands_as_lines_of_python(folder: DataDir):
