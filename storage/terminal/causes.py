@@ -277,7 +277,8 @@ RULES = (
     Rule(
         kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
         cause="Inductor generates C++ for the CPU, and this machine has no working C++ compiler.",
-        advice=f"Install one: {INSTALL_COMPILER}.",
+        # Pages show a cause as plain text.
+        advice=f"Install one: {INSTALL_COMPILER.replace('`', '')}.",
     ),
     Rule(
         kind="no Triton", words="TritonMissing|Cannot find a working triton|GPUTooOldForTriton",
