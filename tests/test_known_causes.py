@@ -36,6 +36,7 @@ from breakeven.runner.worker.process import describe_failure, status_after
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.causes import (
+    RULES,
     Failure,
     KnownCause,
     find_cause,
@@ -283,3 +284,8 @@ def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:
     assert told(found) == ("unknown", LADDER)
     climbed = replace(found.spec, backends=ladder_on("cuda:0"))
     assert told(replace(found, spec=climbed)) == ("unknown", [])
+
+
+def test_pages_show_causes_as_plain_text_so_that_none_has_marks_of_code() -> None:
+    assert RULES
+    assert not [rule.kind for rule in RULES if "`" in rule.cause + rule.advice]

@@ -292,7 +292,7 @@ RULES = (
         words=r"no kernel image is available|is not compatible with the current PyTorch|"
         r"driver version is insufficient|driver on your system is too old",
         cause="This torch, this driver and this GPU do not fit together.",
-        advice="Install a torch that is built for the GPU, or a newer driver; `breakeven doctor` "
+        advice="Install a torch that is built for the GPU, or a newer driver; breakeven doctor "
         "says more.",
     ),
     Rule(
