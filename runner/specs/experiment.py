@@ -22,6 +22,7 @@ from breakeven.runner.specs.scenarios import (
     SCENARIOS,
     AccuracySpec,
     CacheSpec,
+    InvestigationSpec,
     Scenario,
     ScenarioName,
     SpeedSpec,
@@ -47,8 +48,8 @@ from breakeven.runner.specs.workload import DataSpec, ModelSpec, ScriptSpec, kno
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "ModelSpec", "RunSpec", "Schedule", "ScriptSpec", "SpeedSpec", "StoppingSpec", "TrainingSpec",
-    "TuneSpec",
+    "InvestigationSpec", "ModelSpec", "RunSpec", "Schedule", "ScriptSpec", "SpeedSpec",
+    "StoppingSpec", "TrainingSpec", "TuneSpec",
 ]  # fmt: skip
 
 Schedule = Literal["turns", "sequential"]
@@ -79,6 +80,7 @@ class ExperimentSpec(PlaceSpec):
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
     tune: TuneSpec = field(default_factory=TuneSpec)
+    investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
     callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
     """`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the beginnings
@@ -130,6 +132,8 @@ class ExperimentSpec(PlaceSpec):
     replay_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment of which this one measures a backend again (`runner/specs/replays.py`).
     """
+    investigates: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the run whose fault this one investigates (`runner/specs/investigations.py`)."""
 
     def check_rules(self) -> None:
         compiled = parse_backends(self.backends)
@@ -140,6 +144,8 @@ class ExperimentSpec(PlaceSpec):
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
+        if self.kind.compares_causes:
+            rules.check_investigation(self)
         if self.is_script:
             rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
@@ -280,7 +286,8 @@ class ExperimentSpec(PlaceSpec):
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """Every run of the experiment, baseline first; repeat by repeat."""
+        """Every run of the experiment, baseline first; repeat by repeat. An investigation has one
+        run, which makes all trials."""
         if self.kind.compares_caches:
             pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
             return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
@@ -316,7 +323,7 @@ class ExperimentSpec(PlaceSpec):
             self.settings,
             variant,
             on_cuda=self.device.startswith("cuda"),
-            draws_freely=not (self.kind.compares_tensors or self.kind.trains_fully),
+            draws_freely=self.kind.cycles_batches or self.kind.compares_caches,
         )
 
     @property
@@ -349,6 +356,8 @@ class ExperimentSpec(PlaceSpec):
     def _compared(self) -> list[Variant]:
         """Baseline, controls and backends. Only where times or losses are compared is a control
         needed: elsewhere the reference in double precision shows what rounding does."""
+        if self.kind.compares_causes:
+            return list(map(self._under_settings, parse_backends(self.backends)))
         compared = [Variant(label="baseline", role="baseline")]
         if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))

@@ -16,7 +16,7 @@ from breakeven.runner.specs.training import (
     StoppingSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.runner.specs.workload import (
     BUILTIN,
     BUILTIN_DATA,
@@ -140,6 +140,35 @@ def check_search(spec: Searched) -> None:
     require(spec.controls > 0, "controls", spec.controls, rule)
     rule = "must not be 'spread' for a search: each candidate is compared with the best so far"
     require(spec.num_places == 1, "parallel", spec.parallel, rule)
+
+
+class Investigated(Protocol):
+    """What of an experiment decides whether trials can find the cause of a fault."""
+
+    @property
+    def investigates(self) -> str | None: ...
+    @property
+    def is_script(self) -> bool: ...
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def model(self) -> ModelSpec: ...
+    @property
+    def backends(self) -> tuple[str, ...]: ...
+
+
+def check_investigation(spec: Investigated) -> None:
+    rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"
+    require(spec.investigates is not None, "investigates", spec.investigates, rule)
+    rule = "cannot be investigated: Breakeven cannot run a single step of a script"
+    require(not spec.is_script, "model.source", spec.model.source, rule)
+    rule = "must name one device for an investigation, whose trials are single processes"
+    require(len(spec.devices) == spec.nodes == 1, "devices", spec.devices, rule)
+    compilers = [text for text in spec.backends if parse_backend(text).backend is not None]
+    rule = "must be exactly one backend for an investigation, and one with a compiler"
+    require(len(spec.backends) == len(compilers) == 1, "backends", spec.backends, rule)
 
 
 def check_evaluation(

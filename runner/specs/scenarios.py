@@ -173,8 +173,22 @@ class TuneSpec(Spec, path="tune."):
     in half precision."""
 
 
-ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune"]
-Compared = Literal["runs", "tensors", "caches"]
+Problem = Literal["raises", "differs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvestigationSpec(Spec, path="investigation."):
+    """The fault whose cause an investigation searches."""
+
+    problem: Annotated[Problem, Prompt(hidden=True)] = "raises"
+    """What the investigated run does: `raises` an error, or learns something that `differs`."""
+    step: Annotated[int, Bounds(0, 1_000_000_000, "nobody trains longer"), Prompt(hidden=True)] = 0
+    """Step at which the investigated run failed, or its first step outside the band; 0 where that
+    is unknown."""
+
+
+ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune", "investigate"]
+Compared = Literal["runs", "tensors", "caches", "causes"]
 
 
 class StepSettings(Protocol):
@@ -203,8 +217,9 @@ class Scenario:
     """What it does, for people."""
     compares: Compared
     """What is judged: each run's times and losses by the baseline's (`runs`), each backend's
-    outputs and gradients by a reference's (`tensors`), or compiling with what an earlier process
-    left by compiling without (`caches`)."""
+    outputs and gradients by a reference's (`tensors`), compiling with what an earlier process
+    left by compiling without (`caches`), or trials of one step, to find what is to blame for a
+    fault (`causes`)."""
     parts: Callable[[StepSettings], tuple[Part, ...]]
     """What is worked on: full optimizer steps, forward passes alone, or both."""
     num_steps: Callable[[StepSettings], int]
@@ -230,6 +245,10 @@ class Scenario:
     @property
     def compares_caches(self) -> bool:
         return self.compares == "caches"
+
+    @property
+    def compares_causes(self) -> bool:
+        return self.compares == "causes"
 
 
 _ALL = (
@@ -276,6 +295,13 @@ _ALL = (
         compares="caches",
         parts=lambda spec: (spec.cache.part,),
         num_steps=lambda spec: spec.cache.steps,
+    ),
+    Scenario(
+        name="investigate",
+        text="no race; trials find what is to blame for a run's fault.",
+        compares="causes",
+        parts=lambda spec: ("training",),
+        num_steps=lambda spec: 0,  # as many trials as it takes
     ),
 )
 SCENARIOS: dict[ScenarioName, Scenario] = {one.name: one for one in _ALL}

@@ -151,7 +151,8 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
 
 def ask_scenario(fields: Fields) -> None:
     """Asks for the scenario, then for its own fields."""
-    known = [one for one in SCENARIOS.values() if not one.searches]  # a search has its own button
+    # Searches and investigations have buttons of their own.
+    known = [one for one in SCENARIOS.values() if not (one.searches or one.compares_causes)]
     scenario = fields.ask(
         "scenario",
         " ".join(f"`{one.name}`: {one.text}" for one in known),

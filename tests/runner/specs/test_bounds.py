@@ -18,7 +18,7 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec, bounds_of
-from breakeven.runner.specs.scenarios import AddedRounds, TuneSpec
+from breakeven.runner.specs.scenarios import AddedRounds, InvestigationSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
 
 
@@ -41,7 +41,7 @@ NUMERIC = [
 def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
     asked = {path for path, field in FIELDS.items() if field.kind in (int, float)}
     others = {kind._path + name for kind, name in NUMERIC  # type: ignore[attr-defined]
-              if kind in (Variant, AddedRounds, TuneSpec)}  # fmt: skip
+              if kind in (Variant, AddedRounds, TuneSpec, InvestigationSpec)}  # fmt: skip
     found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     assert found == asked | others and len(NUMERIC) == len(found) > 30
     assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}

@@ -1,0 +1,50 @@
+"""Investigating a run's fault: the experiment whose trials find what is to blame."""
+
+from dataclasses import replace
+
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.replays import backends_of
+from breakeven.runner.specs.scenarios import InvestigationSpec, Problem
+from breakeven.runner.specs.variants import parse_backend
+
+BUDGET_SECONDS = 900.0
+"""Time that an investigation may take if nothing else is asked for."""
+LONGEST_NAME = 120
+
+
+def investigation(
+    spec: ExperimentSpec,
+    experiment_id: str,
+    label: str,
+    problem: Problem,
+    step: int = 0,
+    budget_seconds: float = BUDGET_SECONDS,
+) -> ExperimentSpec:
+    """The experiment that investigates a run of a backend.
+
+    Only dropout becomes explicit, because another backend may have decided it; of an experiment
+    that is spread over devices, the run's own device remains. Raises `RunnerError` for a run that
+    cannot be investigated.
+    """
+    backends = backends_of(spec, label)
+    if not backends or parse_backend(backends[0]).backend is None:
+        raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
+    if not spec.trains:
+        raise RunnerError(
+            f"{label} makes forward passes alone; an investigation needs a run that trains"
+        )
+    place = next((one.place for one in spec.possible_variants if one.label == label), 1)
+    is_spread = spec.num_places > 1
+    return replace(
+        spec.on_its_own,
+        name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],
+        scenario="investigate",
+        backends=backends,
+        devices=(spec.devices[place - 1],) if is_spread else spec.devices,
+        parallel="ddp" if is_spread else spec.parallel,
+        model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
+        time_limit_seconds=budget_seconds,
+        investigates=f"{experiment_id}.{label}",
+        investigation=InvestigationSpec(problem=problem, step=step),
+    )

@@ -1,0 +1,88 @@
+"""The experiment that investigates a run has that run's work under its one backend."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from breakeven.runner.errors import InvalidSpec, RunnerError
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.investigations import investigation
+
+ASKED = ExperimentSpec.from_dict({
+    "name": "nightly",
+    "backends": ["eager", "inductor:mode=max-autotune", "cudagraphs"],
+    "training": {"batch_size": 4, "last_batch": "drop", "seed": 7},
+    "data": {"num_train_samples": 32},
+    "suite_run": "20261126-1",
+})  # fmt: skip
+LABEL = "inductor-max-autotune"
+
+
+def test_one_run_of_the_backend_without_baseline_or_control_makes_all_trials() -> None:
+    found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
+    (variant,) = found.variants
+    assert variant == next(one for one in ASKED.variants if one.label == LABEL)
+    assert (found.num_steps, found.further_controls, found.profiles) == (0, (), False)
+    assert RunSpec(experiment_id="x", experiment=found, variant=variant).run_id == f"x.{LABEL}"
+
+
+def test_the_work_is_that_of_the_run_and_the_fault_is_named() -> None:
+    found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
+    assert found.investigates == f"20261126.{LABEL}"
+    assert (found.investigation.problem, found.investigation.step) == ("differs", 12)
+    assert (found.name, found.time_limit_seconds) == (f"cause of {LABEL} in nightly", 600)
+    assert (found.training, found.data, found.suite_run) == (ASKED.training, ASKED.data, None)
+    assert ExperimentSpec.from_json(found.to_json()) == found
+
+
+def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so() -> None:
+    # cudagraphs draws its own random numbers, so no run of the experiment had dropout.
+    assert investigation(ASKED, "x", "eager", "raises").model.dropout == "off"
+    alone = replace(ASKED, backends=("eager",))
+    assert investigation(alone, "x", "eager", "raises").model.dropout == "keep"
+
+
+def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() -> None:
+    spread = replace(ASKED, devices=("cuda:0", "cuda:1"), parallel="spread")
+    # Backends are dealt out in turn: the second lies on the second device.
+    assert investigation(spread, "x", LABEL, "raises").devices == ("cuda:1",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "why"),
+    [
+        ({}, "baseline", "baseline has no compiler, so no compiler is to blame"),
+        ({}, "control", "control has no compiler"),
+        ({"backends": ("none:tf32=true",)}, "none-tf32_true", "has no compiler"),
+        ({}, "onnx", "no run 'onnx'"),
+        ({"devices": ("cpu", "cpu")}, LABEL, "must name one device for an investigation"),
+        ({"scenario": "speed", "speed": {"part": "inference", "batches": 1}}, LABEL,
+         "makes forward passes alone"),
+        ({"task": "script", "model": {"source": "script:/home/me/train.py"},
+          "data": {"source": "script"}}, LABEL, "cannot run a single step of a script"),
+    ],
+)  # fmt: skip
+def test_a_run_that_cannot_be_investigated_is_refused_in_a_sentence(
+    changes: dict[str, Any], label: str, why: str
+) -> None:
+    spec = ExperimentSpec.from_dict({"name": "n", "backends": ASKED.backends, **changes})
+    with pytest.raises(RunnerError, match=why):
+        investigation(spec, "20261126", label, "raises")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, "investigates"),
+        ({"investigates": "a.b", "backends": ("eager", "inductor")}, "backends"),
+        ({"investigates": "a.b", "backends": ()}, "backends"),
+        ({"investigates": "a.b", "backends": ("none:tf32=true",)}, "backends"),
+    ],
+)
+def test_a_specification_that_is_no_investigation_is_refused(
+    changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        ExperimentSpec(name="n", scenario="investigate", **changes)
+    assert refused.value.field == field
