@@ -5,7 +5,7 @@ from pathlib import Path
 
 from breakeven.runner.checks.data import check_data
 from breakeven.runner.checks.settings import check_settings, settings_of
-from breakeven.runner.checks.user_code import allowed, check_script, locate
+from breakeven.runner.checks.user_code import allowed, check_script, locate, module_files
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.capabilities import (
@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 from breakeven.runner.specs.rules import check_task_fits
-from breakeven.runner.specs.workload import Task
+from breakeven.runner.specs.workload import USER_CODE, Task
 from breakeven.runner.suites import SUITES
 
 BYTES_PER_TOKEN = 16
@@ -28,11 +28,11 @@ BYTES_PER_TOKEN = 16
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `InvalidSpec` for an experiment without a result, for devices and packages that this
-    machine lacks, and for unusable data and settings. The launch form calls this.
+    machine lacks, and for unusable data and settings. The launch form calls this, so it executes no
+    code of a backend: a link to the form may name one.
     """
     check_at_once(spec, machine)
-    if not spec.is_script:
-        check_settings(spec)
+    check_settings(spec)
 
 
 def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
@@ -49,12 +49,14 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
         machine.check(spec)
     _check_suite_package(spec)
     _check_threads(spec)
+    for path in spec.paths_of_backends:
+        if not USER_CODE.fullmatch(path):
+            module_files(path)
     if spec.is_script:
         check_script(spec)
-        return machine is not None
-    if machine is not None:
+    elif machine is not None:
         _check_workload(spec, machine)
-    return machine is not None and settings_of(spec) is None
+    return machine is not None and settings_of(spec, execute=True) is None
 
 
 def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
@@ -63,7 +65,7 @@ def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
     machine.check(spec)
     if not spec.is_script:
         _check_workload(spec, machine)
-        check_settings(spec)
+    check_settings(spec, execute=True)
 
 
 def _check_workload(spec: ExperimentSpec, machine: Capabilities) -> None:
@@ -139,7 +141,7 @@ def check_user_code(spec: ExperimentSpec) -> None:
     model = spec.model.script or (spec.model.source if spec.model.is_user_code else None)
     named = {"model.source": () if model is None else (model,),
              "data.source": (spec.data.source,) if spec.data.is_user_code else (),
-             "callbacks": spec.callbacks}  # fmt: skip
+             "callbacks": spec.callbacks, "backends": spec.paths_of_backends}  # fmt: skip
     for field, sources in named.items():
         for source in sources:
             file, _name = locate(source)

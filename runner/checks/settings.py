@@ -1,4 +1,5 @@
-"""Checks that torch accepts the settings of optimizer, schedule, losses and compiler.
+"""Checks that torch accepts the settings of optimizer, schedule, losses and compiler, and that
+backends that are named by path can be loaded.
 
 The check needs a process that imports torch, which takes seconds. So it runs only if a setting is
 not known to work, and its results are cached.
@@ -26,12 +27,13 @@ TASKS_OF_ANY_LABELS = ("custom", "suite")
 """Tasks whose labels may be classes or numbers, depending on the samples."""
 
 
-def check_settings(spec: ExperimentSpec) -> None:
+def check_settings(spec: ExperimentSpec, *, execute: bool = False) -> None:
     """Raises `InvalidSpec` for a setting that torch refuses, `ProbeFailed` if the check fails.
 
     Optimizer, devices and backends must be known to this machine already (`Capabilities.check`).
+    `execute`: whether to load backends that are named by path, which executes their code.
     """
-    settings = settings_of(spec)
+    settings = settings_of(spec, execute=execute)
     if settings is None:
         return
     refused = _first_refused(settings.to_json())
@@ -39,14 +41,15 @@ def check_settings(spec: ExperimentSpec) -> None:
         raise InvalidSpec(refused["field"], refused["value"], refused["rule"])
 
 
-def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
+def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpec | None:
     """An experiment with only the settings to check; None if all are defaults. Candidates of a
     search are not checked: if this torch does not know one, only that candidate fails."""
     training = spec.training
     is_scheduled = not training.has_constant_rate
     searched = set(candidates(spec)) if spec.kind.searches else set()
-    with_options = tuple(text for text in spec.backends
-                         if text not in searched and parse_backend(text).options)  # fmt: skip
+    variants = {text: parse_backend(text) for text in spec.backends if text not in searched}
+    to_try = tuple(text for text, variant in variants.items()
+                   if variant.options or (execute and variant.path_of_backend))  # fmt: skip
     usual = TrainingSpec()
     reduced = replace(
         usual,
@@ -62,14 +65,14 @@ def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
         max_steps=spec.num_steps if is_scheduled else None,
     )
     is_usual = replace(reduced, optimizer=usual.optimizer) == usual
-    if is_usual and not with_options:
+    if is_usual and not to_try:
         return None
     labels_are_classes = spec.task not in TASKS_OF_ANY_LABELS
     return ExperimentSpec(
         name="settings",
         task=ExperimentSpec.task if labels_are_classes else "custom",
         training=reduced,
-        backends=with_options,
+        backends=to_try,
         devices=spec.devices,
     )
 

@@ -1,18 +1,21 @@
 """Checks of users' Python files: the administrator decides which may run, and a training script
 must mark the end of its steps.
 
-A specification is data and may come from anybody; `path.py:name` in it is code. A run executes it
-only from the folders that the environment of its supervisor lists in `BREAKEVEN_CODE`.
+A specification is data and may come from anybody; `path.py:name` and `package.module:attribute` in
+it are code. A run executes it only from the folders that the environment of its supervisor lists in
+`BREAKEVEN_CODE`.
 """
 
 import ast
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.values import BY_PATH
 from breakeven.runner.specs.workload import USER_CODE
 
 CODE_VARIABLE = "BREAKEVEN_CODE"
@@ -20,12 +23,40 @@ CODE_VARIABLE = "BREAKEVEN_CODE"
 
 
 def locate(source: str) -> tuple[Path, str]:
-    """The resolved file and the name after the colon of `path.py:name`, empty for a script.
+    """The resolved file and the name after the colon of `path.py:name` or
+    `package.module:attribute`, empty for a script.
 
-    Raises `CodeNotAllowed` unless the file lies in a folder that `BREAKEVEN_CODE` lists.
+    Raises `CodeNotAllowed` unless the file, and the files of the packages that it belongs to, lie
+    in folders that `BREAKEVEN_CODE` lists; `InvalidSpec` for a missing module.
     """
-    path, _, name = source.rpartition(":") if USER_CODE.fullmatch(source) else (source, "", "")
+    is_file = USER_CODE.fullmatch(source)
+    path, _, name = source.rpartition(":") if is_file else (source, "", "")
+    if not is_file and BY_PATH.fullmatch(source):
+        files = [allowed(source, file) for file in module_files(source)]
+        return files[-1], source.partition(":")[2]
     return allowed(source, Path(path)), name
+
+
+def module_files(source: str) -> list[Path]:
+    """The files that the import of the module of `package.module:attribute` executes: those of its
+    packages, and its own. Executes none; raises `InvalidSpec` for a missing module."""
+    files: list[Path] = []
+    folders: Sequence[str] | None = None
+    package = name = ""
+    for part in source.partition(":")[0].split("."):
+        package, name = name, f"{name}.{part}".lstrip(".")
+        is_searched = not package or folders is not None
+        found = (finder.find_spec(name, folders) for finder in sys.meta_path if is_searched)
+        spec = next(filter(None, found), None)
+        if spec is None:
+            rule = f"needs the package {name}, which is not installed here"
+            rule = f"{package} has no module {part!r}" if package else rule
+            raise InvalidSpec("backends", source, rule)
+        folders = spec.submodule_search_locations
+        files += [Path(spec.origin)] if spec.has_location and spec.origin else []
+    if not files:
+        raise InvalidSpec("backends", source, "is a part of Python itself, and no backend")
+    return files
 
 
 def allowed(source: str, path: Path) -> Path:

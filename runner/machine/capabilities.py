@@ -79,7 +79,7 @@ MAX_AGE_SECONDS = 86_400.0
 PROBE_LIMIT_SECONDS = 120.0
 PLUGINS = "torch_dynamo_backends"
 """Entry points by which packages add backends."""
-PACKAGES = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
+PROVIDERS = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
             "onnxrt": "onnxruntime"}  # fmt: skip
 """Packages of backends that torch lists even if the package is missing."""
 TORCHS_BACKENDS = ("cudagraphs", "inductor", "onnxrt", "openxla", "openxla_eval", "tvm")
@@ -167,7 +167,7 @@ class Capabilities:
         the message lists only those that are used for training."""
         usual = [name for name in QUICK_COMPILERS if name in self.debug_backends]
         if not _is_installed(backend):
-            rule = f"needs the package {PACKAGES[backend]}, which is not installed here"
+            rule = f"needs the package {PROVIDERS[backend]}, which is not installed here"
             raise InvalidSpec("backends", backend, f"{rule}; {_offer(*self.backends, *usual)}")
         every = (*self.backends, *self.debug_backends)
         _check_known("backends", backend, every, shown=(*self.backends, *usual))
@@ -296,12 +296,14 @@ def probe(data_dir: DataDir) -> Capabilities:
 
 
 def _backends_of(spec: ExperimentSpec) -> list[str]:
-    return [variant.backend for variant in spec.possible_variants if variant.backend is not None]
+    """Those that torch should list; `runner.checks` looks for the others."""
+    return [variant.backend for variant in spec.possible_variants
+            if variant.backend is not None and not variant.path_of_backend]  # fmt: skip
 
 
 def _is_installed(backend: str) -> bool:
     """Whether the package that a backend needs can be found; nothing is imported."""
-    return backend not in PACKAGES or find_spec(PACKAGES[backend]) is not None
+    return backend not in PROVIDERS or find_spec(PROVIDERS[backend]) is not None
 
 
 def _check_known(

@@ -44,7 +44,7 @@ from breakeven.runner.specs.variants import (
     parse_backends,
     under,
 )
-from breakeven.runner.specs.workload import DataSpec, ModelSpec, ScriptSpec, known_as
+from breakeven.runner.specs.workload import USER_CODE, DataSpec, ModelSpec, ScriptSpec, known_as
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
@@ -87,7 +87,8 @@ class ExperimentSpec(PlaceSpec):
     and ends of training, epochs, steps and evaluations, and may record numbers, which are charted.
     See `runner/worker/callbacks.py`."""
     backends: tuple[str, ...] = USUAL_BACKENDS
-    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
+    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
+    that torch does not list by its path, `package.module:attribute`."""
     settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
     """What torch is set to for every run. `plain`: its own defaults, except that compiled code
     draws random numbers as eager code does, and products in float32 are as exact as that type.
@@ -253,7 +254,14 @@ class ExperimentSpec(PlaceSpec):
         """Every script, and every `path.py:name`, of a person's own that the experiment runs."""
         sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
         scripts = [] if self.model.script is None else [self.model.script]
-        return (*scripts, *sources, *self.callbacks)
+        backends = filter(USER_CODE.fullmatch, self.paths_of_backends)
+        return (*scripts, *sources, *self.callbacks, *backends)
+
+    @property
+    def paths_of_backends(self) -> tuple[str, ...]:
+        """Backends that are named by their path."""
+        found = (variant.path_of_backend for variant in self.possible_variants)
+        return tuple(dict.fromkeys(filter(None, found)))
 
     @property
     def num_steps(self) -> int:

@@ -20,6 +20,9 @@ LONGEST_TEXT = 4096
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")
 """Between settings; what else a value holds, as `g++` does, is its own."""
+BY_PATH = re.compile(r"([\w./~ -]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+):[A-Za-z_]\w*(?=:|$)")
+"""A backend by its path, `package.module:attribute` or `path.py:name`: a dot stands in front of the
+colon, and no `=` behind it."""
 
 
 def split_at_commas(text: str) -> list[str]:
@@ -121,13 +124,17 @@ def _written(value: bool | int | float | str | tuple[float, ...]) -> str:
 def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str, Options]:
     """Name and settings; raises `InvalidSpec` for the field if a setting is not `name=value`.
 
-    `dotted`: whether a setting's name may have several parts, as `triton.cudagraphs`.
+    `dotted`: whether a setting's name may have several parts, as `triton.cudagraphs`, and whether
+    the name may be a backend's path.
     """
-    name, _, settings = text.partition(":")
+    path = BY_PATH.match(text) if dotted else None
+    name = path[0] if path else text.partition(":")[0]
+    settings = text[len(name) + 1 :]
     options: Options = {}
     for setting in filter(None, PLUS_BEFORE_NAME.split(settings)):
         key, equals, value = setting.partition("=")
         rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
+        rule += "; a path reads package.module:attribute" if dotted and not equals else ""
         is_name = all(map(str.isidentifier, key.split(".") if dotted else [key]))
         if not (is_name and equals and value):
             raise InvalidSpec(field, text, rule)

@@ -10,17 +10,20 @@ A backend is written as its name, or with settings behind a colon:
                                             takes precedence over a mode, which is a set of them
     inductor:optimizer=fused
     none:optimizer=fused                    settings without a compiler
+    thunder.dynamo:ThunderCompiler          a function or class of a package, or path.py:name
+    thunder.dynamo:ThunderCompiler:scope=forward
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.fields import Bounds, Spec, require
-from breakeven.runner.specs.values import Options, parse_settings
+from breakeven.runner.specs.values import BY_PATH, Options, parse_settings
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
@@ -57,7 +60,7 @@ class Variant(Spec):
     label: str
     role: Role
     backend: str | None = None
-    """Name of a Dynamo backend; None means no `torch.compile` at all."""
+    """Name of a Dynamo backend, or its path; None means no `torch.compile` at all."""
     scope: Scope = "iteration"
     """What is compiled: the whole iteration; the model's forward; forward and backward with the
     optimizer apart; or the model's repeated blocks, each once for all of them."""
@@ -119,6 +122,11 @@ class Variant(Spec):
     def perturbation(self) -> float:
         """Relative change to the initial weights."""
         return CONTROL_PERTURBATION if self.role == "control" else 0.0
+
+    @property
+    def path_of_backend(self) -> str | None:
+        """`package.module:attribute` or `path.py:name`, if the backend is named so."""
+        return self.backend if self.backend and BY_PATH.fullmatch(self.backend) else None
 
     @property
     def compile_effort(self) -> int:
@@ -208,8 +216,10 @@ def parse_backend(text: str) -> Variant:
     Raises `InvalidSpec` for the field `backends`.
     """
     name, settings = parse_settings(text, "backends", dotted=True)
-    rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
-    require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name)), "backends", text, rule)
+    rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-'), or its path, "
+    rule += "package.module:attribute"
+    is_name = re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name) or BY_PATH.fullmatch(name)
+    require(bool(is_name), "backends", text, rule)
     known: dict[str, Any] = {
         key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
     }
@@ -243,7 +253,7 @@ def parse_backends(texts: Sequence[str]) -> list[Variant]:
 def _label(name: str, settings: dict[str, Any]) -> str:
     """`inductor-max-autotune-forward`: the values that speak for themselves, the others named. What
     cannot stand in a label is left out, and a digest of the whole tells labels apart."""
-    words = [name.lstrip("_.-")]
+    words = [PurePath(name).name.replace(".py:", ":").replace(":", ".").lstrip("_.-")]
     for key, value in settings.items():
         speaks = value in (
             get_args(Scope) + get_args(Mode) + get_args(DdpMode) + get_args(OptimizerForm)

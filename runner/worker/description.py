@@ -6,8 +6,10 @@ A reader needs them to judge any number.
 import copy
 import os
 import platform
+import re
 import socket
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
@@ -65,7 +68,11 @@ def _environment(context: RunContext) -> dict[str, Any]:
         # Torch's own version names its build (+cpu, +cu130); its package's may not.
         "versions": {
             "torch": torch.__version__,
-            **{name: version for name in PACKAGES if (version := _version(name))},
+            **{
+                name: version
+                for name in (*PACKAGES, *_of_backends(context.experiment))
+                if (version := _version(name))
+            },
         },
         "cpu_model": cpu_name(),
         "num_cpus": os.cpu_count(),
@@ -84,6 +91,15 @@ def _environment(context: RunContext) -> dict[str, Any]:
         },
         "withheld_variables": [*filter(None, os.environ.get(WITHHELD_VARIABLE, "").split(","))],
     }
+
+
+def _of_backends(experiment: ExperimentSpec) -> Iterator[str]:
+    """The packages of all backends, so that runs of one environment have the same versions."""
+    for backend in {variant.backend or "" for variant in experiment.possible_variants}:
+        for plugin in metadata.entry_points(group=PLUGINS, name=backend):
+            yield from [plugin.dist.name] if plugin.dist else []
+        if module := re.split("[.:]", backend)[0] if ":" in backend else PROVIDERS.get(backend):
+            yield from metadata.packages_distributions().get(module, [])
 
 
 def _version(package: str) -> str | None:

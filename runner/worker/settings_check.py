@@ -17,7 +17,7 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from breakeven.runner.errors import WorkloadError
+from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.values import nearest
@@ -48,10 +48,10 @@ def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
         try:
             check()
         except Exception as error:  # torch raises many kinds for settings
-            message = str(error) or type(error).__name__
+            message = str(getattr(error, "rule", error)) or type(error).__name__
             before, _, reason = message.partition(" do not fit ")
             rule = f"do not fit {reason}" if reason else before
-            if not isinstance(error, WorkloadError):
+            if not isinstance(error, RunnerError):
                 rule = f"torch refuses it: {rule}"
             return {"field": field, "value": value, "rule": rule[:MOST_CHARACTERS]}
     return {}
@@ -106,7 +106,7 @@ def _try_loss(loss: Loss, task: str) -> None:
 
 
 def _try_backend(text: str) -> None:
-    """Wraps a function: torch then reads the options, but compiles nothing."""
+    """Loads the backend and wraps a function: torch reads the options, but compiles nothing."""
     variant = parse_backend(text)
     known = torch._inductor.config.get_config_copy()
     for name in variant.options:

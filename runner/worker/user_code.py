@@ -1,34 +1,40 @@
-"""Loads functions and classes from users' Python files, and copies these files."""
+"""Loads functions and classes from users' Python files and packages, and copies the files."""
 
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from breakeven.runner.checks.user_code import locate
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import nearest
+from breakeven.runner.specs.workload import USER_CODE
 from breakeven.runner.worker.event_log import EventLog
+
+LONGEST_LIST = 300
+"""Characters of the names that a message lists."""
 
 
 def load_object(source: str) -> Any:
-    """Loads the object `path.py:name`; executes a file only once, even for several names.
+    """Loads the object `path.py:name` or `package.module:attribute`; executes a file only once,
+    even for several names.
 
     The file may import files of its folder. Raises `CodeNotAllowed` for a file that may not run
     here, and `WorkloadError` for a file that fails or does not define the name.
     """
     file, name = locate(source)
-    module = _load_module(file, source)
+    module = _load_module(file, source) if USER_CODE.fullmatch(source) else _import(source)
     try:
         return getattr(module, name)
     except AttributeError:
         public = [word for word in vars(module) if not word.startswith("_")]
-        hint = nearest(name, public) or f"; it has {', '.join(public)}"
+        hint = nearest(name, public) or f"; it has {shorten(', '.join(public), LONGEST_LIST)}"
         raise WorkloadError(f"{source!r}: {file} does not define {name!r}{hint}") from None
 
 
@@ -45,6 +51,17 @@ def call(source: str) -> Any:
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         raise WorkloadError(f"{source!r} failed when it was called: {cause}") from error
+
+
+def load_backend(path: str) -> Callable[..., Any]:
+    """The function, or an instance of the class, that a backend's path names; raises as
+    `load_object` does, and `WorkloadError` for what cannot be called."""
+    found = load_object(path)
+    backend = call(path) if isinstance(found, type) else found
+    if not callable(backend):
+        kind = type(backend).__name__
+        raise WorkloadError(f"{path!r}: {kind} cannot be called, and a backend is for each graph")
+    return cast(Callable[..., Any], backend)
 
 
 def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, str]]:
@@ -95,6 +112,14 @@ def _load_module(file: Path, source: str) -> ModuleType:
         cause = f"{type(error).__name__}: {error}"
         raise WorkloadError(f"{source!r}: {file} cannot be imported: {cause}") from error
     return module
+
+
+def _import(source: str) -> ModuleType:
+    try:
+        return importlib.import_module(source.partition(":")[0])
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise WorkloadError(f"{source!r} cannot be imported: {cause}") from error
 
 
 def _read(file: Path, source: str) -> bytes:

@@ -1,6 +1,7 @@
 """Writes the lines of Python that give a training the settings of a run."""
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
@@ -17,6 +18,10 @@ def recipe(spec: ExperimentSpec, variant: Variant) -> str:
 
 
 def _settings(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+    if variant.path_of_backend:
+        module, _, name = variant.path_of_backend.rpartition(":")
+        module = PurePath(module).name.removesuffix(".py")
+        yield f"from {module} import {name}  # if it is a class, backend={name}()"
     if variant.tf32:
         yield 'torch.set_float32_matmul_precision("high")'
         yield "torch.backends.cudnn.allow_tf32 = True"
@@ -57,7 +62,8 @@ def _arguments(variant: Variant) -> Iterator[str]:
     options = dict(variant.options)
     options.pop("fallback_random", None)
     if variant.backend != "inductor":
-        yield f"backend={variant.backend!r}"
+        path = variant.path_of_backend
+        yield f"backend={path.rpartition(':')[2] if path else repr(variant.backend)}"
     if variant.mode is not None and not options:
         yield f"mode={variant.mode!r}"
     if options:

@@ -419,6 +419,29 @@ def test_backends_can_be_typed_with_settings(folder: DataDir):
     assert "this machine has" in app.error[0].value
 
 
+def test_a_backend_can_be_typed_by_path_and_the_page_executes_none_of_its_code(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "loud").mkdir()
+    (tmp_path / "loud" / "__init__.py").write_text("raise SystemExit('executed')")
+    (tmp_path / "loud" / "core.py").write_text("def compile(graph, inputs): return graph")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv(CODE_VARIABLE, raising=False)
+    app = opened("launch")
+    app.multiselect(key="quick.backends").set_value(["loud.nothing:compile"]).run()
+    assert "loud has no module 'nothing'" in unescape(app.error[0].value)
+    app.multiselect(key="quick.backends").set_value(["loud.core:compile"]).run()
+    assert f"{CODE_VARIABLE}={tmp_path / 'loud'}" in app.error[0].value
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    app.run()
+    assert not app.error and "`loud.core.compile`" in text(app)
+    assert "add `--allow-code` with the folder of its files" in text(app)
+    app.button(key="launch").click().run()
+    (queued,) = experiments(folder)
+    assert queued.spec.backends == ("aot_eager", "loud.core:compile")
+    assert queued.runs[0].is_unchecked  # the run that reads it has the code loaded first
+
+
 def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(
     folder: DataDir,
 ):

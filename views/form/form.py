@@ -29,7 +29,8 @@ SETTINGS_HELP = (
     "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
     "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
     "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
-    "`triton.cudagraphs`, and counts more than what the mode says."
+    "`triton.cudagraphs`, and counts more than what the mode says. A backend that torch does not "
+    "list is named by its path, `package.module:attribute`."
 )
 
 
@@ -143,6 +144,7 @@ def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
 def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
     usual, debug = st.columns(2)
     variants = [text for text in VARIANTS if parse_backend(text).backend in machine.backends]
+    given = {text: parse_backend(text) for text in start.backends}
     chosen: list[str] = []
     for column, label, name, known, offered, help in (
         (usual, "Backends", "backends", machine.backends, [*machine.backends, *variants],
@@ -152,7 +154,11 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
          "torch tags these for debugging: `eager` captures the graph and runs it as it is, "
          "`aot_eager` also traces the backward pass. They show where time or parity is lost."),
     ):  # fmt: skip
-        value = [text for text in start.backends if parse_backend(text).backend in known]
+        value = [
+            text
+            for text, variant in given.items()
+            if variant.backend in known or (name == "backends" and variant.path_of_backend)
+        ]
         with column:
             chosen += fields.ask("backends", help, label=label, value=value, name=name,
                                  offer=Offer(offered, typed=True))  # fmt: skip

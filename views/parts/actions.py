@@ -66,7 +66,8 @@ def launch(spec: ExperimentSpec, machine: Capabilities | None) -> None:
     permissions.require_acting()
     check(spec, machine)
     folder = data_dir()
-    experiment_id = submit(folder, spec, is_checked=machine is not None)
+    is_checked = machine is not None and not spec.paths_of_backends
+    experiment_id = submit(folder, spec, is_checked=is_checked)
     ensure_supervisor(folder)
     st.switch_page(EXPERIMENT, query_params={"experiment": experiment_id})
 

@@ -25,5 +25,5 @@ def show_permission() -> bool:
 def show_command(spec: ExperimentSpec) -> None:
     """Shows the command that runs an experiment without the browser, and how to allow its code."""
     st.code(command_line(spec), language="bash", wrap_lines=True)
-    if spec.user_code:
+    if spec.user_code or spec.paths_of_backends:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from types import MethodType
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from torch._dynamo import external_utils, trace_rules
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
+from breakeven.runner.worker.user_code import load_backend
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function with a backend."""
@@ -27,12 +28,12 @@ CARRIES_NONE = (
 def make_compiler(variant: Variant) -> Compile:
     """Returns a function that compiles functions, at their first call, with the variant's backend.
 
-    Raises `WorkloadError` for a backend that torch does not know here.
+    Raises `RunnerError` for a backend that torch does not know here, or that cannot be loaded.
     """
     if variant.backend is None:
         return leave_alone
     known = torch._dynamo.list_backends(exclude_tags=None)
-    if variant.backend not in known:
+    if variant.backend not in known and not variant.path_of_backend:
         usual = dict.fromkeys([*torch._dynamo.list_backends(), *QUICK_COMPILERS])
         raise WorkloadError(
             f"backend {variant.backend!r} is not registered here; there are {', '.join(usual)}"
@@ -65,13 +66,18 @@ def compile_arguments(variant: Variant) -> dict[str, Any]:
     if mode is not None and options:
         by_mode = torch._inductor.list_mode_options(mode, variant.dynamic)
         mode, options = None, {**by_mode, **options}
+    path = variant.path_of_backend
     return {
-        "backend": variant.backend,
+        "backend": _loaded(path) if path else variant.backend,
         "mode": mode,
         "fullgraph": variant.fullgraph,
         "dynamic": variant.dynamic,
         "options": options or None,
     }
+
+
+_loaded = cache(load_backend)
+"""A class has one instance, for all that the process compiles."""
 
 
 def traceable(module: nn.Module) -> Callable[..., Any]:

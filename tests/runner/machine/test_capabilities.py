@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.capabilities import PACKAGES, Capabilities, is_of_this_machine
+from breakeven.runner.machine.capabilities import PROVIDERS, Capabilities, is_of_this_machine
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE
 
@@ -37,7 +37,7 @@ def test_a_backend_that_torch_lists_without_its_package_is_not_there(
 
 
 def test_a_backend_whose_package_is_installed_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACKAGES, "tvm", "json")
+    monkeypatch.setitem(PROVIDERS, "tvm", "json")
     told = asdict(MACHINE)
     assert Capabilities.from_dict({**told, "backends": ["inductor", "tvm"]}).backends[1] == "tvm"
 

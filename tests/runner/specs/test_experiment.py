@@ -288,4 +288,6 @@ def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
         callbacks=("hooks.py:Mine",),
     )
     assert spec.user_code == ("mine.py:net", "mine.py:samples", "hooks.py:Mine")
+    backends = ("/my/own.py:compile", "thunder.dynamo:Compiler", "inductor")
+    assert experiment(backends=backends).user_code == ("/my/own.py:compile",)
     assert experiment().user_code == ()

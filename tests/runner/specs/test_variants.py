@@ -38,10 +38,38 @@ def test_a_backend_is_written_with_its_settings(
 
 
 @pytest.mark.parametrize(
+    ("text", "backend", "label", "scope"),
+    [
+        ("thunder.dynamo:Compiler", "thunder.dynamo:Compiler", "thunder.dynamo.Compiler",
+         "iteration"),
+        ("a.b:c:scope=forward", "a.b:c", "a.b.c-forward", "forward"),
+        ("/my code/own.py:go:scope=forward", "/my code/own.py:go", "own.go-forward", "forward"),
+        ("own.py:go", "own.py:go", "own.go", "iteration"),
+        ("a.b:scope=forward", "a.b", "a.b-forward", "forward"),
+        ("a.b", "a.b", "a.b", "iteration"),
+    ],
+)  # fmt: skip
+def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
+    text: str, backend: str, label: str, scope: str
+) -> None:
+    variant = parse_backend(text)
+    assert (variant.backend, variant.label, variant.scope) == (backend, label, scope)
+    assert variant.path_of_backend == (backend if ":" in backend else None)
+    spec = ExperimentSpec(name="trial", backends=(text,))
+    assert ExperimentSpec.from_json(spec.to_json()) == spec
+    assert spec.paths_of_backends == ((backend,) if ":" in backend else ())
+
+
+@pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("in ductor", "name of a Dynamo backend"),
         ("inductor:mode", "must read name=value"),
+        ("thunder:jit", "a path reads package.module:attribute"),
+        ("a.b:c.d", "must read name=value"),
+        ("a.b:c:d", "must read name=value"),
+        ("a.b:c:mode=max-autotune", "is for inductor only"),
+        ("/my\ncode/own.py:go", "must read name=value"),
         ("inductor:mode=fast", "must be one of 'default'"),
         ("inductor:scope=all", "must be one of 'iteration'"),
         ("eager:mode=max-autotune", "is for inductor only"),
@@ -96,6 +124,7 @@ def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
         ("inductor:a=1-b_2", "inductor:a=1+b=2"),
         ("inductor:x=/" + "a" * 200, "inductor:x=/" + "a" * 201),
         ("_eager", "eager", "eager:dynamic=true"),
+        ("a.b:c", "a.b.c", "/there/b.py:c", "/here/b.py:c"),
     ],
 )
 def test_different_backends_have_different_labels(texts: tuple[str, ...]) -> None:
