@@ -10,7 +10,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
 from breakeven.storage.library.filters import chosen
 from breakeven.views.access import permissions
-from breakeven.views.library import disk, matrix, query, saved, selected, suites, table, trends
+from breakeven.views.library import disk, matrix, query, selected, sides, suites, table, trends
 from breakeven.views.library.filling import watch
 from breakeven.views.parts import importing
 from breakeven.views.parts.actions import quick_race, quick_race_button
@@ -20,7 +20,6 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
-from breakeven.views.sides import view as sides
 
 GREETED = "library opened"
 """Key in the session state: the library was opened before."""
@@ -73,7 +72,7 @@ def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
         query.ask_sort()
-    saved.show()
+    query.show_saved()
     disk.show(store, frame)
     with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
         st.caption("The same list without the browser, for programs with `--json`:")

@@ -15,6 +15,7 @@ import pandas as pd
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
+from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
@@ -30,8 +31,6 @@ from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
 from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
-from breakeven.storage.results import stored
 from breakeven.storage.statistics.inference import break_parity, judge_inference
 from breakeven.storage.statistics.learning import loss_excess
 from breakeven.storage.statistics.outcomes import Reading

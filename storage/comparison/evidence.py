@@ -18,9 +18,9 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Role
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.storage import queries
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.queries.rows import ends_of_runs
 
 Rows = Callable[[str], pd.DataFrame]

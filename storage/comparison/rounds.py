@@ -14,10 +14,10 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence, load_evidence, of_role
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import Ratio
 

@@ -11,15 +11,14 @@ from typing import Literal
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
+from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import KINDS, compare
 from breakeven.storage.comparison.correctness import Check, checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.profile.findings import variant_of
-from breakeven.storage.results import stored
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,

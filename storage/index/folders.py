@@ -1,28 +1,159 @@
-"""Reads a run folder: its specification, the run's state, new lines of its journal, and labels that
-users added."""
+"""Lists run folders, and reads one: its specification, the run's state, new lines of its journal,
+and labels that users added. Folders are listed again only if the time stamp of their parent
+changed."""
 
 import errno
 import json
 import os
-from collections.abc import Set
+import time
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
 
 from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import run_names
 from breakeven.runner.folders.events import (
+    BOOLEANS,
     Order,
     read_complete_lines,
+    read_event,
     require_known_format,
     stat_journal,
 )
-from breakeven.runner.folders.queue import require_readable
+from breakeven.runner.folders.queue import agreed_spec, require_readable
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import known_as
 from breakeven.runner.texts import printable
-from breakeven.storage.index.journal_lines import Lines, counting_lines
-from breakeven.storage.index.listing import Agreed
+
+USUAL = frozenset(BOOLEANS)
+Lines = dict[str, list[bytes]]
+"""Lines of a journal by the kind of their event."""
+
+
+def counting_lines(journal: bytes, order: Order) -> Lines:
+    """The lines that are events in ascending order; `order` counts the others."""
+    found: Lines = {}
+    for line in journal.split(b"\n"):
+        event, text = _parsed(line)
+        if event is not None and order.takes(event):
+            found.setdefault(event["kind"], []).append(text)
+    return found
+
+
+def _parsed(line: bytes) -> tuple[dict[str, Any] | None, bytes]:
+    """The event of a line, or None, and the line in a form that the database reads correctly:
+    without true and false in fields of numbers, which it would read as 1 and 0."""
+    try:
+        event = orjson.loads(line)
+    except ValueError:  # It may contain values that are no strict JSON, such as NaN.
+        event = None
+    if isinstance(event, dict) and isinstance(event.get("kind"), str):
+        num_words = line.count(b"true") + line.count(b"false")
+        usual = [type(event[name]) for name in USUAL & event.keys()] if num_words else ()
+        if num_words == usual.count(bool):
+            return event, line
+    event = read_event(line)
+    return event, b"" if event is None else json.dumps(event).encode()
+
+
+GRANULARITY_NS = 2_000_000_000
+"""Coarsest resolution of file time stamps: a more recent stamp may hide a second change."""
+
+
+class Folder(NamedTuple):
+    """A folder that may be a run."""
+
+    path: str
+    origin: str
+    """`local` or `example`."""
+
+
+class Listing:
+    """All folders that may be runs, by name.
+
+    Folders of the same name are copies of the same run; the local one counts.
+    """
+
+    def __init__(self, runs: Path, examples: Path | None) -> None:
+        self.folders: Mapping[str, Folder] = {}
+        self._runs, self._examples = str(runs), str(examples) if examples else None
+        self._parents: dict[str, tuple[tuple[int, int] | None, bool, list[str]]] = {}
+        """For each listed folder: time stamp, whether the stamp is old enough to rely on, names."""
+        self._listed: list[list[str]] = []
+        self.was_touched = False
+        """Whether the last update found a changed time stamp of a parent."""
+        self._experiments: dict[str, list[Path]] | None = None
+
+    def update(self) -> bool:
+        """Lists folders again if necessary; returns whether any were added or removed."""
+        self.was_touched = False
+        groups = self._names(self._examples) if self._examples else []
+        parents = [(f"{self._examples}/{group}", "example") for group in groups]
+        parents.append((self._runs, "local"))
+        found = [(parent, origin, self._names(parent)) for parent, origin in parents]
+        listed = [groups, *(names for _, _, names in found)]
+        if [*map(id, listed)] == [*map(id, self._listed)]:
+            return False
+        self._listed, self._experiments = listed, None
+        self.folders = {
+            name: Folder(f"{parent}/{name}", origin)
+            for parent, origin, names in found
+            for name in names
+        }
+        return True
+
+    def of_experiment(self, experiment_id: str) -> list[Path]:
+        """Folders whose names belong to an experiment."""
+        if self._experiments is None:
+            self._experiments = {}
+            for name, folder in self.folders.items():
+                mine = self._experiments.setdefault(name.partition(".")[0], [])
+                mine.append(Path(folder.path))
+        return self._experiments.get(experiment_id, [])
+
+    def _names(self, parent: str) -> list[str]:
+        """Names of folders in `parent`; the same list object if nothing changed."""
+        known, is_old, names = self._parents.get(parent, (None, False, []))
+        try:
+            found = os.stat(parent)
+            stamp = (found.st_ino, found.st_mtime_ns)
+        except OSError:
+            stamp = None
+        if stamp is None or stamp != known or not is_old:
+            self.was_touched |= stamp != known
+            listed = run_names(Path(parent))
+            names = names if parent in self._parents and listed == names else listed
+            is_old = stamp is not None and stamp[1] < time.time_ns() - GRANULARITY_NS
+            self._parents[parent] = (stamp, is_old, names)
+        return names
+
+
+class Agreed:
+    """The specification that most folders of an experiment have, read on first use."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._specs: dict[str, ExperimentSpec | None] = {}
+        self._texts: dict[str, str] = {}
+
+    def spec(self, experiment_id: str) -> ExperimentSpec | None:
+        if experiment_id not in self._specs:
+            folders = self._listing.of_experiment(experiment_id)
+            self._specs[experiment_id] = agreed_spec(map(RunDir, folders))
+        return self._specs[experiment_id]
+
+    def text(self, experiment_id: str) -> str:
+        """The specification as JSON."""
+        if experiment_id not in self._texts:
+            spec = self.spec(experiment_id)
+            self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))
+        return self._texts[experiment_id]
+
 
 MAX_TICK_BYTES = 16_000_000
 """Journal bytes after which a look stops reading, well under a second of work; also the longest

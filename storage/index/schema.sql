@@ -65,7 +65,7 @@ CREATE TABLE labels (
 );
 
 -- What experiments that are over came to, by revision and version of the code that computed it
--- (storage/results.py).
+-- (storage/caches.py).
 CREATE TABLE results (
     experiment_id VARCHAR NOT NULL, name VARCHAR NOT NULL, revision BIGINT NOT NULL,
     num_runs BIGINT NOT NULL, version VARCHAR NOT NULL, content VARCHAR NOT NULL
@@ -77,7 +77,7 @@ CREATE TABLE unreadable (
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
 -- are missing is no such event and is left out. What a resumption takes back is deleted
--- (storage/index/journal_inserts.py).
+-- (storage/index/ingest.py).
 CREATE TABLE phases (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

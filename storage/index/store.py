@@ -23,8 +23,7 @@ from breakeven.runner.supervision.heartbeat import busy
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import StoreLocked, StoreUnusable
 from breakeven.storage.index.folders import IndexedRun
-from breakeven.storage.index.ingest import REVISIONS, run_tick, start_watch
-from breakeven.storage.index.journal_inserts import SCHEMA
+from breakeven.storage.index.ingest import REVISIONS, SCHEMA, run_tick, start_watch
 from breakeven.storage.index.watch import Watch
 
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()

@@ -22,16 +22,18 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.folders import (
+    GRANULARITY_NS,
     MAX_MESSAGE,
+    Agreed,
     FolderScan,
     IndexedRun,
+    Listing,
     describe,
     look_at_labels,
     lstat,
     read_journal,
     standing,
 )
-from breakeven.storage.index.listing import GRANULARITY_NS, Agreed, Listing
 
 ROUND_SECONDS = 30.0
 """Longest time until ticks notice a change in the folder of a finished run."""

@@ -13,14 +13,13 @@ import pandas as pd
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.storage import queries
+from breakeven.storage.caches import Revision, memo, read_stored
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes
 from breakeven.storage.library.filters import searchable
 from breakeven.storage.library.summary import KINDS, BackendSummary, Summary, summarize
-from breakeven.storage.memo import Revision, memo
-from breakeven.storage.results import read_stored
 
 SHARE_OF_SIZES = 0.2
 """Largest share of the computing time that measuring sizes on disk may take."""

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from breakeven.storage.caches import memo
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, catalog_version, summaries
 from breakeven.storage.library.summary import DeviceReading
-from breakeven.storage.memo import memo
 from breakeven.storage.statistics.speedups import MIN_MARGIN
 from breakeven.storage.statistics.steps import FEWEST, Step, divide
 

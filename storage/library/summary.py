@@ -16,6 +16,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
+from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import Outcome, checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
@@ -23,8 +24,6 @@ from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
-from breakeven.storage.results import stored
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from breakeven.storage import queries
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.profile.findings import Case, CostFinding, findings, variant_of
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width

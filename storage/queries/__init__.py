@@ -5,7 +5,7 @@ from 0, as on pages; journals may differ. Unmeasured values are missing (NaN, Na
 in a result is never missing: NaN means that the loss was not a number.
 """
 
-from breakeven.storage.memo import revision
+from breakeven.storage.caches import revision
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     latest_runs,
@@ -18,18 +18,16 @@ from breakeven.storage.queries.experiments import (
 )
 from breakeven.storage.queries.recorded import *
 from breakeven.storage.queries.runs import (
+    MAX_POINTS,
     RunError,
     RunRecord,
-    fields_by_run,
-    fields_of,
-    resumptions,
-    run_record,
-)
-from breakeven.storage.queries.series import (
-    MAX_POINTS,
     cumulative_times,
     device_samples,
+    fields_by_run,
+    fields_of,
     latest_device_samples,
     losses,
+    resumptions,
+    run_record,
 )
 from breakeven.storage.queries.timeline import activities, costs

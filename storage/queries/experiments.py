@@ -19,9 +19,9 @@ from breakeven.runner.folders.events import Order, read_complete_lines, read_eve
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.storage.caches import generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import generation, memo, revision
 from breakeven.storage.queries.rows import MINE, timestamp
 
 STAMP_CHARACTERS = 22

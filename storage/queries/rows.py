@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.texts import read_json
-from breakeven.storage.index.journal_inserts import EVENT_TABLES
+from breakeven.storage.caches import memo, revision
+from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 
 MINE = "experiment = $1"
 """Selects the rows of one experiment by its number, `Store.number_of`. Each table of events needs

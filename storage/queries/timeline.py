@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.queries.rows import MINE, rows
 
 ELAPSED = (

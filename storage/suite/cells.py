@@ -7,6 +7,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared, Part
 from breakeven.storage import queries
+from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import PASS, checks
 from breakeven.storage.comparison.evidence import of_role
@@ -14,7 +15,6 @@ from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import always, memo
 from breakeven.storage.suite.groups import Cell, Outcome, backend_under
 
 

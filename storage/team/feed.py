@@ -19,19 +19,17 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.folders import FolderScan
 from breakeven.storage.index.ingest import (
-    add_numbers,
-    experiments_of,
-    known_progress,
-    start_watch,
-    whole,
-    write_runs,
-)
-from breakeven.storage.index.journal_inserts import (
     EVENT_TABLES,
     SCHEMA,
     Cursor,
+    add_numbers,
+    experiments_of,
     insert_events,
+    known_progress,
+    start_watch,
     take_back,
+    whole,
+    write_runs,
 )
 from breakeven.storage.index.watch import Watch
 from breakeven.storage.team.lake import OWN, Lake, Overtaken

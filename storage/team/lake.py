@@ -18,8 +18,7 @@ import duckdb
 
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.ingest import whole
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, SCHEMA, Cursor
+from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, whole
 from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 

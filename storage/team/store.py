@@ -1,6 +1,14 @@
-"""A team's store with the interface of the embedded store, for pages and commands."""
+"""A team's store with the interface of the embedded store, for pages and commands.
 
+It holds a local replica: the state of all runs, and the events of the experiments that pages
+requested. A page sends about a hundred queries, and each would need several requests to the
+database server. The replica copies the events of an experiment on first use, and again after one of
+its runs has changed.
+"""
+
+import threading
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -8,11 +16,137 @@ from typing import Any, Self
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, whole
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
 from breakeven.storage.team.feed import Feed
-from breakeven.storage.team.lake import RESULTS, Lake, Overtaken
-from breakeven.storage.team.replica import LocalReplica
+from breakeven.storage.team.lake import LAKE, RESULTS, Lake, Overtaken, snapshot
+
+LISTED = "environments"
+"""The only table of events that lists of experiments need; it is copied for all experiments."""
+MAX_ROWS = 5_000_000
+"""Limit of local events; above it, the least recently used experiments are removed."""
+
+
+class LocalReplica:
+    """The replica of one process. Safe to use from threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._lock = threading.Lock()
+        self.snapshot = -1
+        """Number of the store's snapshot that the local lists match."""
+        self._brought: OrderedDict[int, int] = OrderedDict()
+        """Experiments with local events and their numbers of rows, the most recently used last."""
+        self._stale: set[int] = set()
+        with lake.connection.cursor() as cursor:
+            cursor.execute(SCHEMA)
+
+    def refresh(self) -> None:
+        """Copies changes since the last call; raises `TeamStoreUnusable`."""
+        with self._lock, self._lake.telling(), self._lake.connection.cursor() as cursor:
+            now = snapshot(cursor)
+            if now == self.snapshot:
+                return
+            with whole(cursor):
+                now = snapshot(cursor)
+                changed = _copy_news(cursor, self.snapshot)
+            self._stale |= changed & self._brought.keys()
+            self.snapshot = now
+
+    def num_runs(self, data_folder: str) -> int:
+        """The number of runs that a data folder has recorded."""
+        query = "SELECT count(*) FROM progress WHERE data_folder = ?"
+        with self._lake.connection.cursor() as cursor:
+            row = cursor.execute(query, [data_folder]).fetchone()
+        return int(row[0]) if row else 0
+
+    def bring(self, experiment: int) -> None:
+        """Copies the present events of an experiment, unless the replica has them.
+
+        Raises `TeamStoreUnusable` if that fails; but older local events, if any, remain in use.
+        """
+        with self._lock:
+            if experiment in self._brought and experiment not in self._stale:
+                self._brought.move_to_end(experiment)
+                return
+            try:
+                with self._lake.telling(), self._lake.connection.cursor() as cursor:
+                    num_rows = _copy_events(cursor, experiment)
+                    self._brought[experiment] = num_rows
+                    self._brought.move_to_end(experiment)
+                    self._stale.discard(experiment)
+                    self._make_room(cursor)
+            except TeamStoreUnusable:
+                if experiment not in self._brought:
+                    raise
+
+    def _make_room(self, cursor: Cursor) -> None:
+        while sum(self._brought.values()) > MAX_ROWS and len(self._brought) > 1:
+            oldest, _ = self._brought.popitem(last=False)
+            for table in _events():
+                cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [oldest])
+
+
+def _events() -> list[str]:
+    return [table for table in EVENT_TABLES.values() if table != LISTED]
+
+
+def _copy_events(cursor: Cursor, experiment: int) -> int:
+    """Replaces the local events of an experiment by those of the store."""
+    num_rows = 0
+    with whole(cursor):
+        query = f"SELECT DISTINCT name FROM {LAKE}.present WHERE experiment = ?"
+        present = {name for (name,) in cursor.execute(query, [experiment]).fetchall()}
+        for table in _events():
+            cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [experiment])
+            if table in present:
+                copy = f"INSERT INTO {table} BY NAME FROM {LAKE}.{table} WHERE experiment = ?"
+                row = cursor.execute(copy, [experiment]).fetchone()
+                num_rows += row[0] if row else 0
+    return num_rows
+
+
+def _copy_news(cursor: Cursor, since: int) -> set[int]:
+    """Copies rows of runs written after a snapshot; returns the numbers of the experiments with new
+    or removed runs."""
+    cursor.execute(
+        f"CREATE OR REPLACE TEMP TABLE news AS FROM {LAKE}.progress WHERE revision > ?", [since]
+    )
+    changed = {number for (number,) in cursor.execute(
+        "SELECT DISTINCT experiment FROM runs JOIN news USING (run_id)").fetchall()}  # fmt: skip
+    _replace(cursor, "progress", "FROM news")
+    new = f"FROM {LAKE}.runs WHERE run_id IN (SELECT run_id FROM news)"
+    _replace(cursor, "runs", new)
+    changed |= _drop_gone(cursor)
+    cursor.execute("""INSERT INTO experiments SELECT DISTINCT experiment_id, experiment FROM runs
+        WHERE experiment NOT IN (SELECT experiment FROM experiments)""")
+    listed = "experiment IN (SELECT experiment FROM runs JOIN news USING (run_id))"
+    cursor.execute(f"DELETE FROM {LISTED} WHERE {listed}")
+    cursor.execute(f"INSERT INTO {LISTED} BY NAME FROM {LAKE}.{LISTED} WHERE {listed}")
+    for table in ("labels", "unreadable"):  # These have few rows.
+        cursor.execute(f"DELETE FROM {table}")
+        cursor.execute(f"INSERT INTO {table} BY NAME FROM {LAKE}.{table}")
+    return changed
+
+
+def _replace(cursor: Cursor, table: str, rows: str) -> None:
+    cursor.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM news)")
+    cursor.execute(f"INSERT INTO {table} BY NAME {rows}")
+
+
+def _drop_gone(cursor: Cursor) -> set[int]:
+    """Removes runs that are no longer in the store; returns the numbers of their experiments."""
+    counts = f"SELECT (SELECT count(*) FROM progress), (SELECT count(*) FROM {LAKE}.progress)"
+    here, there = cursor.execute(counts).fetchall()[0]
+    if here == there:
+        return set()
+    gone = f"run_id NOT IN (SELECT run_id FROM {LAKE}.progress)"
+    found = cursor.execute(f"SELECT DISTINCT experiment FROM runs WHERE {gone}").fetchall()
+    for table in ("progress", "runs", LISTED):
+        cursor.execute(f"DELETE FROM {table} WHERE {gone}")
+    return {number for (number,) in found}
+
 
 LOCK_FILE = "team-store.lock"
 

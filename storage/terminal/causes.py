@@ -18,8 +18,8 @@ from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import parse_settings
 from breakeven.runner.specs.variants import Variant
 from breakeven.storage import queries
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo, revision
 from breakeven.storage.profile.findings import Remedy, variant_of
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.finding_words import remedy_option

@@ -14,7 +14,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import memo, queries
+from breakeven.storage import caches, queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import load_evidence
 from breakeven.storage.index.store import Store
@@ -25,7 +25,7 @@ OTHER = "20261122-000000-000000-aaaa"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> None:
-    memo.forget()
+    caches.forget()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_what_an_experiment_has_nothing_of_is_not_asked_for(
 
 def test_losses_are_those_of_the_steps_that_are_at_hand(shared: Store, asked: list[str]) -> None:
     from_database = queries.losses(shared, EXPERIMENT_ID, max_points=None)
-    memo.forget()
+    caches.forget()
     queries.step_times(shared, EXPERIMENT_ID)
     queries.step_times(shared, OTHER)
     asked.clear()
@@ -140,16 +140,16 @@ def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.Monke
     monkeypatch.setattr(Store, "rows", listen)
     with Store.open(data_dir) as store:
         store.ingest()
-        before = memo.standing(store, EXPERIMENT_ID)
+        before = caches.standing(store, EXPERIMENT_ID)
         assert before.states == {"lost"} and before.revision == queries.revision(
             store, EXPERIMENT_ID
         )
         assert sum("FROM progress" in sql for sql in told) == 1
         run.end(RunState.FINISHED)
         store.ingest()
-        after = memo.standing(store, EXPERIMENT_ID)
+        after = caches.standing(store, EXPERIMENT_ID)
         assert after.states == {"finished"} and after.revision > before.revision
-        assert memo.standing(store, OTHER).states == frozenset()
+        assert caches.standing(store, OTHER).states == frozenset()
 
 
 def test_readers_of_the_same_have_it_asked_once(shared: Store, asked: list[str]) -> None:
@@ -162,7 +162,7 @@ def test_readers_of_the_same_have_it_asked_once(shared: Store, asked: list[str])
 def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
     shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memo, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(caches, "MAX_BYTES", 20_000)
     queries.step_times(shared, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
     queries.losses(shared, EXPERIMENT_ID)
     queries.step_settings(shared, EXPERIMENT_ID)
@@ -170,7 +170,7 @@ def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
     asked.clear()
     queries.step_times(shared, EXPERIMENT_ID)
     assert asked == []
-    monkeypatch.setattr(memo, "MAX_BYTES", 1)
+    monkeypatch.setattr(caches, "MAX_BYTES", 1)
     queries.blocks(shared, EXPERIMENT_ID)
     queries.step_times(shared, EXPERIMENT_ID)
     assert len(asked) > 1
@@ -180,7 +180,7 @@ def test_what_is_larger_than_all_that_is_kept_is_not_asked_twice_in_a_row(
     shared: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The evidence is made of a dozen other answers, each of them newer than the question."""
-    monkeypatch.setattr(memo, "MAX_BYTES", 1)
+    monkeypatch.setattr(caches, "MAX_BYTES", 1)
     load_evidence(shared, EXPERIMENT_ID)
     asked.clear()
     load_evidence(shared, EXPERIMENT_ID)
@@ -209,10 +209,10 @@ def test_reading_a_record_often_leaves_no_references(shared: Store) -> None:
         return num_references()
 
     first = load_evidence(shared, EXPERIMENT_ID)
-    most = notes_after(memo.MAX_ANSWERS - 1)
+    most = notes_after(caches.MAX_ANSWERS - 1)
     assert load_evidence(shared, EXPERIMENT_ID) is not first
     del first
-    assert notes_after(20 * memo.MAX_ANSWERS) < most + 100
+    assert notes_after(20 * caches.MAX_ANSWERS) < most + 100
 
 
 def num_references() -> int:
@@ -224,7 +224,7 @@ def num_references() -> int:
 def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_rows: int) -> None:
     """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
 
-    @memo.memo(memo.revision)
+    @caches.memo(caches.revision)
     def ask(store: Store, experiment_id: str, number: int) -> pd.DataFrame:
         steps = np.arange(num_rows)
         texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
@@ -239,9 +239,9 @@ def test_counted_sizes_of_frames_are_real(shared: Store, num_frames: int, num_ro
 def test_what_is_counted_of_records_is_twice_what_they_take_at_most(shared: Store) -> None:
     """They are looked at in ways that make further frames of them."""
     compare(shared, EXPERIMENT_ID)
-    memo.forget()
+    caches.forget()
     load_evidence(shared, EXPERIMENT_ID)  # What it is made of is known now.
-    memo._memory._entries.pop(memo._key(load_evidence, (shared, EXPERIMENT_ID), {}))
+    caches._memory._entries.pop(caches._key(load_evidence, (shared, EXPERIMENT_ID), {}))
     before = counted()
 
     def look() -> None:
@@ -266,12 +266,12 @@ def taken_by(act: Callable[[], object]) -> int:
 
 
 def counted() -> int:
-    return sum(entry.size for entry in memo._memory._entries.values())
+    return sum(entry.size for entry in caches._memory._entries.values())
 
 
 def test_a_frame_in_a_record_counts_as_fifteen_kilobytes_and_its_numbers() -> None:
     frame = pd.DataFrame({"loss": [1.0] * 100, "step": range(100)})
-    assert memo._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
+    assert caches._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
 
 
 def test_texts_beside_many_rows_take_a_byte_each(shared: Store) -> None:

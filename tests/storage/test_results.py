@@ -11,14 +11,14 @@ import pytest
 from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import memo, results
+from breakeven.storage import caches
+from breakeven.storage.caches import NotStorable, read, written
 from breakeven.storage.comparison import comparison
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling import ladder
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.storage.results import NotStorable, read, written
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 pytestmark = pytest.mark.heavy
@@ -62,7 +62,7 @@ def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: l
 def test_other_code_computes_anew_and_the_ladder_is_read_too(
     compared: DataDir, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
+    monkeypatch.setattr(caches, "code_version", lambda: "of tomorrow")
     compare_anew(compared)
     assert computed == [EXPERIMENT_ID]
     first: list[object] = []
@@ -127,7 +127,7 @@ def test_what_a_full_disk_has_no_room_for_is_computed_once_for_this_process(
         store.ingest_all()
         monkeypatch.setattr(store, "write", full)
         comparison.compare(store, EXPERIMENT_ID)
-        memo.forget()
+        caches.forget()
         comparison.compare(store, EXPERIMENT_ID)
     assert computed == [EXPERIMENT_ID]
 

@@ -15,22 +15,21 @@ STATEMENT = re.compile(
     r"\b(SELECT|INSERT INTO|DELETE FROM|UPDATE|CREATE|FROM|WHERE|ATTACH|COPY|DROP|ORDER BY)\b"
 )
 REVIEWED = {
-    "index/ingest.py": {"', '.join(names)", "condition", "table"},
-    "index/journal_inserts.py": {"condition", "fields", "picked", "shape", "table"},
+    "index/ingest.py": {"', '.join(names)", "condition", "fields", "picked", "shape", "table"},
     "queries/experiments.py": {"', '.join((f'any_value({name}) AS {name}' for name in FACTS))",
                                "', '.join(TAKEN_IN)",
                                "RunState.RUNNING"},
     "queries/rows.py": {"columns", "f'WHERE {MINE}' if is_table else ''", "order", "source",
                         "table"},
     "queries/recorded.py": {"table"},
-    "queries/series.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
+    "queries/runs.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/timeline.py": {"doing", "under_way"},
-    "team/replica.py": {"gone", "listed", "rows", "table"},
+    "team/store.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in the settings, quoted.
     "team/lake.py": {"', '.join(options)", "file", "kind", "', '.join(['TYPE s3', *settings])",
                       "place", "quoted(question)", "self.address.catalog"},
-    "team/upkeep.py": {"' UNION ALL '.join(counts)", "catalog", "gone", "macro", "mine", "table"},
+    "team/commands.py": {"' UNION ALL '.join(counts)", "catalog", "gone", "macro", "mine", "table"},
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, event_columns
+from breakeven.storage.index.ingest import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from tests.helpers.breakages import HOSTILE_NAMES, break_file
 from tests.helpers.journals import experiment_spec, record_experiment

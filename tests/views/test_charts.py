@@ -24,7 +24,7 @@ from breakeven.views.charts import run as run_charts
 from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts.palette import KNOWN
 from breakeven.views.charts.run import mark_compiler_events, mark_resumptions
-from breakeven.views.comparison import behind_verdicts, leaderboard
+from breakeven.views.comparison import leaderboard, verdicts
 from breakeven.views.comparison.verdicts import doubts
 from breakeven.views.parts.exports import Origin, to_html
 from breakeven.views.parts.pictures import to_image
@@ -581,7 +581,7 @@ def test_parity_says_how_far_losses_could_tell(
 
 def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
-    found = behind_verdicts.table(comparison(
+    found = verdicts.statistics_table(comparison(
         result("baseline"), result("control", speedup=ratio),
         result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2),
         result("eager"),

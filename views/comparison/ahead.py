@@ -23,7 +23,7 @@ IMPORTED = (
     "breakeven.storage.team.opening",
     "breakeven.storage.comparison.comparison",
     "breakeven.views.tabs.experiment",
-    "breakeven.views.comparison.behind_verdicts",
+    "breakeven.views.comparison.verdicts",
     "breakeven.views.comparison.ranks",
     "breakeven.views.comparison.why",
     "breakeven.views.comparison.ladder",

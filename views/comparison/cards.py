@@ -1,10 +1,12 @@
-"""Every chart of a comparison, each with its data and its download."""
+"""Every chart of a comparison, each with its data and its download, for the runs that the reader
+picks."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
+import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison, Result
@@ -20,6 +22,9 @@ from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark
 from breakeven.views.comparison import device_panel
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
 from breakeven.views.parts.cards import Card, Draw
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.selection import remembered
 
 OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """Possible x-axes of losses instead of steps, with their names in the selection."""
@@ -268,3 +273,37 @@ def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
     rows = [{"label": result.label, **{name: result.value(name) for name in names}}
             for result in results]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+RUNS_OF = "runs of"
+"""Key in the session state: the experiment whose runs were picked last."""
+
+
+def show(cards: Sequence[Card], empty: Markdown = "", *, side_by_side: bool = False) -> None:
+    """Shows the cards below each other or in two columns; without cards the text `empty`."""
+    if not cards and empty:
+        st.caption(empty)
+    if not side_by_side:
+        for card in cards:
+            show_card(card)
+        return
+    for place, column in enumerate(st.columns(2)):
+        with column:
+            for card in cards[place::2]:
+                show_card(card)
+
+
+def pick(comparison: Comparison) -> list[Result]:
+    """The runs that the reader picks."""
+    labels = [result.label for result in comparison.results]
+    default, remember = remembered("runs", labels, comparison.experiment_id)
+    # Runs picked in one experiment are no selection in another.
+    before = st.session_state.get(RUNS_OF)
+    if before not in (None, comparison.experiment_id):
+        st.session_state["runs"] = labels
+    st.session_state[RUNS_OF] = comparison.experiment_id
+    shown = st.pills(
+        "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
+        format_func=inert, label_visibility="collapsed", on_change=remember,
+    )  # fmt: skip
+    return [result for result in comparison.results if result.label in shown]

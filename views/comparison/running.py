@@ -10,9 +10,9 @@ import streamlit as st
 
 from breakeven.runner.folders.states import FAILED_RUNS, ExperimentState
 from breakeven.storage import queries
+from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import memo
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.numbers.sentences import fill
 from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text

@@ -12,11 +12,11 @@ import pandas as pd
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.storage import queries
+from breakeven.storage.caches import always, memo
 from breakeven.storage.comparison.device_doubts import SHARED_CPU
 from breakeven.storage.compiling.timeline import PHASES, PhaseTimes
 from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
-from breakeven.storage.memo import always, memo
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed

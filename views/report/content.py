@@ -24,16 +24,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.break_even_words import break_even_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
-from breakeven.views.comparison import (
-    accuracy,
-    answers,
-    behind_verdicts,
-    cache,
-    ladder,
-    leaderboard,
-    verdicts,
-    why,
-)
+from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.exports import Origin, experiment_origin
@@ -112,8 +103,8 @@ def content(store: Store, experiment_id: str) -> Content:
 def _of_runs(store: Store, comparison: Comparison) -> Page:
     notes = [sentence(caution_words(note)) for note in comparison.notes]
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
-    behind = behind_verdicts.table(comparison)
-    numbers = behind_verdicts.numbers(comparison).reset_index()
+    behind = verdicts.statistics_table(comparison)
+    numbers = verdicts.statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
     down = [] if climbed is None else [f"By compiler stage: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip

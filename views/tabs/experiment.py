@@ -17,10 +17,8 @@ from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.views.comparison import (
     accuracy,
     answers,
-    behind_verdicts,
     cache,
     cards,
-    charts,
     first_screen,
     ladder,
     leaderboard,
@@ -38,7 +36,7 @@ from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.links import sentence
 from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import among_readers, keeping_up
-from breakeven.views.tabs import records, run
+from breakeven.views.tabs import run
 
 Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
 NO_STEP = "No step was recorded, so there is nothing to chart."
@@ -95,8 +93,8 @@ def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> Non
 
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Charts of losses and evaluations, and predictions: whether the runs learn the same thing."""
-    results = charts.pick(comparison)
-    charts.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
+    results = cards.pick(comparison)
+    cards.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
     if comparison.spec.kind.trains_fully and results:
         predictions.show(store, comparison, results)
 
@@ -120,15 +118,15 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
         with st.container(horizontal=True, vertical_alignment="center"):
             measured_again.menu(comparison)
             table_downloads(comparison.table(), "comparison")
-        behind_verdicts.show(comparison)
+        verdicts.show_statistics(comparison)
     ranks.show(store, comparison)
-    results = charts.pick(comparison)
+    results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
-    charts.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
-    charts.show(running.time_axis(store, comparison.experiment_id))
+    cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
+    cards.show(running.time_axis(store, comparison.experiment_id))
     if about_device := cards.device_cards(store, comparison, results):
         with st.expander("The device meanwhile", icon=":material/monitor_heart:"):
-            charts.show(about_device)
+            cards.show(about_device)
 
 
 def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -146,7 +144,7 @@ def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -
         exchange.buttons(store, comparison.experiment_id)
         exchange.show_imported(store, comparison.experiment_id)
     baseline = queries.list_runs(store, comparison.experiment_id).iloc[0]
-    records.show_environment(store, baseline, queries.run_record(store, baseline["run_id"]))
+    run.show_environment(store, baseline, queries.run_record(store, baseline["run_id"]))
     with st.expander("Specification of the experiment", icon=":material/data_object:"):
         st.code(comparison.spec.to_json(), language="json", wrap_lines=True)
 

@@ -20,8 +20,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.process import prepare
-from breakeven.runner.worker.ranks.elastic import run_ranks
-from breakeven.runner.worker.ranks.listener import RankListener
+from breakeven.runner.worker.ranks.elastic import RankListener, run_ranks
 
 LOOK_SECONDS = 1.0
 CLOSING_SECONDS = 10.0

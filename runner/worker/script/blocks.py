@@ -10,9 +10,8 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.workload import ScriptWorkload
-from breakeven.runner.worker.training.blocks import Block, Steps
+from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
 from breakeven.runner.worker.training.profiler import StepProfiler
-from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
 from breakeven.runner.worker.turn_source import TurnSource
 
 BLOCKS_BEFORE_PROFILE = 2

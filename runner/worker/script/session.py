@@ -31,9 +31,8 @@ from breakeven.runner.worker.script.checkpoints import (
 from breakeven.runner.worker.script.compiling import ScriptCompiler
 from breakeven.runner.worker.script.fingerprints import inputs_of, models_of, random_states
 from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
-from breakeven.runner.worker.training.blocks import BlockRecorder
+from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
-from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
 MAX_RAISED = 1000

@@ -17,12 +17,12 @@ from breakeven.runner.worker.step.stepping import MixedPrecision
 from breakeven.runner.worker.training.blocks import (
     Block,
     BlockRecorder,
+    BlockTimer,
     Steps,
     added_blocks,
     plan_blocks,
 )
 from breakeven.runner.worker.training.profiler import StepProfiler
-from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
 

@@ -38,6 +38,7 @@ from breakeven.runner.worker.step.stepping import (
 from breakeven.runner.worker.training.blocks import (
     Block,
     BlockRecorder,
+    BlockTimer,
     Steps,
     added_blocks,
     plan_blocks,
@@ -46,7 +47,6 @@ from breakeven.runner.worker.training.builtin_callbacks import make_callbacks
 from breakeven.runner.worker.training.checkpoints import Checkpointed, latest_checkpoint
 from breakeven.runner.worker.training.evaluation import evaluate
 from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
-from breakeven.runner.worker.training.timing import BlockTimer
 from breakeven.runner.worker.turn_source import TurnSource
 
 

@@ -15,8 +15,7 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.shared import resources
-from breakeven.views.upkeep.serving import open_metrics
-from breakeven.views.upkeep.state import look
+from breakeven.views.upkeep.serving import look, open_metrics
 from tests.helpers.breakages import FILES, HOSTILE_NAMES, KINDS, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep

@@ -13,7 +13,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index import folders, ingest, watch
-from breakeven.storage.index.journal_inserts import EVENT_TABLES
+from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.serving import ROOT

@@ -13,8 +13,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import BOOLEANS, OPEN, Order, read_events
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.storage import queries
-from breakeven.storage.index.journal_inserts import SCHEMA
-from breakeven.storage.index.journal_lines import counting_lines
+from breakeven.storage.index.folders import counting_lines
+from breakeven.storage.index.ingest import SCHEMA
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage import memo, queries
-from breakeven.storage.index.journal_inserts import EVENT_TABLES, event_columns
+from breakeven.storage import caches, queries
+from breakeven.storage.index.ingest import EVENT_TABLES, event_columns
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
@@ -44,7 +44,7 @@ def one_of_each(recording: Recording) -> None:
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
     asked: list[tuple[str, Any]] = []
-    memo.forget()
+    caches.forget()
     ask = store._connection
 
     class Listening:
@@ -100,7 +100,7 @@ def test_a_query_that_reads_all_is_found(store: Store, monkeypatch: pytest.Monke
     read = {table for name in OF_EXPERIMENT for plan in plans(store, name)
             for table, _ in scans(plan)}  # fmt: skip
     assert len(read) > 18
-    monkeypatch.setattr(queries.series, "MINE", "abs(experiment) = $1")
+    monkeypatch.setattr(queries.runs, "MINE", "abs(experiment) = $1")
     found = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
     assert not any("experiment=" in picked for picked in found)
     assert rows.MINE == "experiment = $1"

@@ -12,7 +12,8 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, Labels, RunState, Standing
 from breakeven.storage import queries
-from breakeven.storage.index import folders, listing, watch
+from breakeven.storage.index import folders, watch
+from breakeven.storage.index import folders as listing
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 

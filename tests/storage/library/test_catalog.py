@@ -14,14 +14,14 @@ from breakeven.runner.folders import library
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import memo, queries
+from breakeven.storage import caches, queries
+from breakeven.storage.caches import hash_of
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import sizes as disk
 from breakeven.storage.library import summary
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.storage.library.summary import BackendSummary, Summary
-from breakeven.storage.results import hash_of
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -82,7 +82,7 @@ def test_numbers_survive_in_the_database_and_are_not_computed_again(
         store.ingest_all()
         compute(store, LONG)
         before = row(store)
-    memo.forget()
+    caches.forget()
     monkeypatch.setitem(summary.READERS, "runs", lambda *_: pytest.fail("computed again"))
     with Store.open(recorded) as store:
         store.ingest_all()

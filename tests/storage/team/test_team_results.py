@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage import memo, results
+from breakeven.storage import caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.storage.team.address import Address
+from breakeven.storage.team.commands import upkeep
 from breakeven.storage.team.lake import RESULTS, Lake
 from breakeven.storage.team.store import TeamStore
-from breakeven.storage.team.upkeep import upkeep
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import data_folder
@@ -59,10 +59,10 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
         assert not catalog(reader)["known"].any()
         assert compute(reader, 100.0) == 0
         assert catalog(reader)["known"].all() and computed == []
-        memo.forget()
+        caches.forget()
         assert catalog(reader)["known"].all()
 
-        monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
+        monkeypatch.setattr(caches, "code_version", lambda: "of tomorrow")
         before = reader.generation
         for _ in range(2):
             of_another(address, tmp_path)
@@ -86,8 +86,8 @@ def test_a_result_may_have_quotes_is_ignored_where_invalid_and_goes_with_its_exp
     with TeamStore.at(address, DataDir(tmp_path / "here")) as store:
         store.ingest_all()
         text = "it's \"so\" \\ '' $1; DROP TABLE x"
-        assert results.stored("told")(lambda *_: text)(store, EXPERIMENT_ID) == text
-        assert results.stored("told")(lambda *_: "anew")(store, EXPERIMENT_ID) == text
+        assert caches.stored("told")(lambda *_: text)(store, EXPERIMENT_ID) == text
+        assert caches.stored("told")(lambda *_: "anew")(store, EXPERIMENT_ID) == text
     name = address.place.split("dbname=")[1].split()[0]
     postgres.client("psql", "-d", name, "-c", f"UPDATE {TABLE} SET content = '{{\"Evil\": []}}'")
     assert of_another(address, tmp_path) == compared

@@ -11,8 +11,8 @@ import pytest
 
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
+from breakeven.storage.team.commands import upkeep
 from breakeven.storage.team.store import TeamStore
-from breakeven.storage.team.upkeep import upkeep
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import free_port
 from tests.helpers.team.stores import contents, data_folder, grow

@@ -11,14 +11,14 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.journal_inserts import EVENT_TABLES
+from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 from breakeven.storage.team import lake
 from breakeven.storage.team.address import Address
+from breakeven.storage.team.commands import reset
 from breakeven.storage.team.feed import Feed, data_folder_id
 from breakeven.storage.team.lake import Lake, Overtaken
 from breakeven.storage.team.store import TeamStore
-from breakeven.storage.team.upkeep import reset
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow, sqlite_store

@@ -8,9 +8,9 @@ import pytest
 
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
+from breakeven.storage.team.commands import size, upkeep
 from breakeven.storage.team.lake import Lake, snapshot
 from breakeven.storage.team.store import TeamStore
-from breakeven.storage.team.upkeep import size, upkeep
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow

@@ -14,7 +14,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.storage import memo
+from breakeven.storage import caches
 from breakeven.storage.comparison import comparison
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
@@ -51,7 +51,7 @@ def test_what_is_over_is_compared_and_stored_for_the_next_process(
     ahead.prepare()
     assert slept == [ahead.REST_SECONDS]
     assert catalog(open_store())["known"].all()
-    memo.forget()
+    caches.forget()
     monkeypatch.setattr(comparison, "_compare", refuse)
     for one in (OTHER, EXPERIMENT_ID):
         comparison.compare(open_store(), one)

@@ -21,7 +21,7 @@ from breakeven.storage.terminal.report import report
 from breakeven.views.charts import break_even
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.comparison import answers, leaderboard
-from breakeven.views.sides import tables
+from breakeven.views.library import sides as tables
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

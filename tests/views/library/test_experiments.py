@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.views.access import permissions
-from breakeven.views.library import saved, table
+from breakeven.views.library import query, table
 from breakeven.views.parts import actions
 from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -152,15 +152,15 @@ def test_a_view_is_saved_under_a_name_and_removed(listed: DataDir):
     app = page(q="second", sort="name")
     app.text_input(key="view-name").set_value("Mine & yours")
     next(one for one in app.button if one.label == "Save this view").click().run()
-    assert saved.saved(listed) == {
+    assert query.saved(listed) == {
         "Mine & yours": [("view", "Table"), ("q", "second"), ("sort", "name")]
     }
     click(app, "remove-view-Mine & yours")
-    assert saved.saved(listed) == {}
+    assert query.saved(listed) == {}
     listed.views_file.write_text('{"a": 7, "b": "q=x", "c": "' + "x" * 5000 + '"}')
-    assert saved.saved(listed) == {"b": [("q", "x")]}
+    assert query.saved(listed) == {"b": [("q", "x")]}
     listed.views_file.write_text("[")
-    assert saved.saved(listed) == {}
+    assert query.saved(listed) == {}
 
 
 def test_who_may_only_look_can_search_and_change_nothing(

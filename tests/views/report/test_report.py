@@ -24,9 +24,8 @@ from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.views.report.article import playback
 from breakeven.views.report.content import content, which_pays
-from breakeven.views.report.document import report
 from breakeven.views.report.everything import everything
-from breakeven.views.report.files import report_of
+from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.shared.resources import EXAMPLES
 from tests.browser.zooming import x_range, zoom

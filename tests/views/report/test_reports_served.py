@@ -10,7 +10,8 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
-from breakeven.views.report import document, files, serving
+from breakeven.views.report import files, serving
+from breakeven.views.report import files as document
 from breakeven.views.report.files import MANY, NotWanted, report_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.waiting import PATIENCE_SECONDS, awaited

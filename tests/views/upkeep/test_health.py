@@ -24,7 +24,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
-from breakeven.views.upkeep import state
+from breakeven.views.upkeep import serving as state
 from breakeven.views.upkeep.serving import OPEN_METRICS, open_metrics
 from tests.helpers.journals import Recording, record_experiment
 from tests.helpers.serving import served

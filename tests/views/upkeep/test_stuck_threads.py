@@ -15,7 +15,8 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, Training
 from breakeven.runner.supervision import heartbeat, supervisor
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.storage.index import store as store_module
-from breakeven.views.upkeep import serving, state
+from breakeven.views.upkeep import serving
+from breakeven.views.upkeep import serving as state
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import awaited, wait_until

@@ -25,7 +25,7 @@ from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, Experime
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.ranks import elastic
-from breakeven.runner.worker.ranks.listener import RankListener
+from breakeven.runner.worker.ranks.elastic import RankListener
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_endings import RANK, environment, processes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.worker.script import workplace
-from breakeven.runner.worker.script.workplace import make_workplace, tidy
+from breakeven.runner.worker.script import running as workplace
+from breakeven.runner.worker.script.running import make_workplace, tidy
 
 
 @pytest.fixture

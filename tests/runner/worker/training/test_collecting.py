@@ -14,8 +14,8 @@ from torch._dynamo.backends import registry
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.device.base import WallClock
 from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.training import timing
-from breakeven.runner.worker.training.timing import Collector
+from breakeven.runner.worker.training import blocks as timing
+from breakeven.runner.worker.training.blocks import Collector
 from tests.helpers.loop import UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
