@@ -1,9 +1,9 @@
-"""Which ways to train a search may try: the table of settings, and all of their combinations.
+"""The candidates of a search: a table of settings, and all of their combinations.
 
-A row names a setting, the values that may be faster than torch's own, and where it applies. A
-candidate is a compiler with one value for each setting, written as `backends` takes it. A search
-does not try them all: it starts from the baseline and tries what differs from the best so far in
-one setting (`runner/supervision/race.py`).
+A row names a setting, the values that may be faster than torch's default, and where it applies. A
+candidate is a compiler with one value for each setting, written as in `backends`. A search does not
+try all of them: it starts from the baseline and tries candidates that differ from the best so far
+in one setting (`runner/supervision/race.py`).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ FORMS = {
     "NAdam": ("foreach",), "RAdam": ("foreach",), "RMSprop": ("foreach",), "Rprop": ("foreach",),
     "SGD": ("foreach", "fused"),
 }  # fmt: skip
-"""Forms of optimizers other than one parameter after the other, as torch 2.13 has them."""
+"""Forms of optimizers in torch 2.13 other than `for_loop`."""
 UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
-"""What page and terminal say of a search without a confirmation; its plan says what to take."""
+"""Text of page and terminal for a search without a confirmation."""
 SETTINGS_OF_RUNS = ("label", "role", "repeat", "perturbation_seed", "place", "cache")
 
 
@@ -33,18 +33,18 @@ class Move:
     """A setting that may make a training faster."""
 
     name: str
-    """As `backends` names it."""
+    """Name in `backends`."""
     values: tuple[str, ...]
-    """Other than torch's own."""
+    """Values other than torch's default."""
     compilers: tuple[str, ...]
-    """With which it can be combined."""
+    """Compilers with which it can be combined."""
     why: str
-    """What it does, in a sentence."""
+    """Its effect, in a sentence."""
     applies: Callable[[ExperimentSpec], bool] = lambda spec: True
-    """Whether it changes anything for such an experiment."""
+    """Whether it has an effect in an experiment."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
-        """Its values for an experiment and a compiler; the empty text is torch's own."""
+        """Values for an experiment and a compiler; the empty text is torch's default."""
         fits = compiler in self.compilers and self.applies(spec)
         values = forms_of(spec) if self.name == "optimizer" else self.values
         return ("", *values) if fits else ("",)
@@ -68,7 +68,7 @@ def _allows_tf32(spec: ExperimentSpec) -> bool:
 
 
 def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
-    """Forms of the experiment's optimizer that torch does not choose by itself there."""
+    """Forms of the experiment's optimizer, without the one that torch chooses on its device."""
     name = spec.training.optimizer
     if spec.is_script or name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
         "foreach", "fused", "capturable", "differentiable",
@@ -93,11 +93,11 @@ MOVES = (
     ),
     Move(
         name="scope", values=("forward", "blocks"), compilers=("inductor",), applies=_has_own_step,
-        why="compiles less: the model without its optimizer, or one of its repeated blocks for all",
+        why="compiles less: the model without its optimizer, or one block for all equal blocks",
     ),
     Move(
         name="cpp_wrapper", values=("true",), compilers=("inductor",),
-        why="calls the kernels from C++, where Python takes most of a short step",
+        why="calls kernels from C++ instead of Python, which takes most of a short step",
     ),
     Move(
         name="coordinate_descent_tuning", values=("true",), compilers=("inductor",),
@@ -109,7 +109,7 @@ MOVES = (
     ),
     Move(
         name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
-        why="multiplies float32 numbers on tensor cores, with ten bits of their fractions",
+        why="multiplies float32 numbers on tensor cores, with 10-bit fractions",
     ),
 )  # fmt: skip
 
@@ -122,11 +122,10 @@ def search_spec(
     allow: tuple[str, ...] = (),
     named: bool = False,
 ) -> ExperimentSpec:
-    """The search for the fastest way to do the work of a specification for so many steps.
+    """The search for the fastest way to train a specification's workload for `steps` steps.
 
-    `max_seconds`: time for the search, as long as usual where it is None. `named`: whether the
-    backends of the specification are the candidates; otherwise all are that apply. Raises
-    `InvalidSpec`.
+    `max_seconds`: time limit of the search; None for the default. `named`: whether only the
+    specification's backends are candidates, instead of all that apply. Raises `InvalidSpec`.
     """
     seconds = TuneSpec().max_seconds if max_seconds is None else max_seconds
     tune = TuneSpec.from_dict(
@@ -142,7 +141,7 @@ def search_spec(
 
 
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
-    """Every combination for an experiment, as `backends` takes them, without the baseline."""
+    """Every combination for an experiment, written as in `backends`, without the baseline."""
     return tuple(_combinations(spec))
 
 
@@ -158,7 +157,7 @@ def _combinations(spec: ExperimentSpec) -> Iterator[str]:
 
 
 def settings_of(variant: Variant) -> dict[str, object]:
-    """What a run does differently, by name: the compiler, its settings and options."""
+    """The compiler of a run, its settings and options, by name."""
     settings = {name: value for name, value in asdict(variant).items()
                 if name not in SETTINGS_OF_RUNS}  # fmt: skip
     options: dict[str, object] = settings.pop("options")
@@ -166,14 +165,14 @@ def settings_of(variant: Variant) -> dict[str, object]:
 
 
 def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
-    """How the experiment's `backends` name one of its candidates."""
+    """The name of a candidate in the experiment's `backends`."""
     labels = [one.label for one in spec.candidates]
     return spec.backends[labels.index(candidate.label)]
 
 
 def difference(one: Variant, other: Variant) -> dict[str, object]:
-    """The settings of `one` that `other` does not have or has otherwise, and None for those that
-    only `other` has."""
+    """The settings of `one` that differ from those of `other`; None for a setting that only `other`
+    has."""
     mine, theirs = settings_of(one), settings_of(other)
     return {name: mine.get(name) for name in {**theirs, **mine}
             if mine.get(name) != theirs.get(name)}  # fmt: skip

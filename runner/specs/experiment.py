@@ -1,8 +1,8 @@
-"""What to run: frozen specifications, validated when they are made, that travel as JSON.
+"""Specifications of experiments and runs: frozen, checked on construction, stored as JSON.
 
-An `ExperimentSpec` is what a person asks for: one workload (model, data, training) under several
-`torch.compile` backends. It expands into one `RunSpec` per variant; each run folder holds a
-complete one, so that a folder copied from elsewhere explains itself.
+An `ExperimentSpec` is one workload (model, data, training) under several `torch.compile` backends.
+It expands into one `RunSpec` per variant. Each run folder has its complete `RunSpec`, so a copied
+folder needs no other file.
 """
 
 import json
@@ -38,11 +38,11 @@ from breakeven.runner.specs.training import (
 from breakeven.runner.specs.variants import (
     Settings,
     Variant,
+    apply_settings,
     cold_and_warm,
     control,
     expanded,
     parse_backends,
-    under,
 )
 from breakeven.runner.specs.workload import USER_CODE, DataSpec, ModelSpec, ScriptSpec, known_as
 
@@ -56,8 +56,8 @@ Schedule = Literal["turns", "sequential"]
 CompileTogether = Literal["alone", "together"]
 YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
 USUAL_BACKENDS = ("inductor",)
-CONTROLS = Bounds(0, 20, "each is a whole training more")
-OTHERS_WAIT = "all other runs wait while a turn lasts"
+CONTROLS = Bounds(0, 20, "each control is one more whole training")
+OTHERS_WAIT = "all other runs wait during a turn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,12 @@ class ExperimentSpec(PlaceSpec):
     """One comparison: a workload under several backends, with a baseline and a control."""
 
     name: str
-    """What the experiment is called everywhere."""
+    """Name of the experiment."""
     scenario: ScenarioName = "train"
-    """What is measured: a whole training, or its speed, accuracy or compile caches alone."""
+    """What is measured: `train` a whole training; `speed`, `accuracy` or `cache` only that;
+    `tune` searches for the fastest way to train."""
     task: str = "text_classification"
-    """What the model learns: a module in `runner/worker/tasks/`."""
+    """What the model learns; each task is a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
     data: DataSpec = field(default_factory=DataSpec)
     training: TrainingSpec = field(default_factory=TrainingSpec)
@@ -83,58 +84,56 @@ class ExperimentSpec(PlaceSpec):
     investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
     script: ScriptSpec = field(default_factory=ScriptSpec)
     callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
-    """`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the beginnings
-    and ends of training, epochs, steps and evaluations, and may record numbers, which are charted.
-    See `runner/worker/callbacks.py`."""
+    """`path.py:Class`, such as `/home/me/hooks.py:Sampler`. Its methods are called at the start and
+    end of training, epochs, steps and evaluations, and may record numbers, which get a chart. See
+    `runner/worker/callbacks.py`."""
     backends: tuple[str, ...] = USUAL_BACKENDS
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
     that torch does not list by its path, `package.module:attribute`."""
     settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
-    """What torch is set to for every run. `plain`: its own defaults, except that compiled code
-    draws random numbers as eager code does, and products in float32 are as exact as that type.
-    `harness`: as PyTorch's Dynamo harness sets torch: TF32, attention without a fused kernel summed
-    in half precision, CUDA graphs for Inductor, and, where no losses are compared, random numbers
-    as the compiler draws them."""
+    """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
+    the random numbers of eager code and float32 products do not use TF32. `harness`: those of
+    PyTorch's Dynamo harness: TF32, half-precision sums in attention without a fused kernel, CUDA
+    graphs for Inductor, and, if no losses are compared, the compiler's own random numbers."""
     controls: Annotated[int, CONTROLS] = 1
-    """How many further baselines with minutely changed weights measure noise and rounding; without
-    one there is no parity verdict. One is enough unless equal trainings end far apart: then each
-    further one says more surely how far."""
-    more_controls: Annotated[int, CONTROLS, Prompt("Controls more at most", rare=True)] = 3
-    """How many further controls a training takes by itself at most, one after the other once all
-    runs have ended: while the losses of a backend lie too far from those of baseline and controls
-    to be called the same, and not far enough to be called a fault."""
+    """Number of further baselines with slightly changed weights, which measure noise and rounding.
+    Without a control there is no parity verdict. One control is enough unless equal trainings end
+    far apart; then each further control shows more precisely how far."""
+    more_controls: Annotated[int, CONTROLS, Prompt("Additional controls, at most", rare=True)] = 3
+    """Largest number of controls that a training adds by itself. They run one after the other,
+    after all runs, as long as the losses of a backend are too far from those of baseline and
+    controls to match, and too near to be broken."""
     schedule: Schedule = "turns"
-    """`turns`: all runs live at once and alternate, so that drift hits all alike. `sequential`: one
-    after another, for a device that cannot hold them all."""
+    """`turns`: all runs are alive at once and alternate, so that drift affects all alike.
+    `sequential`: one after another, for a device that cannot hold all of them."""
     compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
-    """`alone`: one run compiles at a time, while all others stand still, so that its latency is its
-    own. `together`: runs that take turns compile side by side before the rounds that are timed, so
-    that the answer comes sooner, and the compile latency is that of a busy machine. Autotuning,
-    which times kernels, is done alone in any case."""
+    """`alone`: one run compiles at a time while all others wait, so nothing disturbs its compile
+    latency. `together`: runs that take turns compile at the same time before the timed rounds. The
+    answer comes sooner, but the compile latencies are those of a busy machine. Runs that autotune
+    always compile alone, because autotuning times kernels."""
     block_steps: Annotated[int, Bounds(1, 10_000, OTHERS_WAIT), Prompt("Steps per turn")] = 10
-    """Steps that a run makes before the next one's turn."""
+    """Steps that a run makes in one turn."""
     profile_steps: Annotated[int, Bounds(0, 100, OTHERS_WAIT), Prompt("Profiled steps")] = 3
-    """Steps of each run that are profiled after the timed ones, to say where the time goes, in
-    turns of their own that count in no timing; 0 for none."""
+    """Steps of each run that are profiled after the timed ones, to show where the time goes. They
+    have turns of their own and count in no timing; 0 for none."""
     time_limit_seconds: Annotated[float, YEAR, Prompt("Time limit", "--time-limit")] = 3600.0
-    """Longest that one run may work; waiting for its turn is not counted."""
+    """Longest time that one run may work; waiting for its turn does not count."""
     keep_code: bool = False
-    """Whether the graphs and the code that compilers make are kept with each run, to be read on its
-    page. Writing them makes compiling slower."""
+    """Whether each run stores the compilers' graphs and generated code for its page. Writing them
+    makes compiling slower."""
     keep_trace: Annotated[bool, Prompt("Keep torch's trace")] = False
-    """Whether torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`) is kept with
-    each run. Writing it makes compiling slower."""
+    """Whether each run stores torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`).
+    Writing it makes compiling slower."""
     suite_run: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the suite run that the experiment is a cell of."""
+    """Id of the suite run to which the experiment belongs."""
     fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
     confirms: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the search whose best candidates this one trains from the beginning."""
+    """Id of the search whose best candidates this experiment trains from the beginning."""
     replay_of: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the experiment of which this one measures a backend again (`runner/specs/replays.py`).
-    """
+    """Id of the experiment whose backend this one measures again (`runner/specs/replays.py`)."""
     investigates: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the run whose fault this one investigates (`runner/specs/investigations.py`)."""
+    """Id of the run whose fault this experiment investigates (`runner/specs/investigations.py`)."""
 
     def check_rules(self) -> None:
         compiled = parse_backends(self.backends)
@@ -166,7 +165,7 @@ class ExperimentSpec(PlaceSpec):
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
-        """Reads the field `control` of version 0.1, too: whether there is a control."""
+        """Also reads the field `control` of version 0.1: whether there is a control."""
         if isinstance(content, Mapping) and isinstance(content.get("control"), bool):
             content = {**content, "controls": int(content["control"])}
             del content["control"]
@@ -176,13 +175,13 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def kind(self) -> Scenario:
-        """What is known of the scenario."""
+        """Properties of the scenario."""
         return SCENARIOS[self.scenario]
 
     @property
     def is_script(self) -> bool:
-        """Whether runs execute a training script of a person's own, which knows by itself what its
-        model, samples, steps and evaluations are."""
+        """Whether runs execute a user's training script, which itself determines model, samples,
+        steps and evaluations."""
         return self.model.script is not None
 
     @property
@@ -194,12 +193,12 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def precision(self) -> str | None:
-        """Of the training; None for a script, which chooses its own."""
+        """Precision of the training; None for a script, which chooses its own."""
         return None if self.is_script else self.training.precision
 
     @property
     def steps_like_harness(self) -> bool:
-        """Whether a step's work is done in the order in which PyTorch's harness does it."""
+        """Whether a step does its work in the order of PyTorch's harness."""
         return self.kind.cycles_batches and self.settings == "harness"
 
     @property
@@ -221,12 +220,12 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def num_full_steps(self) -> int:
-        """Steps that a single pass over the training samples has full batches for."""
+        """Steps with full batches in one pass over the training samples."""
         return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
 
     @property
     def num_fixed_batches(self) -> int:
-        """Batches that steps cycle through where they do not go over the data by epochs."""
+        """Batches that steps cycle through in scenarios without epochs."""
         return min(self.speed.batches, self.num_full_steps)
 
     @property
@@ -246,12 +245,12 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def profiles(self) -> bool:
-        """Whether runs are profiled when their steps are over."""
+        """Whether runs are profiled after their steps."""
         return self.kind.compares_runs and self.profile_steps > 0
 
     @property
     def user_code(self) -> tuple[str, ...]:
-        """Every script, and every `path.py:name`, of a person's own that the experiment runs."""
+        """Every script and every `path.py:name` of the user that the experiment runs."""
         sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
         scripts = [] if self.model.script is None else [self.model.script]
         backends = filter(USER_CODE.fullmatch, self.paths_of_backends)
@@ -265,13 +264,13 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def num_steps(self) -> int:
-        """Steps of one run; where measuring ends by itself, those that it makes at most; 0 for a
-        script that makes as many as it likes."""
+        """Steps of one run; the maximum if measuring ends by itself; 0 for a script without a
+        limit."""
         return self.script.steps if self.is_script else self.kind.num_steps(self)
 
     @property
     def num_evaluations(self) -> int:
-        """Times that each run is evaluated: when it is due, and at the end."""
+        """How often each run is evaluated, including the evaluation at the end."""
         every = self.evaluation.every
         match self.evaluates:
             case "never":
@@ -307,8 +306,8 @@ class ExperimentSpec(PlaceSpec):
 
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
-        """What `more_controls` allows, in the order in which they are taken. None where the runs
-        are spread over devices, of which each has controls of its own."""
+        """The controls that `more_controls` allows, in the order of their start. None if runs are
+        spread over devices, because each device has controls of its own."""
         if not (self.kind.trains_fully and self.controls) or self.num_places > 1:
             return ()
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
@@ -316,18 +315,18 @@ class ExperimentSpec(PlaceSpec):
 
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:
-        """The backends of which a search tries some."""
+        """The backends from which a search chooses."""
         if not self.kind.searches:
             return ()
         return tuple(map(self._under_settings, parse_backends(self.backends)))
 
     @property
     def possible_variants(self) -> tuple[Variant, ...]:
-        """Every run that the experiment may come to have."""
+        """Every run that the experiment may start."""
         return (*self.variants, *self.further_controls, *self.candidates)
 
     def _under_settings(self, variant: Variant) -> Variant:
-        return under(
+        return apply_settings(
             self.settings,
             variant,
             on_cuda=self.device.startswith("cuda"),
@@ -336,8 +335,8 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
-        """What is compared, with the labels of its runs: `inductor` with its repeats `inductor-1`
-        and `inductor-2`, `baseline` with `baseline-on-2`, or each with itself."""
+        """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
+        and `inductor-2`, `baseline` with `baseline-on-2`, or each label with itself."""
         if self.kind.compares_caches:
             return {variant.label: (variant.label,) for variant in self.variants}
         found: dict[str, tuple[str, ...]] = {}
@@ -347,12 +346,12 @@ class ExperimentSpec(PlaceSpec):
         return found | {variant.label: (variant.label,) for variant in later}
 
     def process_of(self, variant: Variant) -> int:
-        """Which process of what is compared a run is, counted from 1: runs of one number were
-        timed on one device, by turns."""
+        """Number of a run among the processes of its backend, from 1. Runs with the same number
+        took turns on one device."""
         return (variant.repeat - 1) * self.num_places + variant.place
 
     def company_of(self, variant: Variant) -> tuple[str, int] | tuple[int, int]:
-        """What the runs have in common that live at once and take turns."""
+        """A key that runs share if they are alive at the same time and take turns."""
         alone = (variant.label, variant.place)
         return (variant.repeat, variant.place) if self.takes_turns else alone
 
@@ -362,8 +361,8 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def _compared(self) -> list[Variant]:
-        """Baseline, controls and backends. Only where times or losses are compared is a control
-        needed: elsewhere the reference in double precision shows what rounding does."""
+        """Baseline, controls and backends. Controls exist only if times or losses are compared;
+        otherwise the reference in double precision shows the effect of rounding."""
         if self.kind.compares_causes:
             return list(map(self._under_settings, parse_backends(self.backends)))
         compared = [Variant(label="baseline", role="baseline")]
@@ -374,8 +373,8 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
-        """Backend as it is named, cold variant and warm variant, of every repeat; empty but
-        where caches are compared."""
+        """Backend as written, cold variant and warm variant of every repeat; empty unless caches
+        are compared."""
         if not self.kind.compares_caches:
             return ()
         return tuple(
@@ -386,8 +385,8 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def on_its_own(self) -> Self:
-        """The same work as something of its own: no cell of a suite run, no repetition of another
-        experiment; of a search, its training under the usual backend."""
+        """The same work as an independent experiment: outside a suite run, and not a repetition of
+        another experiment. A search becomes a training under the usual backend."""
         alone = replace(self, suite_run=None, fallback_of=None, replay_of=None, confirms=None)
         if not self.kind.searches:
             return alone
@@ -395,12 +394,13 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
+        """Whether all runs of a repeat are alive at once. A warm run waits for the end of the cold
+        one."""
         return self.schedule == "turns" and not self.kind.compares_caches
 
     @property
     def compiling_together(self) -> frozenset[str]:
-        """Labels of the runs that compile while others of the experiment do."""
+        """Labels of the runs that compile at the same time as others of the experiment."""
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
         plain = [one for one in self.variants if one.compile_effort and not one.autotunes]
@@ -409,14 +409,14 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def evaluates(self) -> EvaluationPoint:
-        """When runs are evaluated; a script does that by itself."""
+        """When runs are evaluated; `never` for a script, which evaluates by itself."""
         asks = self.kind.trains_fully and not self.is_script
         return self.evaluation.when if asks else "never"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec(Spec):
-    """One run, completely described: an experiment and which of its variants this is."""
+    """The complete description of one run: an experiment and one of its variants."""
 
     experiment_id: str
     experiment: ExperimentSpec
@@ -424,8 +424,8 @@ class RunSpec(Spec):
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
-        """The runs of an experiment share one specification of it: reading it is most of the work,
-        and a data folder has thousands."""
+        """Reads the experiment's specification once for all of its runs, because this is most of
+        the work and a data folder has thousands of runs."""
         if isinstance(content, Mapping) and isinstance(content.get("experiment"), Mapping):
             written = json.dumps(content["experiment"])
             content = {**content, "experiment": _experiment(written)}
@@ -447,7 +447,7 @@ class RunSpec(Spec):
 
     @property
     def device(self) -> str:
-        """The one that it computes on; of several that share every batch the first."""
+        """The run's device; the first one if several share every batch."""
         return self.experiment.devices[self.variant.place - 1]
 
 

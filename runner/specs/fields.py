@@ -1,13 +1,11 @@
-"""One declaration for each field of a specification, and what follows from it.
+"""Declarations of the fields of a specification, and everything that is derived from them.
 
     batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
 
-and beneath it, as a string, the text. Name, type, default, range, unit, label and text stand there,
-once. The command line, the form, the
-documents and the errors ask `fields_of`; `Spec` checks every value on construction, and reads and
-writes JSON. A value that is unknown, missing, ill-typed, out of range or against a rule raises
-`InvalidSpec`, which names the field, the value, what is allowed and, where there is one, the
-nearest word that is.
+The string below a field is its text. Command line, form, documents and errors read the
+declarations through `fields_of`. `Spec` checks every value on construction, and reads and writes
+JSON. An invalid or missing value raises `InvalidSpec`, which names the field, the value, the
+allowed values and, for a mistyped word, the nearest valid one.
 """
 
 import ast
@@ -37,7 +35,7 @@ from breakeven.runner.specs.values import (
 from breakeven.runner.texts import read_json
 
 MAX_STEPS = 100_000_000
-EVERY_STEP_IS_KEPT = "every step is a line of the run's journal, and so many would take 20 GB"
+EVERY_STEP_IS_KEPT = "the run's journal has a line for every step, and more would take over 20 GB"
 FLOAT32_MAX = 3.4e38
 NO_LARGER_FLOAT = "float32 holds no larger number"
 UNKNOWN_FIELD = "is not a field of"
@@ -45,16 +43,16 @@ UNKNOWN_FIELD = "is not a field of"
 
 @dataclass(frozen=True)
 class Bounds:
-    """The range of a field: `Annotated[int, Bounds(1, 9, "more repeats tell nothing new")]`."""
+    """The range of a field: `Annotated[int, Bounds(1, 9, "each repeat takes an hour")]`."""
 
     least: float
     most: float
     why: str
-    """Why there is nothing beyond `most`, to go on after a colon."""
+    """The reason for `most`, shown after a colon."""
     above: bool = False
     """Whether `least` itself is out of range."""
     unit: str = ""
-    """Symbol of the unit; empty for what is counted."""
+    """Symbol of the unit; empty for a count."""
 
     def check(self, name: str, value: float | None) -> None:
         """Raises `InvalidSpec` for a value out of range; None has no range."""
@@ -84,29 +82,29 @@ class Prompt:
     """Label and text of a field in forms and help, where its name is not enough."""
 
     label: str = ""
-    """Above the widget of the form."""
+    """Label of the widget in the form."""
     flag: str = ""
     """Option of the command line."""
     empty: str = ""
-    """What it means to leave the field empty."""
+    """Meaning of an empty field."""
     usual: str = ""
-    """What commands take for a field that is not given, where that depends on the machine."""
+    """Default of the commands, if it depends on the machine."""
     rare: bool = False
-    """Whether few need the field: `compare` takes it by `--set`, not by an option of its own."""
+    """Whether the field has no option of its own in `compare`, which sets it by `--set`."""
     several: bool = False
-    """Whether each entry of a list takes an option of its own, because it may hold commas."""
+    """Whether the option is repeated for each entry of a list, because entries may have commas."""
     words: bool = False
-    """Whether a list is written as the words of a shell."""
+    """Whether a list is written as the words of a shell command."""
     hidden: bool = False
-    """Whether commands alone set the field."""
+    """Whether only code sets the field."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field as it was declared."""
+    """A declared field."""
 
     section: str
-    """Field of the experiment that holds the field; empty for one of the experiment's own."""
+    """Part of the experiment that has the field; empty for a field of the experiment itself."""
     name: str
     kind: Any
     """Its type, without None."""
@@ -115,11 +113,11 @@ class Field:
     bounds: Bounds | None
     prompt: Prompt
     text: str
-    """What it is, in a sentence or two; backticks stand around what can be typed."""
+    """Description in one or two sentences; backticks mark words to type."""
 
     @property
     def path(self) -> str:
-        """How error messages name the field: `training.batch_size`."""
+        """Name in error messages: `training.batch_size`."""
         return f"{self.section}.{self.name}" if self.section else self.name
 
     @property
@@ -129,13 +127,13 @@ class Field:
 
     @property
     def label(self) -> str:
-        """What the form calls the field, with its unit."""
+        """Label in the form, with the unit."""
         label = self.prompt.label or self.name.replace("_", " ").capitalize()
         return f"{label} ({self.bounds.unit})" if self.bounds and self.bounds.unit else label
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field, or each entry of a list, may be; empty for any."""
+        """Allowed words of the field, or of each entry of a list; empty if any text is allowed."""
         of = get_args(self.kind)[0] if self.is_list else self.kind
         return get_args(of) if get_origin(of) is Literal else ()
 
@@ -155,7 +153,7 @@ class Field:
         return f"{kind}, {self.bounds.text}" if self.bounds else kind
 
     def read(self, text: str) -> Any:
-        """The value that a text stands for; raises `ValueError` for what cannot be one."""
+        """The value of a text; raises `ValueError` for an invalid text."""
         if self.may_be_none and text.lower() == "none":
             return None
         if self.prompt.words:
@@ -168,7 +166,7 @@ class Field:
         return READERS[self.kind](text) if self.kind in READERS else text
 
     def written(self, value: Any) -> str:
-        """The text that `read` reads, of a list that takes several options that of one entry."""
+        """The text that `read` reads."""
         if value is None:
             return "none"
         if self.kind is bool:
@@ -180,25 +178,25 @@ class Field:
         return ",".join(value) if self.is_list else str(value)
 
     def value_in(self, spec: Any) -> Any:
-        """The value that an experiment has for the field."""
+        """The value of the field in an experiment."""
         return getattr(getattr(spec, self.section) if self.section else spec, self.name)
 
     def put_in(self, values: dict[str, Any], value: Any) -> None:
-        """Puts a value into an experiment as plain values."""
+        """Sets the field in an experiment that is given as plain values."""
         (values.setdefault(self.section, {}) if self.section else values)[self.name] = value
 
 
 READERS: dict[Any, Callable[[str], Any]] = {
     int: read_whole_number, float: read_number, bool: read_truth,
 }  # fmt: skip
-"""Readers of what is typed, by the type of the field."""
+"""Readers of typed text, by the type of the field."""
 
 
 class Spec:
     """Base of all specifications: checks types, ranges and rules on construction, reads and writes
     JSON.
 
-    A part of an experiment says how its fields are called there: `class DataSpec(Spec,
+    A part of an experiment declares the prefix of its field names: `class DataSpec(Spec,
     path="data.")`.
     """
 
@@ -226,9 +224,7 @@ class Spec:
         try:
             content = read_json(text)
         except ValueError as error:  # not JSON, or a whole number of thousands of digits
-            raise InvalidSpec(
-                cls.__name__, text[:80], f"is not JSON that can be read: {error}"
-            ) from None
+            raise InvalidSpec(cls.__name__, text[:80], f"is not valid JSON: {error}") from None
         return cls.from_dict(content)
 
     @classmethod
@@ -256,7 +252,7 @@ class Spec:
 
 @cache
 def fields_of(kind: Any) -> tuple[Field, ...]:
-    """Every field that users can set, the specification's own first, then those of its parts."""
+    """Every field that users can set: first those of the specification, then of its parts."""
     parts = [(name, hint) for name, (hint, _, _) in _notes(kind).items() if _is_spec(hint)]
     sections = [("", kind), *parts]
     return tuple(field for section, part in sections for field in _declared(section, part))
@@ -283,8 +279,8 @@ def _declared(section: str, kind: Any) -> Iterator[Field]:
 
 @cache
 def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
-    """Type, range and prompt by field name; finding them anew for each specification would
-    dominate reading it."""
+    """Type, range and prompt by field name. Cached, because finding them takes longer than reading
+    a specification."""
     found = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         is_annotated = get_origin(hint) is Annotated
@@ -302,8 +298,7 @@ def bounds_of(kind: Any) -> dict[str, Bounds]:
 
 @cache
 def _texts(kind: Any) -> dict[str, str]:
-    """The texts beneath the fields of a specification in its source, on one line each; those of
-    the fields that it has from another specification first."""
+    """The texts below the fields in the source, each on one line; inherited fields first."""
     classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
     return {name: text for one in classes for name, text in _own_texts(one).items()}
 
@@ -314,7 +309,7 @@ def _own_texts(kind: Any) -> dict[str, str]:
 
 @cache
 def _texts_in(module: str) -> dict[str, dict[str, str]]:
-    """The texts beneath the fields of every class of a module, whose source is read once."""
+    """The texts below the fields of every class of a module."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
         one.name: dict(_texts_beneath(one)) for one in tree.body if isinstance(one, ast.ClassDef)

@@ -1,7 +1,6 @@
-"""The ladder: backends of which each does what the one before it does, and one thing more.
+"""The ladder: backends that switch on the compiler's stages one by one.
 
-Where an experiment climbs it, the first rung that fails, computes wrongly or loses time names the
-stage of the compiler that is to blame.
+The first rung that fails, computes wrong numbers or loses time names the responsible stage.
 """
 
 from collections.abc import Sequence
@@ -13,16 +12,16 @@ from breakeven.runner.specs.variants import WHICH_RUN, Variant, parse_backend
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One step up."""
+    """A backend of the ladder."""
 
     stage: str
-    """What comes in addition to the rung below, in a word or two."""
+    """The stage that it adds to the rung below, in a word or two."""
     text: str
     """The same in a sentence."""
     backends: tuple[str, ...]
-    """Backends that are this rung, the usual one first."""
+    """Backends that count as this rung, the default first."""
     captures_cuda_graphs: bool = False
-    """Whether there is no such rung without CUDA."""
+    """Whether the rung needs CUDA."""
 
 
 RUNGS = (
@@ -33,14 +32,14 @@ RUNGS = (
     ),
     Rung(
         stage="AOTAutograd",
-        text="AOTAutograd traces the backward pass ahead of time and turns what changes tensors in "
-        "place into functions.",
+        text="AOTAutograd traces the backward pass ahead of time and replaces in-place operations "
+        "by functional ones.",
         backends=("aot_eager",),
     ),
     Rung(
         stage="decompositions",
-        text="Operators are replaced by simpler ones, and what the backward pass needs is divided "
-        "into what is kept and what is computed again.",
+        text="Operators are replaced by simpler ones, and a partitioner decides which values are "
+        "stored for the backward pass and which are computed again.",
         backends=("aot_eager_decomp_partition",),
     ),
     Rung(
@@ -57,8 +56,8 @@ RUNGS = (
     ),
     Rung(
         stage="autotuning",
-        text="Several kernels are tried for each matrix product and convolution, and the fastest "
-        "is taken.",
+        text="Several kernels are timed for each matrix product and convolution, and the fastest "
+        "is used.",
         backends=("inductor:mode=max-autotune", "inductor:mode=max-autotune-no-cudagraphs"),
     ),
 )
@@ -76,13 +75,13 @@ def ladder_on(device: str) -> tuple[str, ...]:
 
 
 def with_ladder(backends: Sequence[str], device: str) -> tuple[str, ...]:
-    """The whole ladder of a device, and behind it whichever of these backends are no part of it."""
+    """The whole ladder of a device, then those of the given backends that are not part of it."""
     ladder = ladder_on(device)
     return (*ladder, *(text for text in backends if _rung_named(text) is None))
 
 
 def rung_of(variant: Variant) -> Rung | None:
-    """Which rung a run stands on; None for baseline and controls, and for other settings."""
+    """The rung of a run; None for baseline, controls and other settings."""
     if variant.backend is None:
         return None
     settings = _settings(variant)

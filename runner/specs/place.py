@@ -1,4 +1,4 @@
-"""Where runs compute: devices, machines and CPUs, and which choices several devices exclude."""
+"""Where runs compute: devices, machines and CPUs, and what several devices do not support."""
 
 import re
 from collections import Counter
@@ -67,17 +67,17 @@ class SharingSettings(Protocol):
 
 
 def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
-    """Names of devices, one or several of a kind."""
-    rule = "must name a device, 'cpu', 'cuda:N', 'cuda' for any one, or 'mps', or several"
+    """Checks the names of devices: one, or several of one kind."""
+    rule = "must name one or several devices: 'cpu', 'cuda:N', 'cuda' for any GPU, or 'mps'"
     named = all(re.fullmatch(r"cpu|mps|cuda(:\d+)?", device) for device in devices)
     require(bool(devices) and named, "devices", devices, rule)
-    rule = f"must be at most {MAX_RANKS}: each is a process of every run"
+    rule = f"must be at most {MAX_RANKS}: every run has a process for each of them"
     require(len(devices) <= MAX_RANKS, "devices", devices, rule)
     kinds = {device.partition(":")[0] for device in devices}
-    rule = "must all be of one kind: the slowest would hold up all others"
+    rule = "must all be of one kind: the slowest would delay all others"
     require(len(kinds) == 1, "devices", devices, rule)
     twice = [device for device, count in Counter(devices).items() if count > 1]
-    rule = "must not name a device twice; 'cpu' alone can be shared by several processes"
+    rule = "must not name a device twice; only 'cpu' can be shared by several processes"
     require(set(twice) <= {"cpu", "cuda"}, "devices", devices, rule)
     rule = "'dp' copies the model from one CUDA device to others; on CPUs choose 'ddp' or 'fsdp'"
     fits = parallel != "dp" or len(devices) == 1 or kinds == {"cuda"}
@@ -88,14 +88,12 @@ def check_ddp_modes(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
     """Only a run with DDP can choose how DDP is compiled."""
     has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
     for text, variant in zip(spec.backends, compiled, strict=True):
-        rule = (
-            "says what Dynamo does with DistributedDataParallel: name several devices, with 'ddp'"
-        )
+        rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
         require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
 
 
 def check_parallel(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
-    """Refuses what several devices cannot do."""
+    """Refuses settings that several devices do not support."""
     _check_nodes(spec)
     if spec.parallel == "spread":
         _check_spread(spec)
@@ -111,21 +109,20 @@ def check_parallel(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
 
 
 def _check_nodes(spec: SharingSettings) -> None:
-    rule = "must be 'ddp' or 'fsdp' over several machines: one process, or runs that are spread, "
-    rule += "stay on one"
+    rule = "must be 'ddp' or 'fsdp' on several machines: 'dp' and 'spread' stay on one machine"
     fits = spec.nodes == 1 or spec.parallel in ("ddp", "fsdp")
     require(fits, "parallel", spec.parallel, rule)
-    rule = f"must be at most {MAX_RANKS} devices in all: each is a process of every run"
+    rule = f"must be at most {MAX_RANKS} devices in all: every run has a process for each of them"
     require(len(spec.devices) * spec.nodes <= MAX_RANKS, "nodes", spec.nodes, rule)
-    rule = "must be 1 for scenarios that compare no runs: nothing there is shared"
+    rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
     require(spec.nodes == 1 or spec.kind.compares_runs, "nodes", spec.nodes, rule)
 
 
 def _check_spread(spec: SharingSettings) -> None:
     rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
     require(spec.kind.compares_runs, "parallel", spec.parallel, rule)
-    rule = f"must be at least as many as the devices, {len(spec.devices)}: one on which only the "
-    rule += "baseline runs says nothing"
+    rule = f"must be at least as many as the devices, {len(spec.devices)}: a device with only the "
+    rule += "baseline shows nothing"
     require(len(spec.backends) >= len(spec.devices), "backends", spec.backends, rule)
 
 
@@ -138,27 +135,27 @@ def _check_batches(spec: SharingSettings) -> None:
     rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
     shares = training.last_batch != "dynamic" or left_over % count == 0
     require(shares, "training.last_batch", training.last_batch, rule)
-    rule = f"must be 'drop': of the {left_over} samples of an epoch's last batch not every device "
-    rule += "has one, and the mean over no sample is no number"
+    rule = f"must be 'drop': an epoch's last batch has {left_over} samples, not one for each "
+    rule += "device, and a mean over no sample is undefined"
     fills = left_over == 0 or left_over > training.batch_size // count * (count - 1)
     require(training.last_batch != "pad" or fills, "training.last_batch", "pad", rule)
 
 
 def _check_torch(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
-    """What torch does not support; `tests/runner/worker/ranks/test_support.py` asks it."""
-    rule = "cannot be compiled with 'dp', which runs copies of the model in threads; leave out all "
-    rule += "backends to time it as it is, or choose 'ddp'"
+    """Refuses what torch does not support (`tests/runner/worker/ranks/test_support.py`)."""
+    rule = "cannot be compiled with 'dp', which runs copies of the model in threads; name no "
+    rule += "backend, to time it uncompiled, or choose 'ddp'"
     require(spec.parallel != "dp" or not compiled, "backends", spec.backends, rule)
     for text, variant in zip(spec.backends, compiled, strict=True):
-        rule = "cannot be one graph: Dynamo cannot trace what gathers weights and averages "
-        rule += "gradients; choose scope=blocks, whose graphs lie between, or for 'ddp' "
-        rule += "optimize_ddp=python_reducer, which traces it"
+        rule = "cannot be one graph: Dynamo cannot trace the code that gathers weights and "
+        rule += "averages gradients; choose scope=blocks, or with 'ddp' "
+        rule += "optimize_ddp=python_reducer"
         traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
         in_one = variant.fullgraph and not traces
         require(not in_one, "backends", text, rule)
     precision = spec.training.precision
-    rule = "was never tried with 'fsdp', where each device sees its own gradients alone overflow; "
-    rule += "choose bf16"
+    rule = "does not work with 'fsdp', where each device would see an overflow only in its own "
+    rule += "gradients; choose bf16"
     fits = spec.parallel != "fsdp" or precision != "fp16"
     require(fits, "training.precision", precision, rule)
 
@@ -172,60 +169,62 @@ def check_cpus(cpus: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceSpec(Spec):
-    """The fields of an experiment that say where it runs. They are the experiment's own, not a part
-    of it with a name."""
+    """Fields that say where an experiment runs. They belong to the experiment itself, not to a
+    part of it."""
 
     devices: Annotated[
         tuple[str, ...], Prompt(flag="--device", usual="the first GPU, or else the CPU")
     ] = ("cpu",)
-    """Where every run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any GPU
-    that is free, or `mps`; or several of a kind, `cuda:0,cuda:1`, which share every batch or the
-    runs, as `parallel` says; `cpu,cpu` are two processes, or two halves of the CPUs."""
+    """Device of every run: `cpu`, `cuda:N` (also for ROCm), `cuda` for any free GPU, or `mps`.
+    Several of one kind, such as `cuda:0,cuda:1`, share every batch or the runs, depending on
+    `parallel`. `cpu,cpu` are two processes, or two halves of the CPUs."""
     parallel: Annotated[Parallel, Prompt("Several devices")] = "ddp"
     """How several devices work together. `ddp`: each has the whole model, and gradients are
-    averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
-    `dp`: one process copies the model in every step (DataParallel). `spread`: each has some of the
-    backends to itself, with a baseline and a control of its own, which ends sooner; every interval
-    then holds how far the devices differ."""
+    averaged (DistributedDataParallel). `fsdp`: each has a part of all weights (fully_shard). `dp`:
+    one process copies the model in every step (DataParallel). `spread`: each runs some of the
+    backends, with a baseline and a control of its own; the experiment ends sooner, and every
+    interval includes the difference between the devices."""
     nodes: Annotated[
         int,
         Bounds(1, 64, "each is a machine of its own"),
         Prompt("Machines", "--nnodes"),
     ] = 1
-    """Machines that every run spans, each with these devices. On all but the first, `breakeven
-    supervise --join` takes part, with the same data folder (docs/several-devices.md)."""
+    """Number of machines that every run uses, each with these devices. On every machine except the
+    first, run `breakeven supervise --join` with the same data folder (docs/several-devices.md)."""
     cpus: Annotated[str | None, Prompt("Dedicated CPUs", empty="near the device")] = None
-    """Which CPUs the experiment has to itself, such as `0-3,8`; none means those near its device,
-    and on the CPU all. Experiments that share no device and no CPU run at the same time."""
+    """CPUs reserved for the experiment, such as `0-3,8`; by default those near its device, and on
+    the CPU all. Experiments that share no device and no CPU run at the same time."""
     exclusive: Annotated[bool, Prompt("Alone on the machine", rare=True)] = False
-    """Whether nothing else of the queue runs on the machine meanwhile, on other devices either."""
+    """Whether no other experiment of the queue runs on the machine at the same time, not even on
+    another device."""
     priority: Annotated[int, Bounds(-100, 100, "nothing needs more levels"), Prompt(rare=True)] = 0
-    """Higher ones come first in the queue; of equal ones, those that were submitted first."""
+    """Experiments with a higher priority start first; with equal ones, the order is that of
+    submission."""
     cpu_threads: Annotated[
         int | None,
         Bounds(1, 4096, "no machine has more CPUs"),
         Prompt("CPU threads", empty="half the CPUs"),
     ] = None
-    """Threads with which each run computes on the CPU; none means half the CPUs that it may use."""
+    """Threads of each run on the CPU; by default half of the CPUs that it may use."""
 
     def check_place(self) -> None:
-        """Raises `InvalidSpec` for what no machine could give."""
+        """Raises `InvalidSpec` for devices or CPUs that no machine has."""
         check_devices(self.devices, self.parallel)
         check_cpus(self.cpus)
 
     @property
     def device(self) -> str:
-        """The first device, which stands for the kind of them all."""
+        """The first device; all have its kind."""
         return self.devices[0]
 
     @property
     def num_ranks(self) -> int:
-        """Processes that one run consists of, each with a device of its own."""
+        """Processes of one run, each with a device of its own."""
         return self.ranks_per_node * self.nodes
 
     @property
     def ranks_per_node(self) -> int:
-        """Those on one machine."""
+        """Processes of one run on one machine."""
         return 1 if self.parallel in ("dp", "spread") else len(self.devices)
 
     @property
@@ -235,7 +234,7 @@ class PlaceSpec(Spec):
 
     @property
     def num_places(self) -> int:
-        """Devices that the runs are spread over."""
+        """Devices over which the runs are spread."""
         return len(self.devices) if self.parallel == "spread" else 1
 
     @property

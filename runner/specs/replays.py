@@ -1,4 +1,4 @@
-"""Measuring a run again: the experiment that does so, and nothing that it does not need."""
+"""The experiment that measures a run again."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from breakeven.runner.specs.variants import parse_backend
 
 
 def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSpec:
-    """An experiment that measures a run again, with a baseline and at least one control.  All other
-    settings are unchanged, the seed too. Only dropout becomes explicit, because another backend may
-    have decided it (`ExperimentSpec.has_dropout`). Raises `RunnerError` if the experiment has no
-    such run, or none that is timed with a baseline.
+    """An experiment that measures a run again, with a baseline and at least one control. All other
+    settings are unchanged, also the seed. Only dropout becomes explicit, because another backend
+    may have decided it (`ExperimentSpec.has_dropout`). Raises `RunnerError` if the experiment has
+    no such run, or times no run together with a baseline.
     """
     if not spec.kind.compares_runs:
         raise RunnerError(
@@ -28,10 +28,10 @@ def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSp
 
 
 def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
-    """The backend that a run is of, as the specification names it; none for baseline and control.
+    """The backend of a run, as written in the specification; empty for baseline and control.
 
-    `label` is that of a run, one of several repeats among them, or of all of them together. Raises
-    `RunnerError` if there is none.
+    `label`: of a run, one of its repeats, or all repeats together. Raises `RunnerError` for an
+    unknown label.
     """
     for text in spec.backends:
         if label in labels_of(spec, text):
@@ -43,6 +43,6 @@ def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
 
 
 def labels_of(spec: ExperimentSpec, backend: str) -> set[str]:
-    """What the runs of a backend are called, each and together."""
+    """The labels of a backend's runs, and the label of all of them together."""
     together = parse_backend(backend).label
     return {together, *spec.repeats_by_label.get(together, ())}

@@ -1,6 +1,6 @@
-"""Rules of an experiment that no part of its specification can check alone.
+"""Rules that concern several parts of an experiment's specification.
 
-Each raises `InvalidSpec` for the first field whose value breaks it.
+Each function raises `InvalidSpec` for the first field whose value breaks its rule.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def check_names(
         rule = f"must be at most {MAX_CANDIDATES}: a search tries a few of them"
         require(len(compiled) <= MAX_CANDIDATES, "backends", backends, rule)
         return
-    rule = f"must be at most {MAX_BACKENDS}: each is a process, and all live at the same time"
+    rule = f"must be at most {MAX_BACKENDS}: each is a process, and all are alive at the same time"
     require(len(compiled) <= MAX_BACKENDS, "backends", backends, rule)
 
 
@@ -70,7 +70,7 @@ def check_optimizer(scenario: Scenario, training: TrainingSpec) -> None:
 
 
 def check_mps(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
-    """What Apple's devices cannot do."""
+    """Refuses what Apple's devices do not support."""
     rule = "needs double precision, which MPS does not have; choose another device"
     require(not scenario.compares_tensors, "scenario", scenario.name, rule)
     rule = "must not capture CUDA graphs, which MPS does not have"
@@ -100,7 +100,7 @@ def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:
 
 def check_batches(training: TrainingSpec, data: DataSpec, compiled: Sequence[Variant]) -> None:
     batch, samples = training.batch_size, data.num_train_samples
-    rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
+    rule = f"must not exceed data.num_train_samples ({samples}): no batch would be full"
     require(batch <= samples, "training.batch_size", batch, rule)
     last_batch = training.last_batch
     fixed = any(variant.backend == "cudagraphs" for variant in compiled)
@@ -109,19 +109,19 @@ def check_batches(training: TrainingSpec, data: DataSpec, compiled: Sequence[Var
 
 
 def check_length(num_steps: int, field: str, value: int) -> None:
-    """`field` and its value are what the number of steps comes from."""
+    """`field` with `value` determines the number of steps."""
     rule = f"makes {num_steps:,} steps and must make at most {MAX_STEPS:,}: {EVERY_STEP_IS_KEPT}"
     require(num_steps <= MAX_STEPS, field, value, rule)
 
 
 def check_speed_batches(batches: int, there: int) -> None:
-    """`there` is how many full batches the samples make."""
+    """`there`: the number of full batches in the samples."""
     rule = f"must be at most {there}: data.num_train_samples make no more full batches"
     require(batches <= there, "speed.batches", batches, rule)
 
 
 class Searched(Protocol):
-    """What of an experiment decides whether its candidates can take turns."""
+    """The fields of an experiment that decide whether its candidates can take turns."""
 
     @property
     def num_places(self) -> int: ...
@@ -178,7 +178,7 @@ def check_evaluation(
     plateau = training.scheduler == "plateau"
     rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
     require(not (blind and plateau), "evaluation.when", evaluation.when, rule)
-    rule = "must not be 'never' where training stops by it"
+    rule = "must not be 'never' if evaluations stop the training early"
     stops = stopping.follows_evaluation
     require(not (blind and stops), "evaluation.when", evaluation.when, rule)
     for name in ("splits", "predictions"):
@@ -195,19 +195,19 @@ def check_callbacks(callbacks: Sequence[str]) -> None:
 
 
 def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
-    """Settings that do not work for a training by a script."""
+    """Refuses settings that do not work for scripts."""
     rule = "must be 'train' for a script: Breakeven cannot run a single step of a script"
     require(scenario.trains_fully, "scenario", scenario.name, rule)
     for text, variant in zip(backends, compiled, strict=True):
-        rule = "cannot be chosen for a script: it says itself what it has compiled. Leave scope out"
+        rule = "cannot have a scope for a script, which decides what is compiled. Leave scope out"
         fits = variant.scope in ("iteration", "blocks")
         require(fits, "backends", text, rule)
-        rule = "cannot be chosen for a script, which makes its optimizer. Leave optimizer out"
+        rule = "cannot set the optimizer of a script, which creates its own. Leave optimizer out"
         require(variant.optimizer is None, "backends", text, rule)
 
 
 class Tasked(Protocol):
-    """What of an experiment must fit its task."""
+    """The fields of an experiment that must fit its task."""
 
     @property
     def task(self) -> str: ...
@@ -234,8 +234,8 @@ def check_task_fits(spec: Tasked, task: Task) -> None:
 def check_sources(spec: Tasked, task: Task) -> None:
     """Raises `InvalidSpec` for a source that the task cannot use.
 
-    Allowed are the task's own names, files and names of the hub, but no functions, which are for
-    the task `custom`.
+    The task's own names, files and names of the hub are allowed; functions are for the task
+    `custom`.
     """
     known = BUILTIN_MODELS | BUILTIN_DATA
     for field, part, usable in (
@@ -244,7 +244,7 @@ def check_sources(spec: Tasked, task: Task) -> None:
     ):
         is_foreign = part.source.startswith(BUILTIN) and part.source not in usable
         if is_foreign or part.is_user_code:
-            what = known.get(part.source, "a function of one's own, for the task 'custom'")
+            what = known.get(part.source, "a function in a Python file, for the task 'custom'")
             rule = (
                 f"({what}) does not fit task = {spec.task!r}, which takes {', '.join(usable)}, "
                 "local files and names of the hub. Choose one of these, or another task"

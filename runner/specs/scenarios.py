@@ -1,4 +1,4 @@
-"""The scenarios: what runs do, what each asks for, and what is made of it."""
+"""The scenarios: what runs do, their settings, and what is compared."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,43 +10,42 @@ from breakeven.runner.specs.training import TrainingSpec
 Part = Literal["training", "inference"]
 Layers = Literal["failed", "always", "never"]
 ACTIVATION = "activation"
-"""What a layer puts out, as journals call it; no verdict hangs on it."""
+"""A layer's output, by its name in journals; no verdict depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracySpec(Spec, path="accuracy."):
-    """What is compared with a reference in double precision, and how closely."""
+    """What is compared with a reference in double precision, and with which tolerance."""
 
     iterations: Annotated[
         int,
-        Bounds(1, 1000, "rounding alone drives tensors apart by then"),
+        Bounds(1, 1000, "after more iterations, rounding alone makes tensors differ"),
         Prompt(flag="--accuracy-iterations", rare=True),
     ] = 2
     """Optimizer steps, or forward passes, on one batch before tensors are compared."""
     tolerance: Annotated[
         float | None,
         Bounds(0, 1, "zeros would pass for any tensor"),
-        Prompt(flag="--accuracy-tolerance", empty="as the Dynamo harness has it", rare=True),
+        Prompt(flag="--accuracy-tolerance", empty="as in the Dynamo harness", rare=True),
     ] = None
-    """How far a tensor may lie from the baseline's, absolutely and relatively. None: as the Dynamo
-    harness has it for such a task, precision and part."""
+    """Largest allowed difference of a tensor from the baseline's, absolute and relative. None: the
+    Dynamo harness's tolerance for this task, precision and part."""
     parts: Annotated[tuple[Part, ...], Prompt(flag="--accuracy-parts", rare=True)] = (
         "training",
         "inference",
     )
-    """What is checked: training, in which gradients and weights are compared as well, and
-    inference."""
+    """What is checked: training, which also compares gradients and weights, inference, or both."""
 
     layers: Annotated[Layers, Prompt("Outputs of layers", "--accuracy-layers", rare=True)] = (
         "failed"
     )
-    """When the outputs of single layers are compared as well, which compiles the model once more:
-    where the check failed, to tell in which layer it begins, always, or never. No verdict hangs on
-    them."""
+    """When the outputs of single layers are compared, too, which compiles the model once more: if
+    the check `failed`, to find the layer where the error begins; `always`; or `never`. No verdict
+    depends on them."""
 
     def check_rules(self) -> None:
         parts = self.parts
-        rule = f"must name at least one of {', '.join(get_args(Part))}, and none of them twice"
+        rule = f"must name at least one of {', '.join(get_args(Part))}, and none twice"
         valid = bool(parts) and len(set(parts)) == len(parts)
         require(valid, "accuracy.parts", parts, rule)
 
@@ -65,30 +64,32 @@ class CacheSpec(Spec, path="cache."):
         Bounds(1, MAX_CACHE_REPEATS, "each compiles everything anew"),
         Prompt("Cold and warm pairs", rare=True),
     ] = 1
-    """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
+    """Pairs of processes per backend: one with empty compile caches, then one with the caches of
+    the first."""
     steps: Annotated[
         int,
         Bounds(2, 100_000, "compiling is over after a few"),
         Prompt("Steps of each process", rare=True),
     ] = 20
-    """Optimizer steps, or forward passes, of each process. The first block compiles; the others
-    tell what a step takes without compiling, and are as many blocks as it takes."""
+    """Optimizer steps, or forward passes, of each process. The first block compiles; the other
+    blocks show the time of a step without compiling."""
 
 
 MIN_ROUNDS = 6
-"""Fewer rounds have no 95 % interval of a median: all of them lie above it with 2 / 2^n."""
+"""Fewer rounds give no 95 % interval of a median: all n lie on one side of it with probability
+2 / 2^n."""
 MAX_ROUNDS = 100_000
 MAX_SEARCH_BLOCKS = 5_000
-"""Turns of a baseline that outlives all candidates."""
+"""Largest number of turns of the baseline of a search."""
 MAX_REPEATS = 20
-WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself tells nothing"
-ROUNDS = Bounds(MIN_ROUNDS, MAX_ROUNDS, "so many rounds tell differences too small to matter")
+WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself has no information"
+ROUNDS = Bounds(MIN_ROUNDS, MAX_ROUNDS, "more rounds show only differences too small to matter")
 WEEK = Bounds(0, 604_800, "that is a week", above=True, unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedSpec(Spec, path="speed."):
-    """Steps on a few fixed batches, timed by turns until the speedups are known well enough."""
+    """Steps on a few fixed batches, timed in turns until the speedups are precise enough."""
 
     part: Annotated[Part, Prompt("What is timed", "--speed-part")] = "training"
     """`training`: full optimizer steps. `inference`: forward passes in evaluation mode, without
@@ -98,31 +99,30 @@ class SpeedSpec(Spec, path="speed."):
         Bounds(1, 100_000, "the device holds all of them"),
         Prompt(flag="--speed-batches", rare=True),
     ] = 8
-    """Batches that the steps cycle through, the same in the same order for every run."""
+    """Batches that the steps cycle through, in the same order in every run."""
     warm_up_blocks: Annotated[
         int, Bounds(1, 1000, "none of them counts"), Prompt("Warm-up turns", rare=True)
     ] = 2
-    """First turns of each run, which do not count; compiling falls among them."""
+    """First turns of each run, which do not count. Backends compile in them."""
     target_width: Annotated[
-        float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True), Prompt("Exact enough at")
+        float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True), Prompt("Interval width")
     ] = 0.02
     """Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring ends once every
     interval is narrower."""
-    min_rounds: Annotated[int, ROUNDS, Prompt("Rounds at least", rare=True)] = 20
-    """Rounds that are measured in any case; a round is one turn of every run."""
-    max_rounds: Annotated[int, ROUNDS, Prompt("Rounds at most", rare=True)] = 200
-    """Rounds after which measuring ends in any case."""
-    max_seconds: Annotated[float, WEEK, Prompt("Time of steps at most")] = 600.0
-    """Time of steps after which measuring ends in any case: that of all runs together, warm-up and
-    compiling not counted."""
+    min_rounds: Annotated[int, ROUNDS, Prompt("Minimum rounds", rare=True)] = 20
+    """Smallest number of rounds; in a round every run has one turn."""
+    max_rounds: Annotated[int, ROUNDS, Prompt("Maximum rounds", rare=True)] = 200
+    """Largest number of rounds."""
+    max_seconds: Annotated[float, WEEK, Prompt("Maximum time of steps")] = 600.0
+    """Largest total time of the steps of all runs, without warm-up and compiling."""
     repeats: Annotated[
         int,
-        Bounds(1, MAX_REPEATS, "everything is run as often"),
+        Bounds(1, MAX_REPEATS, "each repeat runs everything again"),
         Prompt("Processes of each run", "--speed-repeats"),
     ] = 1
-    """Independent processes of every run: two processes of the same program differ in speed, too.
-    From 3 on, the interval of a speedup holds how much. Rounds and seconds are those of each
-    repeat."""
+    """Independent processes of every run: even processes of the same program differ in speed. From
+    3 on, the interval of a speedup includes this difference. The limits of rounds and seconds
+    apply to each repeat."""
 
     def check_rules(self) -> None:
         least, most = self.min_rounds, self.max_rounds
@@ -131,25 +131,25 @@ class SpeedSpec(Spec, path="speed."):
 
     @property
     def num_blocks(self) -> int:
-        """Turns that a run takes at most, warm-up included."""
+        """Largest number of turns of a run, warm-up included."""
         return self.warm_up_blocks + self.max_rounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddedRounds(Spec, path="rounds."):
-    """For how long rounds are added to an experiment that has finished."""
+    """How many rounds are added to a finished experiment."""
 
     processes: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 3
-    """How often each run starts again, one time after the other: two processes of the same program
-    differ in speed, and no round within one of them tells by how much."""
+    """How often each run starts again, one process after the other. Processes of the same program
+    differ in speed; rounds within one process cannot show by how much."""
     target_width: Annotated[float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True)] = 0.02
-    """A process ends once its own rounds know every speedup to within this share."""
+    """A process ends once the intervals from its own rounds are all narrower than this share."""
     max_seconds: Annotated[float, WEEK] = 600.0
-    """Time of steps of all runs and processes together after which rounds end in any case."""
+    """Largest total time of the steps of all runs and processes."""
 
     @property
     def max_seconds_each(self) -> float:
-        """Of all runs while each has one process."""
+        """Limit for one process of every run."""
         return self.max_seconds / self.processes
 
 
@@ -160,17 +160,16 @@ Allowed = Literal["precision"]
 class TuneSpec(Spec, path="tune."):
     """A search for the fastest way to train: candidates take turns with the best so far."""
 
-    steps: Annotated[int, Bounds(1, 1_000_000_000, "nobody trains longer"), Prompt(hidden=True)] = (
-        10_000
-    )
-    """For how many steps the training is meant to go on: compiling has to pay off by then."""
+    steps: Annotated[
+        int, Bounds(1, 1_000_000_000, "no training is longer"), Prompt(hidden=True)
+    ] = 10_000
+    """Planned steps of the training, within which compiling must pay off."""
     max_seconds: Annotated[float, WEEK, Prompt(hidden=True)] = 1800.0
-    """Time after which no candidate is tried any more."""
+    """Time limit for trying candidates."""
     at_once: Annotated[int, Bounds(1, 32, "each holds a model"), Prompt(hidden=True)] = 4
-    """How many candidates take turns with the baseline and the best so far."""
+    """Number of candidates that take turns with the baseline and the best so far."""
     allow: Annotated[tuple[Allowed, ...], Prompt(hidden=True)] = ()
-    """What candidates may change beyond speed: `precision` allows TF32 and attention that adds up
-    in half precision."""
+    """What candidates may change besides speed: `precision` allows TF32."""
 
 
 Problem = Literal["raises", "differs"]
@@ -182,7 +181,7 @@ class InvestigationSpec(Spec, path="investigation."):
 
     problem: Annotated[Problem, Prompt(hidden=True)] = "raises"
     """What the investigated run does: `raises` an error, or learns something that `differs`."""
-    step: Annotated[int, Bounds(0, 1_000_000_000, "nobody trains longer"), Prompt(hidden=True)] = 0
+    step: Annotated[int, Bounds(0, 1_000_000_000, "no training is longer"), Prompt(hidden=True)] = 0
     """Step at which the investigated run failed, or its first step outside the band; 0 where that
     is unknown."""
 
@@ -210,29 +209,28 @@ class StepSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What each run does, and what is made of it."""
+    """What each run does, and what is compared."""
 
     name: ScenarioName
     text: str
-    """What it does, for people."""
+    """Description in a sentence, for people."""
     compares: Compared
-    """What is judged: each run's times and losses by the baseline's (`runs`), each backend's
-    outputs and gradients by a reference's (`tensors`), compiling with what an earlier process
-    left by compiling without (`caches`), or trials of one step, to find what is to blame for a
-    fault (`causes`)."""
+    """What is compared: times and losses of each run with the baseline's (`runs`), outputs and
+    gradients of each backend with a reference's (`tensors`), compiling with filled caches and
+    compiling with empty ones (`caches`), or trials of one step, to find the cause of a fault
+    (`causes`)."""
     parts: Callable[[StepSettings], tuple[Part, ...]]
-    """What is worked on: full optimizer steps, forward passes alone, or both."""
+    """What runs compute: full optimizer steps, forward passes alone, or both."""
     num_steps: Callable[[StepSettings], int]
-    """Steps of one run, or the most that it makes."""
+    """Steps of one run, or their largest number."""
     trains_fully: bool = False
-    """Whether each run is a whole training, which is evaluated as one asks."""
+    """Whether each run is a whole training with its evaluations."""
     cycles_batches: bool = False
-    """Whether steps go over a few batches again and again, and not over epochs of the data."""
+    """Whether steps repeat a few batches instead of passing over the data in epochs."""
     ends_by_width: bool = False
-    """Whether measuring ends by itself once every speedup is known exactly enough."""
+    """Whether measuring ends by itself once every speedup is precise enough."""
     searches: bool = False
-    """Whether backends are candidates, of which the supervisor starts some and ends those that
-    lose."""
+    """Whether backends are candidates: the supervisor starts some and ends those that lose."""
 
     @property
     def compares_runs(self) -> bool:
@@ -254,7 +252,7 @@ class Scenario:
 _ALL = (
     Scenario(
         name="train",
-        text="a race of trainings.",
+        text="whole trainings that take turns.",
         compares="runs",
         parts=lambda spec: ("training",),
         num_steps=lambda spec: (
@@ -264,8 +262,7 @@ _ALL = (
     ),
     Scenario(
         name="speed",
-        text="a race on a few batches, timed until the answer is exact enough; nothing is "
-        "evaluated.",
+        text="steps on a few batches, timed until the speedups are precise enough; no evaluation.",
         compares="runs",
         parts=lambda spec: (spec.speed.part,),
         num_steps=lambda spec: spec.speed.num_blocks * spec.block_steps,
@@ -274,7 +271,7 @@ _ALL = (
     ),
     Scenario(
         name="tune",
-        text="a search for the fastest way to train; candidates that lose end early.",
+        text="a search for the fastest way to train; losing candidates end early.",
         compares="runs",
         parts=lambda spec: ("training",),
         num_steps=lambda spec: MAX_SEARCH_BLOCKS * spec.block_steps,
@@ -283,15 +280,15 @@ _ALL = (
     ),
     Scenario(
         name="accuracy",
-        text="no race; each backend's outputs, loss and gradients on one batch are compared with "
-        "a reference in double precision.",
+        text="each backend's outputs, loss and gradients on one batch, compared with a reference "
+        "in double precision; nothing is timed.",
         compares="tensors",
         parts=lambda spec: spec.accuracy.parts,
         num_steps=lambda spec: spec.accuracy.iterations,
     ),
     Scenario(
         name="cache",
-        text="no race; compiling is timed with empty compile caches and with filled ones.",
+        text="compiling, timed with empty and with filled compile caches.",
         compares="caches",
         parts=lambda spec: (spec.cache.part,),
         num_steps=lambda spec: spec.cache.steps,

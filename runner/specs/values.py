@@ -1,6 +1,5 @@
-"""Values as text, and which values there can be: numbers, lists, keyword arguments as
-`weight_decay=0.01, betas=(0.9, 0.95), fused=true`, names with settings as
-`name:setting=value+setting=value`."""
+"""Reads and writes values as text: numbers, lists, keyword arguments such as `weight_decay=0.01,
+betas=(0.9, 0.95), fused=true`, names with settings such as `name:setting=value+setting=value`."""
 
 import math
 import re
@@ -19,14 +18,14 @@ LONGEST_TEXT = 4096
 """Characters; no path of a file can be longer."""
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")
-"""Between settings; what else a value holds, as `g++` does, is its own."""
+"""Separates settings; any other plus sign, as in `g++`, belongs to a value."""
 BY_PATH = re.compile(r"([\w./~ -]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+):[A-Za-z_]\w*(?=:|$)")
-"""A backend by its path, `package.module:attribute` or `path.py:name`: a dot stands in front of the
-colon, and no `=` behind it."""
+"""A backend by its path, `package.module:attribute` or `path.py:name`: the part before the colon
+has a dot, and no `=` follows the name."""
 
 
 def split_at_commas(text: str) -> list[str]:
-    """The parts between commas that stand outside parentheses, empty ones left out."""
+    """Splits at commas outside parentheses; empty parts are left out."""
     return list(filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))))
 
 
@@ -39,7 +38,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def parse_options(text: str) -> Options:
-    """The values by name; raises `ValueError` with a sentence that says what is wrong."""
+    """The values by name; raises `ValueError` with the reason in a sentence."""
     options: Options = {}
     for part in split_at_commas(text):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -59,16 +58,16 @@ def write_options(options: Options) -> str:
 def read_value(text: str) -> bool | int | float | str | tuple[float, ...]:
     """A number, `true` or `false`, several numbers in parentheses, or else text.
 
-    Raises `ValueError` with a sentence that says what is wrong.
+    Raises `ValueError` with the reason in a sentence.
     """
     if text in ("true", "false"):
         return text == "true"
     if text.startswith("(") != text.endswith(")"):
-        raise ValueError(f"{text!r} has a parenthesis without its other half")
+        raise ValueError(f"{text!r} has an unmatched parenthesis")
     if text.startswith("("):
         numbers = [_number(part.strip()) for part in text[1:-1].split(",") if part.strip()]
         if not numbers or any(number is None for number in numbers):
-            raise ValueError(f"{text!r} must hold numbers, separated by commas")
+            raise ValueError(f"{text!r} must be numbers separated by commas")
         return tuple(number for number in numbers if number is not None)
     number = _number(text)
     return text if number is None else number
@@ -78,7 +77,7 @@ def read_whole_number(text: str) -> int:
     """Raises `ValueError` with a sentence for anything but a whole number written in digits."""
     number = _number(text)
     if not isinstance(number, int):
-        raise ValueError(f"{shown(text)} must be a whole number, written in digits alone")
+        raise ValueError(f"{shown(text)} must be a whole number, written in digits")
     return number
 
 
@@ -98,7 +97,7 @@ def read_truth(text: str) -> bool:
 
 
 def _number(text: str) -> int | float | None:
-    """Raises `ValueError` for one that nothing here can hold."""
+    """None for other text; raises `ValueError` for a number that is too large or not finite."""
     kinds: tuple[Callable[[str], int | float], ...] = (int, float)
     for kind in kinds:
         try:
@@ -124,8 +123,8 @@ def _written(value: bool | int | float | str | tuple[float, ...]) -> str:
 def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str, Options]:
     """Name and settings; raises `InvalidSpec` for the field if a setting is not `name=value`.
 
-    `dotted`: whether a setting's name may have several parts, as `triton.cudagraphs`, and whether
-    the name may be a backend's path.
+    `dotted`: whether names of settings may have several parts, as in `triton.cudagraphs`, and
+    whether the name may be a backend's path.
     """
     path = BY_PATH.match(text) if dotted else None
     name = path[0] if path else text.partition(":")[0]
@@ -146,7 +145,7 @@ def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str,
 
 
 def nearest(value: object, known: Iterable[str]) -> str:
-    """The end of a sentence: which known word a mistyped one is like; empty without one."""
+    """End of a sentence with the known word nearest to a mistyped one; empty if none is near."""
     near = get_close_matches(str(value), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -154,7 +153,7 @@ def nearest(value: object, known: Iterable[str]) -> str:
 def check_plain(name: str, value: Any) -> None:
     """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
 
-    JSON of a stranger may have numbers of 400 digits and lone surrogates.
+    Foreign JSON may have numbers of 400 digits and lone surrogates.
     """
     if isinstance(value, Mapping):
         value = tuple(value.items())
@@ -167,7 +166,7 @@ def check_plain(name: str, value: Any) -> None:
         if not math.isfinite(value):
             raise InvalidSpec(name, value, "must be a finite number")
     elif isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER:
-        rule = f"must be at most {LARGEST_WHOLE_NUMBER:,}: nothing here holds a larger number"
+        rule = f"must be at most {LARGEST_WHOLE_NUMBER:,}: larger numbers cannot be stored"
         raise InvalidSpec(name, value, rule)
 
 

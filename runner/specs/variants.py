@@ -7,7 +7,7 @@ A backend is written as its name, or with settings behind a colon:
     inductor:scope=forward+dynamic=true
     inductor:epilogue_fusion=false          any other name is an Inductor configuration
     inductor:mode=max-autotune+triton.cudagraphs=false
-                                            takes precedence over a mode, which is a set of them
+                                            options override those of the mode
     inductor:optimizer=fused
     none:optimizer=fused                    settings without a compiler
     thunder.dynamo:ThunderCompiler          a function or class of a package, or path.py:name
@@ -32,23 +32,24 @@ Settings = Literal["plain", "harness"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 OptimizerForm = Literal["for_loop", "foreach", "fused"]
 NO_COMPILER = "none"
-"""In the place of a backend's name, for settings without a compiler: `none:optimizer=fused`."""
+"""Stands in place of a backend's name, for settings without a compiler: `none:optimizer=fused`."""
 QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
-"""Backends that capture graphs and generate no code: seconds, where others take a minute."""
+"""Backends that capture graphs and generate no code. They compile in seconds, others in a
+minute."""
 DdpMode = Literal["ddp_optimizer", "python_reducer", "no_optimization"]
 NO_DDP_MODE = "python_reducer_without_compiled_forward"
-"""Dynamo takes it, too, but DistributedDataParallel asks for `python_reducer` alone."""
+"""A mode of Dynamo that DistributedDataParallel does not support."""
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
 LONGEST_DERIVED = 100
-"""Characters of a label that is derived; runs append to it which of several they are."""
+"""Longest derived label in characters; repeats append their number."""
 DIGEST_DIGITS = 6
 LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
-"""Fields that tell runs of the same settings apart."""
+"""Fields that distinguish runs with the same settings."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
                     "optimizer", "tf32")  # fmt: skip
 
@@ -62,45 +63,46 @@ class Variant(Spec):
     backend: str | None = None
     """Name of a Dynamo backend, or its path; None means no `torch.compile` at all."""
     scope: Scope = "iteration"
-    """What is compiled: the whole iteration; the model's forward; forward and backward with the
-    optimizer apart; or the model's repeated blocks, each once for all of them."""
+    """What is compiled: the whole iteration; the model's forward; forward and backward, with the
+    optimizer apart; or one of the model's repeated blocks, for all of them."""
     mode: Mode | None = None
     fullgraph: bool = False
     """Whether a graph break is an error."""
     dynamic: bool | None = None
-    """Whether shapes are symbols (true), fixed (false), or fixed until they change (null)."""
+    """Whether shapes are symbolic (true), fixed (false), or fixed until they change (null)."""
     options: Options = field(default_factory=dict)
-    """Inductor configuration by name, nested ones with dots: `triton.cudagraphs`. What the mode
-    says otherwise does not count."""
+    """Inductor configuration by name, nested options with dots: `triton.cudagraphs`. It overrides
+    the mode."""
     math_attention: MathAttention = "full"
-    """How attention that no fused kernel computes adds up half-precision numbers: in float32, or as
-    PyTorch's Dynamo harness allows it (`allow_fp16_bf16_reduction_math_sdp`), in half precision."""
+    """Precision in which attention without a fused kernel adds up half-precision numbers: float32
+    (`full`), or half precision (`reduced`), which PyTorch's Dynamo harness allows
+    (`allow_fp16_bf16_reduction_math_sdp`)."""
     optimize_ddp: DdpMode | None = None
-    """What Dynamo does with DistributedDataParallel. `ddp_optimizer`, as torch does by itself:
-    splits graphs where DDP's buckets end, so that gradients travel while others are computed.
-    `python_reducer`: compiles the reducing of gradients, too, with compiled autograd.
-    `no_optimization`: neither."""
+    """How Dynamo compiles DistributedDataParallel. `ddp_optimizer`, torch's default, splits graphs
+    where DDP's buckets end, so that gradients travel while others are computed. `python_reducer`
+    also compiles the reduction of gradients, with compiled autograd. `no_optimization` does
+    neither."""
     optimizer: OptimizerForm | None = None
-    """How the optimizer goes over the parameters: one after the other (`for_loop`), many in each
-    kernel (`foreach`), or with all of its work in one kernel (`fused`). None as torch chooses."""
+    """How the optimizer updates the parameters: one after the other (`for_loop`), many in each
+    kernel (`foreach`), or with all of its work in one kernel (`fused`). None: torch chooses."""
     tf32: bool = False
-    """Whether float32 products use TF32, whatever the precision of the training."""
+    """Whether float32 products use TF32, in any precision of the training."""
     cache: CacheState = "cold"
-    """Whether compile caches are empty at first, or those that the cold run of the same repeat
-    left."""
+    """Whether the run starts with empty compile caches, or with those of the cold run of the same
+    repeat."""
     repeat: Annotated[int, Bounds(1, 100, "no scenario has so many")] = 1
-    """Which of several processes under the same settings this is, counted from 1."""
+    """Number of this process among those with the same settings, from 1."""
     perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
-    """Tells several controls apart: each changes the initial weights by other random numbers."""
+    """Distinguishes controls: each changes the initial weights by other random numbers."""
     place: Annotated[int, Bounds(1, 64, "no experiment has so many devices")] = 1
-    """On which of the devices that the experiment is spread over this runs, counted from 1."""
+    """Number of the run's device among those over which the experiment is spread, from 1."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
         require(bool(LABEL.fullmatch(self.label)), "label", self.label, rule)
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
         require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
-        rule = "must be named for a backend, and only for a backend"
+        rule = "must be null unless the role is 'backend'"
         require(self.backend is None or self.role == "backend", "backend", self.backend, rule)
         rule = (
             "changes nothing: the baseline has no compiler either. Give it a setting, such as "
@@ -112,7 +114,7 @@ class Variant(Spec):
         rule = "has no compiler, and so no scope"
         require(bool(self.backend) or self.scope == "iteration", "backends", self.label, rule)
         settings = self.mode is not None or bool(self.options)
-        rule = "is for inductor only, which alone has modes and options"
+        rule = "has a mode or an option, but only inductor has modes and options"
         require(not settings or self.backend == "inductor", "backends", self.label, rule)
         rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
         possible = self.scope in ("forward", "blocks")
@@ -130,7 +132,7 @@ class Variant(Spec):
 
     @property
     def compile_effort(self) -> int:
-        """Rank among the variants by how long it is likely to compile, 0 for not at all."""
+        """Rank by expected compile time; 0 without a compiler."""
         if self.backend is None:
             return 0
         if self.backend.startswith(QUICK_COMPILERS):
@@ -139,7 +141,7 @@ class Variant(Spec):
 
     @property
     def autotunes(self) -> bool:
-        """Whether its compiler times kernels to choose among them."""
+        """Whether the compiler times kernels to choose among them."""
         by_mode = self.mode is not None and self.mode.startswith("max-autotune")
         return bool(self.options.get("max_autotune", by_mode))
 
@@ -151,13 +153,15 @@ class Variant(Spec):
 
     @property
     def draws_own_random_numbers(self) -> bool:
-        """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
+        """Whether dropout differs from eager's: a captured graph has its own random state."""
         return self.captures_cuda_graphs
 
 
-def under(settings: Settings, variant: Variant, *, on_cuda: bool, draws_freely: bool) -> Variant:
-    """The variant with what the settings say where it says nothing itself. `draws_freely`: whether
-    a compiler may draw random numbers in its own way."""
+def apply_settings(
+    settings: Settings, variant: Variant, *, on_cuda: bool, draws_freely: bool
+) -> Variant:
+    """The variant with the defaults of `settings`. `draws_freely`: whether a compiler may draw
+    random numbers of its own."""
     if settings == "plain":
         return variant
     by_settings: Options = {}
@@ -176,7 +180,7 @@ def control(number: int) -> Variant:
 
 
 def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Variant]]:
-    """For each repeat a variant with empty caches, and one with those that it leaves."""
+    """For each repeat a variant with empty caches, and one with the caches of the first."""
     for repeat in range(1, repeats + 1):
         cold, warm = (
             replace(variant, label=f"{variant.label}-{state}-{repeat}", cache=state, repeat=repeat)
@@ -188,12 +192,12 @@ def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Var
 def expanded(
     compared: Sequence[Variant], repeats: int, places: int
 ) -> Iterator[tuple[str, Variant]]:
-    """All runs, each with the label of what it is a process of; repeat by repeat.
+    """All runs, repeat by repeat, each with the label of its backend.
 
-    Repeats are numbered `inductor-1`, `inductor-2`; a single one leaves labels as they are. Over
-    several places baseline and controls run on each of them, `baseline` and `baseline-on-2`; the
-    backends are dealt out in turn, in the next repeat from the next place on, so that none is
-    measured on one device alone where there are repeats.
+    Repeats are labelled `inductor-1`, `inductor-2`; a single one has no number. On several places
+    baseline and controls run on each of them (`baseline`, `baseline-on-2`). Backends are assigned
+    to the places in turn. The next repeat begins with the next place, so that with repeats no
+    backend is measured on one device alone.
     """
     for repeat in range(1, repeats + 1):
         number = 0
@@ -211,7 +215,7 @@ def expanded(
 
 
 def parse_backend(text: str) -> Variant:
-    """The variant that a text such as `inductor:mode=max-autotune` describes.
+    """Reads a backend such as `inductor:mode=max-autotune`.
 
     Raises `InvalidSpec` for the field `backends`.
     """
@@ -223,10 +227,8 @@ def parse_backend(text: str) -> Variant:
     known: dict[str, Any] = {
         key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
     }
-    rule = (
-        "names a mode that DistributedDataParallel does not know: it reduces gradients in Python "
-    )
-    rule += "under optimize_ddp=python_reducer alone"
+    rule = "names a mode that DistributedDataParallel does not support; choose "
+    rule += "optimize_ddp=python_reducer"
     require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
         backend = None if name == NO_COMPILER else name
@@ -239,7 +241,7 @@ def parse_backend(text: str) -> Variant:
 
 
 def parse_backends(texts: Sequence[str]) -> list[Variant]:
-    """The variants that several texts describe; different ones never share a label."""
+    """Reads several backends; different backends never share a label."""
     found: dict[str, Variant] = {}
     variants = []
     for text in texts:
@@ -251,8 +253,8 @@ def parse_backends(texts: Sequence[str]) -> list[Variant]:
 
 
 def _label(name: str, settings: dict[str, Any]) -> str:
-    """`inductor-max-autotune-forward`: the values that speak for themselves, the others named. What
-    cannot stand in a label is left out, and a digest of the whole tells labels apart."""
+    """`inductor-max-autotune-forward`: well-known values alone, other values with their names. In
+    an invalid label other characters are replaced, and a digest is appended."""
     words = [PurePath(name).name.replace(".py:", ":").replace(":", ".").lstrip("_.-")]
     for key, value in settings.items():
         speaks = value in (
@@ -271,6 +273,6 @@ def _is_label(text: str) -> bool:
 
 
 def _marked(label: str, text: str) -> str:
-    """The label of a text whose natural label another text already has."""
+    """A valid, unique label, with a digest of `text`."""
     clean = re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_.-")[:LONGEST_DERIVED]
     return f"{clean or 'backend'}-{sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}"

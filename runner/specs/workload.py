@@ -1,4 +1,4 @@
-"""Which model is trained, on which samples, for which task; or which script."""
+"""Model, data and task of a training, or its script."""
 
 import re
 from collections.abc import Iterable
@@ -29,21 +29,20 @@ TASKS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What fits a task; its module says it in `TASK`, and the probe tells the launch form."""
+    """What fits a task; `TASK` in the task's module, which the probe passes to the launch form."""
 
     learns: str
-    """What the model learns, to go on after these words."""
+    """What the model learns, as the end of a sentence."""
     samples: Literal["texts", "images", "random", "functions", "script"]
-    """What it learns from: texts or images from anywhere, random numbers, what functions of one's
-    own return, or what a script reads."""
+    """Source of the samples: texts or images, random numbers, the user's functions, or a script."""
     labels: Literal["sample", "token"] | None = None
-    """What has a label each; None where model and samples decide."""
+    """Unit that has a label; None if model and samples decide."""
     models: tuple[str, ...] = ()
-    """Those that need no download."""
+    """Models without a download."""
     data: tuple[str, ...] = ()
-    """That which needs no download."""
+    """Data sets without a download."""
     metrics: tuple[Metric, ...] = ()
-    """The scores of the task in addition to the loss; empty where model and samples decide."""
+    """The task's scores in addition to the loss; empty if model and samples decide."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Task":
@@ -58,17 +57,17 @@ def check_task(task: str) -> None:
 
 
 SCRIPT_TASK = "script"
-"""The task of scripts: what they learn is up to them."""
+"""The task of scripts, which decide themselves what they learn."""
 SCRIPT_PREFIX = "script:"
-"""Begins the source of a model that a script makes; what follows is the script's path."""
+"""Prefix of a model source that is the path of a script."""
 SCRIPT_DATA = "script"
-"""Stands for the samples that a script reads itself."""
+"""Data source of scripts, which read their samples themselves."""
 DAY = Bounds(0, 86_400, "that is a day", above=True, unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptSpec(Spec, path="script."):
-    """How a script is run; which one it is says `model.source`, `script:` and its path."""
+    """How a script runs; `model.source` has its path, after `script:`."""
 
     arguments: Annotated[
         tuple[str, ...],
@@ -80,17 +79,17 @@ class ScriptSpec(Spec, path="script."):
             words=True,
         ),
     ] = ()
-    """What the script is called with, as on a command line. Paths are best given in full."""
+    """Arguments of the script, as on a command line. Use full paths."""
     folder: Annotated[str, Prompt(flag="--script-folder", empty="The script's own", rare=True)] = ""
-    """Folder that the script expects to be started in, by its full path: each run works in a copy
-    of it, so that runs do not overwrite each other's files. Empty for the script's own."""
+    """Full path of the folder in which the script expects to start; empty for the script's own
+    folder. Each run works in a copy, so runs do not overwrite each other's files."""
     steps: Annotated[
         int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT), Prompt(flag="--script-steps", rare=True)
     ] = 0
-    """Steps after which a run ends, though the script would go on; 0 for as many as it makes."""
+    """Steps after which a run ends, even if the script would continue; 0 for no limit."""
     patience_seconds: Annotated[float, DAY, Prompt("Patience", rare=True)] = 900.0
-    """Longest that a script may go on without a step, setting up included; compiling and waiting
-    for its turn do not count."""
+    """Longest time without a step, setting up included; compiling and waiting for turns do not
+    count."""
 
     def check_rules(self) -> None:
         rule = "must be the full path of a folder"
@@ -119,7 +118,7 @@ SUITE_SOURCES = {
     "timm": "timm:resnet18",
     "torchbench": "torchbench:resnet18",
 }
-"""How each suite names its models; behind a stroke how many times smaller one is."""
+"""Names of models in each suite; a number after a slash makes the model that many times smaller."""
 SUITE_MODEL = re.compile(
     rf"(?P<suite>{'|'.join(SUITE_SOURCES)}):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{{0,3}}))?"
 )
@@ -130,7 +129,7 @@ MAX_SAMPLES = 100_000_000
 HELD_IN_MEMORY = "every run holds all of them in memory"
 SAMPLES = Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)
 USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")
-"""`path.py:name`: a function or class in a person's own file."""
+"""`path.py:name`: a function or class in a user's file."""
 
 
 class SuiteModelName(NamedTuple):
@@ -139,7 +138,7 @@ class SuiteModelName(NamedTuple):
     suite: str
     name: str
     divisor: int
-    """How many times fewer layers, heads and words it has than the suite's."""
+    """The model has this many times fewer layers, heads and words than the suite's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,13 +148,12 @@ class ModelSpec(Spec, path="model."):
     source: Annotated[str, Prompt("Model", "--model")] = "builtin:bert-tiny"
     """A built-in configuration (`builtin:...`, random weights), a model of a benchmark suite
     (`huggingface:BertForMaskedLM`, 16 times smaller `huggingface:BertForMaskedLM/16`, `timm:...`,
-    `torchbench:...`, random weights), a local folder, a hub name, `path.py:function`, which is
-    called without arguments and returns an `nn.Module`, or a training script of one's own that
-    makes it, `script:path.py`."""
+    `torchbench:...`, random weights), a local folder, a hub name, `path.py:function` (called
+    without arguments, returns an `nn.Module`), or your training script `script:path.py`."""
     dropout: Literal["auto", "keep", "off"] = "auto"
-    """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
-    numbers of its own, as cudagraphs does, because its losses could then not be compared with the
-    baseline's step by step."""
+    """`off` sets every dropout probability to 0. `auto` does so if a backend draws random numbers
+    of its own, as cudagraphs does, because its losses cannot be compared with the baseline's step
+    by step."""
 
     def check_rules(self) -> None:
         require(bool(self.source), "model.source", self.source, "must name a model")
@@ -168,18 +166,18 @@ class ModelSpec(Spec, path="model."):
         if suite in SUITE_SOURCES:
             found = self.from_suite
             fits = found is not None and (found.divisor == 1 or suite == "huggingface")
-            rule = f"must read such as {SUITE_SOURCES[suite]}"
+            rule = f"must be a name such as {SUITE_SOURCES[suite]}"
             require(fits, "model.source", self.source, rule)
 
     @property
     def from_suite(self) -> SuiteModelName | None:
-        """Which model of a benchmark suite it is; None for any other model."""
+        """The model of a benchmark suite; None for any other model."""
         match = SUITE_MODEL.fullmatch(self.source)
         return match and SuiteModelName(match["suite"], match["name"], int(match["divisor"] or 1))
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the model is one of ours, with random weights."""
+        """Whether the model is a built-in configuration, with random weights."""
         return self.source.startswith(BUILTIN)
 
     @property
@@ -195,30 +193,30 @@ class ModelSpec(Spec, path="model."):
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec(Spec, path="data."):
-    """Which samples are trained on and which are held out."""
+    """Samples for training and held-out samples."""
 
     source: Annotated[str, Prompt("Data", "--data")] = "builtin:reviews"
     """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a folder of images with one
-    folder for each label, a hub name, or `path.py:function`, which is called without arguments and
-    returns the samples."""
+    folder for each label, a hub name, or `path.py:function` (called without arguments, returns the
+    samples)."""
     text_column: str = "text"
-    """Column of a file or hub data set that holds the text, or the image."""
+    """Column of a file or hub data set with the text, or the image."""
     label_column: str = "label"
-    """Column that holds the label, text or number; language models need none."""
+    """Column with the label, text or number; language models need none."""
     train_split: Annotated[str, Prompt(rare=True)] = "train"
     """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
     eval_split: Annotated[str, Prompt("Evaluation split", rare=True)] = "test"
-    """Split of a hub data set to evaluate on while training (validation)."""
+    """Split of a hub data set for evaluations during training (validation)."""
     test_split: Annotated[str, Prompt(rare=True)] = "test"
-    """Split of a hub data set to test on; samples used for validation are not used again."""
-    num_train_samples: Annotated[int, SAMPLES, Prompt("Train samples", "--train-samples")] = 1000
+    """Split of a hub data set for the test; samples used for validation are not used again."""
+    num_train_samples: Annotated[int, SAMPLES, Prompt("Training samples", "--train-samples")] = 1000
     """Samples to train on."""
     num_eval_samples: Annotated[int, SAMPLES, Prompt("Evaluation samples", "--eval-samples")] = 200
     """Held-out samples for validation."""
     num_test_samples: Annotated[
         int, Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY), Prompt("Test samples", "--test-samples")
     ] = 0
-    """Further held-out samples, for a last test."""
+    """Further held-out samples, for the test."""
     sequence_length: Annotated[int, Bounds(4, 131_072, "no model here reads longer texts")] = 128
     """Tokens per text; longer texts are cut, shorter ones padded."""
 
@@ -242,9 +240,9 @@ class DataSpec(Spec, path="data."):
 
 
 UNNAMED = ("My data", "My script")
-"""Names that the form had for whatever was launched from it without another."""
+"""Former default names of the launch form."""
 COMMON_SCRIPTS = ("main", "run", "script", "train", "training")
-"""Names of scripts that say less than their folder's."""
+"""Script names that say less than the name of their folder."""
 LONGEST_NAME = 120
 
 
@@ -257,7 +255,7 @@ def usual_name(
     backends: Iterable[str] = (),
     device: str = "cpu",
 ) -> str:
-    """What tells the experiment from others: `bert-base on reviews, bf16, batch 8, inductor`.
+    """The default name of an experiment: `bert-base on reviews, bf16, batch 8, inductor`.
 
     A script (`nanogpt/train.py, inductor`) chooses precision and batch size itself.
     """
@@ -270,7 +268,7 @@ def usual_name(
 
 
 def _workload_name(model: str, data: str) -> str:
-    """By the sources of model and data: `bert-tiny on reviews`, `nanogpt/train.py`."""
+    """A name from the sources of model and data: `bert-tiny on reviews`, `nanogpt/train.py`."""
     if model.startswith(SCRIPT_PREFIX):
         script = PurePath(model.removeprefix(SCRIPT_PREFIX))
         is_common = script.stem in COMMON_SCRIPTS and script.parent.name
@@ -280,5 +278,5 @@ def _workload_name(model: str, data: str) -> str:
 
 
 def known_as(name: str, model: str, data: str) -> str:
-    """The name that somebody gave, or else the usual one."""
+    """The name that the user gave, or else the default name."""
     return usual_name(model, data) if name in UNNAMED else name

@@ -67,9 +67,9 @@ def test_options_are_read_as_numbers_truth_values_lists_and_text(
         ("a=", "'a=' must read name=value"),
         ("a=1, a=2", "'a' is given twice"),
         ("a=nan", "'nan' is not a finite number"),
-        ("a=(1, two)", "'(1, two)' must hold numbers"),
-        ("a=()", "'()' must hold numbers"),
-        ("a=(1", "'(1' has a parenthesis without its other half"),
+        ("a=(1, two)", "'(1, two)' must be numbers"),
+        ("a=()", "'()' must be numbers"),
+        ("a=(1", "'(1' has an unmatched parenthesis"),
     ],
 )
 def test_options_that_cannot_be_read_are_named(written: str, said: str):
@@ -231,7 +231,7 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
 ):
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
-    rule = "must not exceed data.num_train_samples (960): not one batch would be full"
+    rule = "must not exceed data.num_train_samples (960): no batch would be full"
     assert [entry.value for entry in app.caption if rule in entry.value]
     assert "**Batch size**, `training.batch_size = 5000`" in app.error[0].value
     assert app.button[-1].disabled and app.text_input(key="quick.batch_size").value == "5000"
@@ -485,7 +485,7 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
     ("field", "typed", "said"),
     [
         ("batch_size", "-5", "must be at least 1"),
-        ("batch_size", "1e20", "'1e20' must be a whole number, written in digits alone"),
+        ("batch_size", "1e20", "'1e20' must be a whole number, written in digits"),
         ("batch_size", "1,000", "'1,000' must be a whole number"),
         ("batch_size", "", "must not be empty"),
         ("max_steps", "99999999999999999999", "must be at most 9,223,372,036,854,775,807"),

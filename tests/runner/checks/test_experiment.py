@@ -23,7 +23,7 @@ pytestmark = pytest.mark.heavy
         ("image_classification", {"model": "builtin:bert-tiny"}, "model.source",
          "(BERT, 2 layers of 128, random weights) does not fit task = 'image_classification'"),
         ("text_classification", {"data": "builtin:digits"}, "data.source", "takes builtin:reviews"),
-        ("causal_lm", {"model": "net.py:make"}, "model.source", "a function of one's own"),
+        ("causal_lm", {"model": "net.py:make"}, "model.source", "a function in a Python file"),
         ("custom", {"model": "net.py:make", "data": "builtin:reviews"}, "data.source",
          "takes functions in Python files"),
     ],

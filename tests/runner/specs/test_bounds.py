@@ -78,7 +78,7 @@ def test_numbers_of_any_size_in_json_are_refused_with_words(path: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"name": "x", "block_steps": ' + "9" * 5000 + "}", "is not JSON"),
+        ('{"name": "x", "block_steps": ' + "9" * 5000 + "}", "is not valid JSON"),
         ("[" * 100_000, "is nested too deeply"),
         ('{"name": "\\ud800"}', "valid Unicode without NUL"),
         ('{"name": "a\\u0000b"}', "without NUL"),
@@ -101,9 +101,12 @@ def test_json_of_a_stranger_is_refused_with_words(content: str, said: str) -> No
     [
         (lambda: DataSpec(num_train_samples=10**12), "at most 100,000,000: every run holds all"),
         (lambda: TrainingSpec(max_steps=10**20), "at most 9,223,372,036,854,775,807"),
-        (lambda: TrainingSpec(max_steps=10**9), "at most 100,000,000: every step is a line"),
+        (
+            lambda: TrainingSpec(max_steps=10**9),
+            "at most 100,000,000: the run's journal has a line for every step",
+        ),
         (lambda: TrainingSpec(clip_norm=1e39), r"at most 3.4e\+38: float32 holds no larger"),
-        (lambda: TrainingSpec(losses=("1e300*model",)), "a number that float32 holds"),
+        (lambda: TrainingSpec(losses=("1e300*model",)), "a weight within the range of float32"),
         (lambda: TrainingSpec(parameter_groups=("*:lr=1e9",)), "and at most 10,000"),
         (lambda: SpeedSpec(target_width=1.5), "at most 1: an interval as wide as the speedup"),
         (lambda: ExperimentSpec(name="x", cpu_threads=10**6), "at most 4,096: no machine has more"),

@@ -77,14 +77,14 @@ def test_an_error_within_a_rule_is_not_taken_for_a_missing_field() -> None:
         ("name", 3, "must be text"),
         ("backends", ("inductor", "inductor"), "must not name a backend twice"),
         ("backends", ("in ductor",), "must be the name of a Dynamo backend"),
-        ("devices", ("gpu",), "must name a device"),
-        ("devices", (), "must name a device"),
+        ("devices", ("gpu",), "must name one or several devices"),
+        ("devices", (), "must name one or several devices"),
         ("devices", ("cpu", "cuda:0"), "must all be of one kind"),
         ("devices", ("cuda:0", "cuda:0"), "must not name a device twice"),
         ("devices", ("mps", "mps"), "must not name a device twice"),
         ("parallel", "tensor", "must be one of 'ddp', 'fsdp', 'dp'"),
         ("schedule", "parallel", "must be one of 'turns', 'sequential'"),
-        ("controls", 21, "must be at most 20: each is a whole training more"),
+        ("controls", 21, "must be at most 20: each control is one more whole training"),
         ("block_steps", 0, "must be at least 1"),
         ("block_steps", True, "must be a whole number"),
         ("time_limit_seconds", float("inf"), "must be a finite number"),
@@ -116,7 +116,10 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
         (lambda: DataSpec(sequence_length=3), "at least 4"),
         (lambda: ModelSpec(source="builtin:gpt"), "builtin:bert-tiny"),
         (lambda: Variant(label="a/b", role="backend", backend="eager"), "letters, digits"),
-        (lambda: Variant(label="a", role="baseline", backend="eager"), "only for a backend"),
+        (
+            lambda: Variant(label="a", role="baseline", backend="eager"),
+            "must be null unless the role is 'backend'",
+        ),
     ],
 )
 def test_a_bad_part_is_refused(make: Any, rule: str) -> None:
@@ -126,7 +129,7 @@ def test_a_bad_part_is_refused(make: Any, rule: str) -> None:
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     data, training = DataSpec(num_train_samples=7), TrainingSpec(batch_size=8)
-    with pytest.raises(InvalidSpec, match=r"training\.batch_size = 8: .*not one batch"):
+    with pytest.raises(InvalidSpec, match=r"training\.batch_size = 8: .*no batch"):
         experiment(data=data, training=training)
 
 

@@ -77,8 +77,8 @@ def test_a_parameter_group_is_a_pattern_with_settings(text: str, group: Paramete
         ("classifier.*", "must read `pattern:setting=value`"),
         (":lr=0.1", "must read `pattern:setting=value`"),
         ("*:optimizer=3", "must name a class in torch.optim"),
-        ("*:lr=fast", "must have a number above 0 as its lr"),
-        ("*:lr=-1", "must have a number above 0 as its lr"),
+        ("*:lr=fast", "must have an lr above 0"),
+        ("*:lr=-1", "must have an lr above 0"),
     ],
 )
 def test_a_parameter_group_that_cannot_be_is_refused(text: str, rule: str) -> None:

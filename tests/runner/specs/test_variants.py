@@ -72,14 +72,14 @@ def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
         ("/my\ncode/own.py:go", "must read name=value"),
         ("inductor:mode=fast", "must be one of 'default'"),
         ("inductor:scope=all", "must be one of 'iteration'"),
-        ("eager:mode=max-autotune", "is for inductor only"),
-        ("eager:epilogue_fusion=false", "is for inductor only"),
+        ("eager:mode=max-autotune", "only inductor has modes and options"),
+        ("eager:epilogue_fusion=false", "only inductor has modes and options"),
         ("inductor:triton.=true", "must read name=value"),
-        ("eager:triton.cudagraphs=true", "is for inductor only"),
+        ("eager:triton.cudagraphs=true", "only inductor has modes and options"),
         ("inductor:fullgraph=true", "loss.backward.. breaks the iteration"),
         ("inductor:dynamic=maybe", "true or false"),
         ("inductor:fullgraph=1", "fullgraph must be true or false"),
-        ("inductor:max_fusion_size=(8", "a parenthesis without its other half"),
+        ("inductor:max_fusion_size=(8", "an unmatched parenthesis"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule: str) -> None:

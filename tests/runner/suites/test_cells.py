@@ -186,11 +186,11 @@ def test_what_cannot_be_is_refused_with_its_name(arguments: Sequence[str], said:
         ({"data": {"source": "builtin:random"}}, "and only then"),
         (
             {"task": "suite", "model": {"source": "timm:resnet18/2"}},
-            "must read such as timm:resnet18",
+            "must be a name such as timm:resnet18",
         ),
         (
             {"task": "suite", "model": {"source": "huggingface:a b"}},
-            "must read such as huggingface:Bert",
+            "must be a name such as huggingface:Bert",
         ),
     ],
 )
