@@ -1,1 +1,1 @@
-"""`breakeven`: its commands, its options, what it prints."""
+"""The command line `breakeven`: commands, options, output."""

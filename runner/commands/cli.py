@@ -1,10 +1,10 @@
-"""The command line: its commands, and what each does.
+"""The command line and its commands.
 
-Exit status of `compare`: 0 every run finished and every backend keeps parity; 1 a run did not
-finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be shown. With
-`--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
-2 the input was wrong; 5 a condition is met. Of `replay`: 0 no number came out otherwise than
-expected; 1 a run did not finish, or nothing could be judged; 2 the input was wrong; 6 one did.
+Exit status of `compare`: 0 every run finished and parity holds for every backend; 1 a run did not
+finish; 2 bad input; 3 a backend breaks parity; 4 parity could not be shown. With `--fail-if`
+(docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish; 2 bad
+input; 5 a condition is met. Exit status of `replay`: 0 all numbers are as expected; 1 a run did not
+finish, or no number could be judged; 2 bad input; 6 a number is not as expected.
 """
 
 import argparse
@@ -45,16 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands before `--` and behind it: argparse would mix both up."""
+    """The words before and after `--`, which argparse would mix up."""
     words = list(arguments)
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands with their options; `execute` of what it parses runs the command."""
+    """All commands with their options; `execute` of the parsed options runs the command."""
     whole = argparse.ArgumentParser(
-        prog="breakeven", description="Alone it serves the dashboard; or, with a command:"
+        prog="breakeven", description="Without a command, breakeven serves the dashboard."
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
 
@@ -62,17 +62,17 @@ def parser() -> argparse.ArgumentParser:
         usage = f"breakeven {name} [options]"
         command = commands.add_parser(name, help=text, description=text, usage=usage)
         command.set_defaults(execute=execute)
-        where = f"where runs are kept {DEFAULT_TEXT}"
+        where = f"folder of all runs {DEFAULT_TEXT}"
         command.add_argument("--data-folder", default=default_data_folder(), help=where)
         return command
 
     add_start_commands(add)
     add_tune_command(add)
-    add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
+    add_queue_options(add("queue", manage_queue, "list, reorder, hold and pause the queue"))
     add_library_commands(add)
     for name, text in STORED.items():
         if name not in commands.choices:
             commands.add_parser(name, help=text)
-    text = "say what is wrong with machine, installation and data folder, and what mends it"
+    text = "find what is wrong with machine, installation and data folder, and name remedies"
     add_doctor_options(add("doctor", examine_machine, text))
     return whole

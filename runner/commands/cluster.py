@@ -1,5 +1,5 @@
-"""Machines that work together: the queue on machines of a cluster (`supervise --ray`, `--slurm`),
-and this machine in runs that span several (`supervise --join`)."""
+"""Options of `supervise` for several machines: the queue on a cluster (`--ray`, `--slurm`), and
+this machine in runs of several machines (`--join`)."""
 
 import argparse
 import os
@@ -25,37 +25,36 @@ HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray", metavar="ADDRESS",
-        help="place experiments on the machines of this Ray cluster (auto: the one that this "
-        "machine belongs to), and go on until stopped",
+        help="run experiments on the machines of this Ray cluster (auto: the cluster of this "
+        "machine) until stopped",
     )  # fmt: skip
     parser.add_argument(
         "--slurm", nargs="?", const="slurm", choices=("slurm", "local"),
-        help="have each experiment be a job of Slurm, whose machines must see the data folder; "
-        "with local: processes of this machine, to try it",
+        help="run each experiment as a Slurm job; the machines must see the data folder. local: as "
+        "processes of this machine, for trials",
     )  # fmt: skip
     parser.add_argument(
         "--slurm-option", action="append", default=[], metavar="NAME=VALUE", type=_option,
-        help="what jobs ask for, as submitit names it (slurm_partition=gpu, timeout_min=600, "
-        "cpus_per_task=16); can be given several times",
+        help="parameter of the jobs, by its name in submitit (slurm_partition=gpu, "
+        "timeout_min=600, cpus_per_task=16); can be given several times",
     )  # fmt: skip
     parser.add_argument(
         "--until-empty", action="store_true",
-        help="with --ray or --slurm: end once nothing waits and nothing runs",
+        help="with --ray or --slurm: end when no experiment waits or runs",
     )  # fmt: skip
     parser.add_argument(
         "--join", action="store_true",
-        help="take part, with this machine, in runs that span several, until stopped; the data "
+        help="let this machine take part in runs of several machines until stopped; the data "
         "folder is that of the first machine (docs/several-devices.md)",
     )  # fmt: skip
     parser.add_argument(
         "--same-versions", action="store_true",
-        help="with --ray: leave out machines whose Python, torch, transformers, triton or numpy "
-        "is another one than here",
+        help="with --ray: skip machines with other versions of Python, torch, transformers, triton "
+        "or numpy than here",
     )  # fmt: skip
     parser.add_argument(
         "--orphan-patience", type=float, default=600.0, metavar="SECONDS",
-        help="with --ray or --slurm: how long work goes on while no supervisor asks for it "
-        "(default: 600)",
+        help="with --ray or --slurm: how long work continues without a supervisor (default: 600)",
     )  # fmt: skip
 
 
@@ -67,19 +66,19 @@ def _option(text: str) -> tuple[str, str | int]:
 
 
 def supervise_cluster(data_dir: DataDir, options: argparse.Namespace) -> bool:
-    """False if another supervisor holds the data folder; raises `RunnerError` without what the
-    cluster needs."""
+    """Returns False if another supervisor holds the data folder; raises `RunnerError` if a package
+    of the cluster is missing."""
     try:
         engine = _engine(data_dir, options)
     except ImportError as error:
-        why = f"a cluster needs a package more ({error}): {HOW_TO_INSTALL}"
+        why = f"a package for clusters is missing ({error}): {HOW_TO_INSTALL}"
         raise RunnerError(why) from error
     linger = LINGER_SECONDS if options.until_empty else None
     return drive(data_dir, engine, same_versions=options.same_versions, linger=linger)
 
 
 def _engine(data_dir: DataDir, options: argparse.Namespace) -> Engine:
-    """Only who has a cluster needs its package, so it is imported here."""
+    """Imports the package of the cluster here, because only users of a cluster need it."""
     if options.slurm is not None:
         from breakeven.runner.cluster.submitit_engine import SubmititEngine
 
@@ -98,23 +97,23 @@ LOOK_SECONDS = 0.25
 
 
 class Joiner:
-    """Begins its part of every run that asks for machines, as long as there is a seat."""
+    """Starts this machine's part of every run that requests machines and has a free place."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self._data_dir = data_dir
         self._meetings = Meetings(data_dir)
         self._holder = f"{socket.gethostname()}-{os.getpid()}"
         self._at_work: dict[tuple[str, int, int], subprocess.Popen[bytes]] = {}
-        """By run, attempt and port."""
+        """Processes by run, attempt and port."""
 
     def look(self) -> None:
-        """Starts requested experiments, and records which have ended."""
+        """Starts requested parts, and forgets those that have ended."""
         self._meetings.keep_seats(self._holder)
         meetings = {(one.run_id, one.attempt, one.port): one for one in self._meetings.all()}
         for key, meeting in meetings.items():
             if key not in self._at_work:
                 number = self._meetings.take_seat(meeting, self._holder)
-                # One that went on without its `join` still works at what it began.
+                # A part may outlive the `--join` that started it.
                 if number is not None and not self._meetings.is_here(meeting.run_id, number):
                     self._at_work[key] = self._start(meeting, number)
         for key, process in list(self._at_work.items()):
@@ -138,14 +137,14 @@ class Joiner:
         )
 
     def close(self) -> None:
-        """Ends all parts and gives the seats back."""
+        """Ends all parts and frees their places."""
         for process in self._at_work.values():
             end_group(process)
         self._meetings.leave(self._holder)
 
 
 def join(data_dir: DataDir, stop: threading.Event) -> None:
-    """Takes part until `stop`."""
+    """Takes part until `stop` is set."""
     joiner = Joiner(data_dir)
     try:
         while not stop.wait(LOOK_SECONDS):
@@ -155,7 +154,7 @@ def join(data_dir: DataDir, stop: threading.Event) -> None:
 
 
 def join_until_stopped(data_dir: DataDir) -> int:
-    """Until SIGTERM or Ctrl-C."""
+    """Takes part until SIGTERM or Ctrl-C."""
     stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:

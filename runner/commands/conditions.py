@@ -1,8 +1,8 @@
-"""Conditions as people write them: `slower`, `compile>60`, `speedup>1.2`.
+"""Conditions on the command line: `slower`, `compile>60`, `speedup>1.2`.
 
-The gates of `show`, `compare` and `trend` take lists of them (`--fail-if`), and words by which
-lists are searched may be conditions. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
-`storage/library/filters.py` judge them; `docs/ci-gate.md` defines those of the gates.
+`--fail-if` of `show`, `compare` and `trend` takes lists of conditions; a search of the list of
+experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
+`storage/library/filters.py` judge conditions; `docs/ci-gate.md` defines those of `--fail-if`.
 """
 
 import argparse
@@ -28,10 +28,10 @@ GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60")
 """Conditions about the backends of an experiment; the limit of `compile` is in seconds."""
 GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'"
 GATE_HELP = (
-    "exit with status 5, and say why, if a backend is slower than the baseline; if its parity is "
-    "broken or could not be shown; if its final accuracy is worse or could not be compared; if its "
-    "compile latency exceeds a limit (in quotes: the shell takes > for itself). Several are joined "
-    "by commas or given one by one (docs/ci-gate.md)"
+    "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
+    "parity is broken or could not be shown; if its final accuracy is worse or could not be "
+    "compared; if its compile latency exceeds a limit (write quotes, because the shell interprets "
+    ">). Join conditions by commas or repeat the option (docs/ci-gate.md)"
 )
 
 
@@ -44,14 +44,14 @@ class Condition:
     limit: float | None = None
 
     def __str__(self) -> str:
-        """As it was written on the command line."""
+        """The text on the command line."""
         if self.limit is None:
             return self.name
         return f"{self.name}{'>' if self.above else '<'}{self.limit:.15g}"
 
 
 def parse_condition(text: str) -> Condition | None:
-    """The condition that a text is, with or without a limit; None for a sign without a number."""
+    """Reads a condition with or without a limit; None for a sign without a number."""
     compared = COMPARED.fullmatch(text)
     if compared is None:
         return Condition(name=text)
@@ -66,9 +66,9 @@ def parse_condition(text: str) -> Condition | None:
 def parse_conditions(
     text: str, known: Mapping[str, Limit | None] = GATE, metavar: str = GATE_METAVAR
 ) -> list[Condition]:
-    """The conditions that a text such as `slower,compile>60` holds; raises `ValueError`.
+    """Reads conditions such as `slower,compile>60`; raises `ValueError`.
 
-    `known`: which there are, and whether they have a limit; `metavar` lists them.
+    `known`: the valid names and their limits; `metavar` lists them for people.
     """
     offered = metavar.replace("|", ", ")
     conditions = [_known(part, known, offered) for part in split_at_commas(text)]
@@ -83,7 +83,7 @@ def add_fail_if(
     metavar: str = GATE_METAVAR,
     help: str = GATE_HELP,
 ) -> None:
-    """Adds `--fail-if` to a command; `fail_if` is then a list of conditions, maybe empty."""
+    """Adds `--fail-if` to a command; `fail_if` is then a list of conditions, perhaps empty."""
 
     def read(text: str) -> list[Condition]:
         try:
@@ -100,13 +100,15 @@ def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condit
     name = re.split("[<>]", text)[0].strip()
     limit = known.get(name)
     if name not in known or "<" in text or (limit is None and name != text):
-        raise ValueError(f"{text!r} is no condition; choose from {offered}{nearest(name, known)}")
+        raise ValueError(
+            f"{text!r} is not a condition; choose from {offered}{nearest(name, known)}"
+        )
     condition = parse_condition(text)
     if limit is None or (name == text and not limit.is_needed):
         return Condition(name=name)
     if condition is None or condition.limit is None or not 0 <= condition.limit < limit.below:
         raise ValueError(
-            f"{text!r} has no limit; write '{name}>{limit.example}', in quotes, because the shell "
-            "takes > for itself"
+            f"{text!r} has no valid limit; write '{name}>{limit.example}', in quotes, because the "
+            "shell interprets >"
         )
     return condition

@@ -1,4 +1,4 @@
-"""`breakeven doctor`: what is wrong here, the evidence, and the remedy."""
+"""`breakeven doctor`: prints findings with evidence and remedy."""
 
 import argparse
 import json
@@ -22,18 +22,18 @@ SOMETHING_WRONG = 1
 
 
 def add_doctor_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--repair", action="store_true", help="mend what can be without any loss")
+    command.add_argument("--repair", action="store_true", help="repair what is safe to repair")
     command.add_argument("--notify", action="store_true", help="send a test notification")
-    command.add_argument("--json", action="store_true", help="the findings, for programs")
+    command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.add_argument(
         "--bundle", type=Path, metavar="FILE.zip",
-        help="write findings, logs and the last runs' records into a file to attach to an issue; "
-        "secrets are masked",
+        help="write findings, logs and records of the latest runs to a file for an issue; secrets "
+        "are masked",
     )  # fmt: skip
 
 
 def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints the findings; 1 if something is wrong, else 0."""
+    """Prints the findings; returns 1 if something is wrong, else 0."""
     findings = examine(data_dir, notify=options.notify)
     if options.repair:
         repaired = _repair(data_dir, findings)
@@ -45,14 +45,12 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
         _print(mask(report(findings)))
     if options.bundle is not None:
         count = write_bundle(data_dir, findings, options.bundle)
-        sys.stderr.write(
-            f"{count} files in {options.bundle}; look through them before you send it\n"
-        )
+        sys.stderr.write(f"{count} files in {options.bundle}; check them before you send it\n")
     return SOMETHING_WRONG if worst(findings) is Health.WRONG else 0
 
 
 def report(findings: Sequence[Finding]) -> str:
-    """A line for each, with its remedy below it; what they come to at the end."""
+    """A line for each finding, with its remedy below; at the end the number of each kind."""
     width = max(len(finding.subject) for finding in findings)
     lines = []
     for one in findings:
@@ -67,7 +65,7 @@ def report(findings: Sequence[Finding]) -> str:
 
 
 def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
-    """Mends what can be; whether anything was tried."""
+    """Runs all repairs; returns whether there were any."""
     tried = False
     for one in findings:
         if one.repair is not None and one.health is not Health.OK:

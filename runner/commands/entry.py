@@ -1,5 +1,4 @@
-"""What every command line of Breakeven begins and ends with: which half runs a command, what
-commands and options were called before, and readers that go away."""
+"""Start and end of every command: which package runs it, former names, and closed pipes."""
 
 import os
 import signal
@@ -8,23 +7,22 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 STORED = {
-    "list": "list experiments and what they came to: search, filter, sort; or how runs stand",
-    "show": "print what an experiment, a repetition or a suite run came to",
-    "explain": "say why each backend is faster or slower, or which stage of the compiler is at "
-    "fault",
-    "diff": "compare experiments, the first with the others; or what the compiler did in two runs",
-    "trend": "tell how the same training fared over time, and its steps",
-    "devices": "list devices: how noisy and how fast each is, over time",
+    "list": "search, filter and sort experiments and their results; or list the states of runs",
+    "show": "print the result of an experiment, a replay or a suite run",
+    "explain": "explain why each backend is faster or slower, or name the compiler stage at fault",
+    "diff": "compare the first experiment with others, or the compiler's work in two runs",
+    "trend": "show a number of the same training over time, and its lasting changes",
+    "devices": "show how noisy and how fast each device is over time",
     "export": "write experiments as an HTML report, or in a format of PyTorch's benchmarks",
-    "import": "take in reports, archives of run folders, and results of PyTorch's benchmarks",
-    "team": "look after the store that a team shares (docs/operating.md)",
+    "import": "read reports, archives of run folders, and results of PyTorch's benchmarks",
+    "team": "maintain the store that a team shares (docs/operating.md)",
 }
-"""Commands that `storage/` runs; the runner's own `--help` lists them as well."""
+"""Commands that `storage/` runs; `--help` of the runner lists them, too."""
 NEEDS_NO_DATABASE = "--runs"
 """With this option `list` reads the run folders alone."""
 FROM_INPUT = "-"
-"""Instead of a command: `storage/` reads its arguments, a list as JSON, from standard input. Who
-starts it with this lets it import its packages meanwhile."""
+"""Stands in place of a command: `storage/` imports its packages, then reads its arguments as a JSON
+list from standard input."""
 FORMER = {
     "status": "list --runs",
     "archive --undo": "label --no-archive",
@@ -43,13 +41,12 @@ FORMER = {
     "--no-control": "--controls=0",
     "--control": "--controls=1",
 }
-"""Commands and options of the release before this one, and what they are called now."""
+"""Names of commands and options in the previous release, with their new names."""
 HINT = "{0} is now {1}; the next release no longer accepts it"
 
 
 def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments with former names replaced by the new ones, and a hint for each that was
-    there."""
+    """Replaces former names by the new ones; returns the arguments and a hint for each name."""
     words, hints = list(arguments), []
     for former, now in FORMER.items():
         command, *options = former.split()
@@ -66,8 +63,8 @@ def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def ends_quietly(main: Callable[[], int]) -> int:
-    """Exit status of a command whose reader may close the pipe, as `| head` does: then that of
-    programs which SIGPIPE ends, and not a word."""
+    """Exit status of a command. If its reader closes the pipe, as `| head` does, the command prints
+    nothing and has the exit status of a program that SIGPIPE ends."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

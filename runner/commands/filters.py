@@ -1,6 +1,6 @@
-"""Which experiments a list shows: the options of `list`, and what they are called in an address.
+"""Filters of the list of experiments: the options of `list`, with the same names in addresses.
 
-`storage/library/filters.py` applies them; the page Experiments offers the same.
+`storage/library/filters.py` applies them; the page Experiments offers the same filters.
 """
 
 import argparse
@@ -14,11 +14,11 @@ from breakeven.runner.commands.options import checked
 from breakeven.runner.specs.values import nearest
 
 FACETS = {
-    "state": "how it stands: queued, running, finished, failed, ...",
+    "state": "state: queued, running, finished, failed, ...",
     "scenario": "train, speed, accuracy or cache",
     "task": "what the model learns",
-    "model": "what is trained",
-    "data": "on what",
+    "model": "name of the model",
+    "data": "name of the data set",
     "device": "name of the device",
     "torch": "version of torch",
     "transformers": "version of transformers",
@@ -30,18 +30,18 @@ FACETS = {
     "tag": "one of its tags",
     "origin": "local, example or imported",
 }
-"""What experiments can be chosen by, any of several values, and what each is."""
+"""Facets by name, with their descriptions."""
 NUMBERS = {
     "speedup": "best speedup",
     "compile": "compile latency of the best backend, in seconds",
     "steps": "break-even of the best backend, in steps",
-    "duration": "in seconds",
-    "doubts": "warnings of the comparison",
+    "duration": "duration in seconds",
+    "doubts": "number of warnings",
     "mb": "size on disk, in MB",
 }
-"""What a text can ask to be more or less: `speedup>1.2`."""
+"""Numbers that a search can compare: `speedup>1.2`."""
 COMPUTED = ("verdict", "parity")
-"""Facets that are known of an experiment only once it was compared."""
+"""Facets that are known only after an experiment was compared."""
 SORTS = ("when", "name", "state", "model", "device", "torch", *NUMBERS)
 Archived = Literal["no", "yes", "only"]
 TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
@@ -50,27 +50,27 @@ COMPARISON = re.compile(r"([a-z]+)[<>](.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a text asks for."""
+    """The terms of a search."""
 
     wanted: tuple[str, ...] = ()
-    """All of them are in the texts of an experiment, whether large or small letters."""
+    """Words that must all be in the texts of an experiment, in any case of letters."""
     unwanted: tuple[str, ...] = ()
     comparisons: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which experiments to list, in which order."""
+    """Experiments to list, and their order."""
 
     text: str = ""
-    """Words that must all be found, `-word` for one that must not, `"two words"`, and comparisons
-    as `speedup>1.2`."""
+    """Words that must all be found, `-word` for a word that must not, `"two words"`, and
+    comparisons such as `speedup>1.2`."""
     facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By facet, values of which one must be there."""
+    """By facet, the allowed values."""
     archived: Archived = "no"
-    """Whether archived experiments are listed, too, or alone."""
+    """Whether archived experiments are listed, or only these."""
     sort: str = "-when"
-    """One of `SORTS`; with `-` in front the largest first."""
+    """One of `SORTS`; with `-` in front, the largest comes first."""
 
     @property
     def terms(self) -> Terms:
@@ -78,13 +78,13 @@ class Filter:
 
     @property
     def before_comparing(self) -> "Filter":
-        """The conditions that need no comparison: they let more experiments through."""
+        """The part of the filter that needs no comparison; it matches more experiments."""
         facets = {name: values for name, values in self.facets.items() if name not in COMPUTED}
         return replace(self, text="", facets=facets, sort="-when")
 
 
 def parse_terms(text: str) -> Terms:
-    """Takes a text apart; raises ValueError for a comparison that makes no sense."""
+    """Reads the terms of a search; raises `ValueError` for an invalid comparison."""
     wanted: list[str] = []
     unwanted: list[str] = []
     comparisons: list[Condition] = []
@@ -98,40 +98,42 @@ def parse_terms(text: str) -> Terms:
 
 
 def check_sort(text: str) -> str:
-    """The text itself; raises ValueError if lists cannot be sorted by it."""
+    """Returns the text; raises `ValueError` if lists cannot be sorted by it."""
     if text.removeprefix("-") not in SORTS:
-        raise ValueError(f"{text!r} is no order; choose from {', '.join(SORTS)}, or - and one")
+        raise ValueError(
+            f"{text!r} is not an order; choose from {', '.join(SORTS)}, with or without - in front"
+        )
     return text
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what `read_filter` reads, and how to write what was found."""
+    """Adds the options that `read_filter` reads, and the format of the output."""
     numbers = ", ".join(f"{name} ({text})" for name, text in NUMBERS.items())
     parser.add_argument(
         "words", nargs="*", metavar="WORD", type=checked(_check_term),
-        help="words that an experiment has in its texts, all of them; -word (after --) for one it "
-        f"has not; 'speedup>1.2' for numbers: {numbers}",
+        help="words that must all be in an experiment's texts; -word (after --) for a word that "
+        f"must not; 'speedup>1.2' for numbers: {numbers}",
     )  # fmt: skip
     add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
-                        help="whether archived experiments are listed (default: no)")  # fmt: skip
+                        help="list archived experiments, too, or alone (default: no)")  # fmt: skip
     parser.add_argument("--sort", type=checked(check_sort), default="-when", metavar="[-]NAME",
-                        help=f"one of {', '.join(SORTS)}; - for the largest first; write "
+                        help=f"one of {', '.join(SORTS)}; with - in front, the largest first: "
                         "--sort=-speedup (default: -when)")  # fmt: skip
     written = parser.add_mutually_exclusive_group()
-    written.add_argument("--json", action="store_true", help="as a list of JSON objects")
-    written.add_argument("--table", action="store_true", help="as a table (the default)")
+    written.add_argument("--json", action="store_true", help="print a list of JSON objects")
+    written.add_argument("--table", action="store_true", help="print a table (the default)")
 
 
 def add_facets(parser: argparse.ArgumentParser) -> None:
-    """Adds what `read_facets` reads."""
+    """Adds the options that `read_facets` reads."""
     for name, text in FACETS.items():
         parser.add_argument(f"--{name}", action="append", metavar="VALUE",
                             help=f"{text}; can be given several times")  # fmt: skip
 
 
 def read_facets(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
-    """By facet, the values that were given."""
+    """The given values by facet."""
     return {name: tuple(given) for name in FACETS if (given := getattr(options, name))}
 
 
@@ -144,7 +146,7 @@ def read_filter(options: argparse.Namespace) -> Filter:
 
 
 def filter_arguments(wanted: Filter) -> list[str]:
-    """The arguments that `read_filter` makes the same filter of; defaults are left out."""
+    """The arguments from which `read_filter` makes the same filter; defaults are left out."""
     facets = [f"--{name}={value}" for name, values in wanted.facets.items() for value in values]
     plain = Filter()
     others = [f"--archived={wanted.archived}"] if wanted.archived != plain.archived else []
@@ -158,11 +160,11 @@ def filter_arguments(wanted: Filter) -> list[str]:
 def _comparison(word: str) -> Condition:
     name, _, limit = re.split("([<>])", word, maxsplit=1)
     if name not in NUMBERS:
-        raise ValueError(f"{name!r} is no number of a list; choose from {', '.join(NUMBERS)}"
+        raise ValueError(f"{name!r} is not a number of the list; choose from {', '.join(NUMBERS)}"
                          f"{nearest(name, NUMBERS)}")  # fmt: skip
     condition = parse_condition(word)
     if condition is None:
-        raise ValueError(f"{limit!r} after {word.removesuffix(limit)} is no number")
+        raise ValueError(f"{limit!r} after {word.removesuffix(limit)} is not a number")
     return condition
 
 

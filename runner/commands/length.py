@@ -1,4 +1,4 @@
-"""The length of a training that somebody plans: in steps, epochs, samples, tokens or hours."""
+"""The planned length of a training: in steps, epochs, samples, tokens or hours."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
@@ -15,17 +15,17 @@ class Length(NamedTuple):
 
 
 def read_length(text: str) -> Length:
-    """`20,000`, `10 epochs`, `8h`: a unit may be cut short, and steps need none. Raises
-    `ArgumentTypeError`."""
+    """Reads `20,000`, `10 epochs` or `8h`: a unit may be abbreviated, and steps need no unit.
+    Raises `ArgumentTypeError`."""
     found = _LENGTH.fullmatch(text.replace(",", "").strip().lower())
     units: tuple[Unit, ...] = get_args(Unit)
     unit = found and next((one for one in units if one.startswith(found[2] or "steps")), None)
     if not found or not unit or not float(found[1]):
-        raise ArgumentTypeError(f"{text!r} is no length of a training: write {LENGTHS}")
+        raise ArgumentTypeError(f"{text!r} is not a length of a training: write {LENGTHS}")
     return Length(float(found[1]), unit)
 
 
 def add_plan(parser: ArgumentParser) -> None:
     """Adds `--plan` to a command; `plan` is then a `Length` or None."""
-    text = f"for how long the training is meant to go on: {LENGTHS}; the answer names what to take"
+    text = f"planned length of the training: {LENGTHS}; the answer names the fastest backend for it"
     parser.add_argument("--plan", type=read_length, metavar="LENGTH", help=text)

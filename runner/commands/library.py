@@ -50,15 +50,15 @@ def add_library_commands(add: Add) -> None:
     text = "restore deleted experiments; without an id, list the trash"
     delete.add_argument("--undo", action="store_true", help=text)
     text = (
-        "free disk space: permanently removes checkpoints of experiments, the trash, or data "
-        "beyond a budget; results stay"
+        "free disk space: remove checkpoints of experiments, the trash, or data beyond a budget "
+        "permanently; results stay"
     )
     clean = add("clean", _clean, text)
     text = "with ids: also remove all other artifacts, such as predictions and traces"
     clean.add_argument("--artifacts", action="store_true", help=text)
     clean.add_argument("--trash", action="store_true", help="empty the trash")
     clean.add_argument("--budget", type=checked(parse_size), metavar="SIZE",
-                       help="shrink the data folder to 500MB, 20GB or 1TB: removes deleted "
+                       help="shrink the data folder to 500MB, 20GB or 1TB: remove deleted "
                        "experiments, then checkpoints, then artifacts")  # fmt: skip
     text = "with --budget: only print what would be removed"
     clean.add_argument("--dry-run", action="store_true", help=text)

@@ -52,8 +52,8 @@ def add_spec_options(parser: argparse.ArgumentParser) -> None:
     text = (
         "run the whole ladder: eager, aot_eager, aot_eager_decomp_partition, inductor, on CUDA "
         "inductor with CUDA graphs, inductor with max-autotune; then also the backends of "
-        "--backends. `breakeven explain --ladder EXPERIMENT` then says which stage of the compiler "
-        "fails, computes wrongly or loses time"
+        "--backends. `breakeven explain --ladder EXPERIMENT` then names the compiler stage that "
+        "fails, computes wrong numbers or loses time"
     )
     parser.add_argument("--ladder", action="store_true", help=text)
     add_field_options(parser, FIELDS)
@@ -69,7 +69,7 @@ def add_field_options(
     """Adds an option for each of these fields, in groups named after the parts of a specification,
     and `--set` for rare fields. `flags` replace the options of some fields; `rare`: whether rare
     fields have options of their own, too."""
-    text = "set any field, for example a rare one; can be given several times"
+    text = "set any field, also a rare one; can be given several times"
     parser.add_argument(
         SET, action="append", default=[], type=checked(lambda text: _read_setting(text, paths)),
         dest="settings_given", metavar="FIELD=VALUE", help=text,
@@ -253,7 +253,7 @@ def _read_setting(text: str, paths: Collection[str]) -> Setting:
         raise ValueError(f"{text!r} must read FIELD=VALUE, such as training.last_batch=pad")
     if path not in paths:
         listed = "--help-fields lists all"
-        raise ValueError(f"{path!r} is no field here; {listed}{nearest(path, paths)}")
+        raise ValueError(f"{path!r} is not a field here; {listed}{nearest(path, paths)}")
     try:
         return Setting(FIELDS[path], FIELDS[path].read(value))
     except ValueError as error:

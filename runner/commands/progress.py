@@ -1,4 +1,4 @@
-"""How far a run has come, read from its journal as it grows."""
+"""Progress of a run, read from its growing journal."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ NUM_RECENT_STEPS = 20
 
 @dataclass
 class RunProgress:
-    """What the terminal shows of a run; call `update` before looking."""
+    """Progress of a run for the terminal; `update` reads the latest events."""
 
     run: RunDir
     spec: ExperimentSpec
@@ -26,29 +26,29 @@ class RunProgress:
     steps_done: int = 0
     loss: float | None = None
     held_out: tuple[str, float] | None = None
-    """Name and value of what the last evaluation without a compiler found on the first of the
-    splits that are evaluated: accuracy, or where the task has none, loss."""
+    """Name and value of the accuracy, or else the loss, in the latest evaluation of the primary
+    split without a compiler."""
     compiling_since: float | None = None
     """Seconds since the epoch; None while nothing compiles."""
     compiled_seconds: float = 0.0
-    """In compilations that have ended: a run compiles one graph after the other."""
+    """Seconds of all compilations that have ended."""
     checkpoint_step: int | None = None
     """Steps done at the last checkpoint."""
     stopped: str = ""
     """Why training ended before its last step."""
     error: str = ""
     waits: str = ""
-    """What a run that has not ended waits for, if it is disk space."""
+    """Why an active run waits, if it waits for disk space."""
     _reported_steps: int | None = None
     _offset: int = 0
     _order: Order = field(default_factory=Order)
     _open: set[tuple[Any, Any]] = field(default_factory=set)
-    """Compilations that have begun, by id and trigger: some lie within others."""
+    """Running compilations, by id and trigger; some contain others."""
     _recent_seconds: list[float] = field(default_factory=list)
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing that it still does is timed: it checks random numbers, or leaves."""
+        """Whether nothing more is timed: the run checks random numbers, or its process ends."""
         if self.phase == "checking":
             return self.steps_done == self.num_steps
         return self.state.is_final or (self.state is RunState.RUNNING and self.phase == "done")
@@ -56,18 +56,18 @@ class RunProgress:
     @property
     def num_steps(self) -> int | None:
         """Planned steps of the run; None until a script has reported how many."""
-        if self.spec.kind.searches:  # which ends a run when it knows enough
+        if self.spec.kind.searches:  # a search ends a run when it knows enough
             return None
         return self.spec.num_steps or self._reported_steps
 
     @property
     def step_seconds(self) -> float | None:
-        """Median of the last steps that compiled nothing."""
+        """Median of the latest steps without compiling."""
         return median(self._recent_seconds) if self._recent_seconds else None
 
     def update(self) -> None:
-        """Reads what was written since the last look."""
-        # The state first: events written before the end are then sure to be read below.
+        """Reads the events since the last call."""
+        # The state comes first, so that all events before the end are read below.
         stands = self.run.standing
         self.state = stands.state
         self.waits = (stands.state.is_active and stands.reason) or ""
@@ -76,7 +76,7 @@ class RunProgress:
         except RunnerError as error:
             events, self.error = [], str(error)
         for event in events:
-            # A row that is not what its kind says, as others may have written it, tells nothing.
+            # A foreign journal may have events with wrong fields.
             with suppress(KeyError, TypeError, ValueError, OverflowError):
                 self._take(event)
         if self.state.is_final:

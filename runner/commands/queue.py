@@ -1,4 +1,4 @@
-"""The command `queue`: what waits, in which order, and what is to come first or later."""
+"""The command `queue`: lists and changes the queue."""
 
 import argparse
 import sys
@@ -14,38 +14,38 @@ from breakeven.runner.texts import printable
 
 Act = Callable[[DataDir, str], object]
 ONE: dict[str, tuple[str, Act]] = {
-    "next": ("have it begin next", queue_order.move),
-    "up": ("one place forward", lambda data_dir, key: queue_order.move(data_dir, key, by=-1)),
-    "down": ("one place back", lambda data_dir, key: queue_order.move(data_dir, key, by=1)),
-    "hold": ("pass it over", queue_order.hold),
-    "release": ("let it go again", queue_order.release),
+    "next": ("start the experiment next", queue_order.move),
+    "up": ("move it one place up", lambda data_dir, key: queue_order.move(data_dir, key, by=-1)),
+    "down": ("move it one place down", lambda data_dir, key: queue_order.move(data_dir, key, by=1)),
+    "hold": ("do not start it", queue_order.hold),
+    "release": ("end the hold", queue_order.release),
     "duplicate": (
-        "queue it once more, wherever it stands",
+        "queue it once more, in any state",
         lambda data_dir, key: queue_order.duplicate(data_dir, find_experiment(data_dir, key)),
     ),
 }
-"""What can be done with one experiment."""
+"""Actions on one experiment."""
 ALL: dict[str, tuple[str, Callable[[DataDir], object]]] = {
-    "list": ("what waits, in order", lambda data_dir: None),
-    "pause": ("have nothing new begin", queue_order.pause),
-    "continue": ("go on", lambda data_dir: queue_order.pause(data_dir, paused=False)),
+    "list": ("list the waiting experiments in order", lambda data_dir: None),
+    "pause": ("start no experiment", queue_order.pause),
+    "continue": ("end the pause", lambda data_dir: queue_order.pause(data_dir, paused=False)),
 }
-"""What can be done with the queue as a whole."""
+"""Actions on the whole queue."""
 STARTING = ("continue", "release", "next")
-"""What asks for work to be done, so that a supervisor is started where none is at work."""
+"""Actions after which an experiment may start, so that a supervisor must work."""
 
 
 def add_queue_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what to do, and with which experiment."""
+    """Adds the action and its experiment."""
     texts = {name: text for name, (text, _) in {**ALL, **ONE}.items()}
     held_words = "; ".join(f"{name}: {text}" for name, text in texts.items())
     parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=held_words)
-    parser.add_argument("experiment", nargs="?", help="its id, as `queue` lists it")
+    parser.add_argument("experiment", nargs="?", help="id of the experiment, as in `queue list`")
     parser.usage = "breakeven queue [options] [ACTION [EXPERIMENT]]"
 
 
 def manage_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Does it, and prints the queue as it then is."""
+    """Does the action, and prints the queue."""
     if options.action in ONE:
         if options.experiment is None:
             raise RunnerError(f"queue {options.action} needs the id of an experiment")
@@ -64,14 +64,14 @@ def _print_queue(data_dir: DataDir) -> None:
     running = {one.experiment_id for one in at_work}
     found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
     if order.paused:
-        sys.stdout.write("the queue is paused; `breakeven queue continue` has it go on\n")
+        sys.stdout.write("the queue is paused; `breakeven queue continue` ends the pause\n")
     held = held_by(at_work)
     for one in at_work:
         place = held.get(one.experiment_id)
         where = f"  ({held_words(place)})" if place else ""
-        sys.stdout.write(f"at work: {one.experiment_id}  {printable(one.spec.name)}{where}\n")
+        sys.stdout.write(f"running: {one.experiment_id}  {printable(one.spec.name)}{where}\n")
     if not found:
-        sys.stdout.write("nothing waits\n")
+        sys.stdout.write("no experiment waits\n")
     free = [one for one in found if one.experiment_id not in order.held]
     waits, known = outlook(data_dir, free, at_work).waits, knows_devices(data_dir)
     for number, one in enumerate(found, start=1):

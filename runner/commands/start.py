@@ -1,5 +1,5 @@
-"""Commands that start experiments, or have them go on: compare, script, replay, submit, suite,
-supervise, resume."""
+"""Commands that start or continue experiments: compare, script, replay, submit, suite, supervise,
+resume, add-rounds."""
 
 import argparse
 import os
@@ -74,45 +74,46 @@ def add_start_commands(add: Add) -> None:
     script = add("script", _script, "run a training script of your own under each backend, wait "
                  "for it, print the comparison")  # fmt: skip
     add_script_options(script)
-    again = add("replay", _replay, "measure a run again, and say whether it came out the same")
-    again.add_argument("run", metavar="RUN", help="its experiment's id, a dot and its label")
+    again = add("replay", _replay, "measure a run again, and say which numbers agree")
+    again.add_argument("run", metavar="RUN", help="id of the experiment, a dot, label of the run")
     again.usage = f"{again.usage} RUN"
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
-    work = add("supervise", _supervise, "work off the queue, then end")
+    work = add("supervise", _supervise, "run the queue until it is empty")
     add_cluster_options(work)
     work.add_argument(
         "--one-at-a-time", action="store_true",
-        help="work at one experiment after the other, whatever devices they ask for",
+        help="run one experiment after the other, on any devices",
     )  # fmt: skip
-    suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
+    suite = add("suite", _suite, "queue an experiment for each model of a benchmark suite")
     suite.usage = "breakeven suite NAME [options]"
     add_suite_options(suite)
-    go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
+    go_on = add("resume", _resume, "resume an experiment's stopped runs from their checkpoints")
     _add_moving(go_on)
-    go_on.add_argument("experiment", help="its id, as `list` has it")
+    go_on.add_argument("experiment", help="id of the experiment, as in `list`")
     go_on.usage = f"{go_on.usage} EXPERIMENT"
-    more = add("add-rounds", _add_rounds, "time an experiment that has finished further, where its "
-               "verdict is inconclusive")  # fmt: skip
-    more.add_argument("experiment", help="its id, as `list` has it")
-    more.add_argument("--backends", metavar="LABEL,...", help="time these backends alone, by the "
-                      "names of the table (default: all)")  # fmt: skip
+    more = add("add-rounds", _add_rounds, "measure more rounds of a finished experiment with an "
+               "inconclusive verdict")  # fmt: skip
+    more.add_argument("experiment", help="id of the experiment, as in `list`")
+    more.add_argument("--backends", metavar="LABEL,...", help="labels of the backends to time, as "
+                      "in the table (default: all)")  # fmt: skip
     rounds = AddedRounds()
     more.add_argument("--processes", type=int, default=rounds.processes, metavar="N",
                       help="how often each run starts again, because two processes of the same "
                       f"program differ in speed (default: {rounds.processes})")  # fmt: skip
     more.add_argument("--target-width", type=float, default=rounds.target_width, metavar="SHARE",
-                      help="a process ends once its rounds know every speedup to within this share "
+                      help="a process ends once the intervals of all its speedups are narrower "
+                      "than this share "
                       f"(default: {rounds.target_width})")  # fmt: skip
     more.add_argument("--max-seconds", type=float, default=rounds.max_seconds, metavar="S",
-                      help="time of steps of all runs and processes together at most (default: "
+                      help="largest total time of the steps of all runs and processes (default: "
                       f"{rounds.max_seconds:.0f})")  # fmt: skip
     more.usage = f"{more.usage} EXPERIMENT"
     for command in (compare, script, again, work, go_on, more):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
-            help="a folder whose Python files (path.py:name) runs may execute, as well as those in "
-            f"${CODE_VARIABLE}; can be given several times. It holds for the supervisor that this "
-            "command starts, so none may be at work already",
+            help="a folder whose Python files (path.py:name) runs may execute, in addition to "
+            f"those in ${CODE_VARIABLE}; can be given several times. It applies to the supervisor "
+            "that this command starts, so no other supervisor may be running",
         )  # fmt: skip
     for command in (compare, script):
         add_fail_if(command)
@@ -156,7 +157,7 @@ def judge(
     fail_if: Sequence[Condition],
     planned: Length | None = None,
 ) -> int:
-    """Prints the comparison of an experiment's runs; its exit status."""
+    """Prints the comparison of an experiment's runs; returns the exit status."""
     more = [f"--fail-if={condition}" for condition in fail_if]
     more += [f"--plan={planned.amount} {planned.unit}"] if planned else []
     return storage.run("show", [experiment_id, *more])
@@ -188,7 +189,7 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.ray is not None or options.slurm is not None:
         work = partial(supervise_cluster, data_dir, options)
     if not work():
-        _print(f"another supervisor is at work on {data_dir.path}")
+        _print(f"another supervisor is running for {data_dir.path}")
     return 0
 
 
@@ -206,7 +207,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             progress = RunProgress(run, experiment.spec)
             progress.update()
             where = "" if on is None else f" on {on.place}"
-            _print(f"{variant.label} goes on from step {progress.checkpoint_step}{where}")
+            _print(f"{variant.label} resumes from step {progress.checkpoint_step}{where}")
     ensure_supervisor(data_dir)
     return 0
 
@@ -219,7 +220,7 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     unknown = sorted(set(chosen).difference(backends))
     if unknown:
         known = ", ".join(backends)
-        raise InvalidSpec("--backends", unknown[0], f"is no backend of the experiment: {known}")
+        raise InvalidSpec("--backends", unknown[0], f"is not a backend of the experiment: {known}")
     rounds = AddedRounds(
         processes=options.processes,
         target_width=options.target_width,
@@ -232,20 +233,20 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _read_spec(data_dir: DataDir, options: argparse.Namespace) -> tuple[ExperimentSpec, bool]:
-    """The experiment, on this machine's first GPU if options name no device, and whether it is
-    checked; raises `RunnerError`."""
+    """The experiment, on this machine's first GPU if no option names a device, and whether it is
+    already checked; raises `RunnerError`."""
     machine = read_capabilities(data_dir)
     spec = read_spec(options, (machine or likely_capabilities()).usual_device)
     return spec, check_at_once(spec, machine)
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
-    """Lets the supervisor that this process becomes or starts run code from further folders."""
+    """Allows code of further folders in the supervisor that this process becomes or starts."""
     if options.allow_code and not _is_free(data_dir.supervisor_lock):
         raise RunnerError(
-            f"a supervisor is at work on {data_dir.path} and keeps to the folders with which it "
-            f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
-            "then, or leave out --allow-code if it was started with it"
+            f"a supervisor is running for {data_dir.path}, with the allowed folders of its start. "
+            f"It ends {LINGER_SECONDS:.0f} seconds after its last run: try again then, or leave "
+            "out --allow-code if it was started with this folder"
         )
     _pass_on(options.allow_code)
 
@@ -256,7 +257,7 @@ def _pass_on(allowed: Sequence[Path]) -> None:
 
 
 def _is_free(lock: Path) -> bool:
-    """Waits for a supervisor that has nothing left to do, which ends soon."""
+    """Waits for the end of a supervisor without work; returns whether there is no supervisor."""
     deadline = time.monotonic() + LINGER_SECONDS + 2
     while is_locked(lock) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -264,7 +265,7 @@ def _is_free(lock: Path) -> bool:
 
 
 def _add_moving(go_on: argparse.ArgumentParser) -> None:
-    text = "go on on these devices, as many as you like: `cuda:0` or `cuda:0,cuda:1`"
+    text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"
     go_on.add_argument("--device", metavar="DEVICES", help=text)
     text = "how several devices work together from here on"
     go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
@@ -276,30 +277,30 @@ def _print(text: str) -> None:
 
 
 def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:
-    """The experiment that measures a run, `EXPERIMENT.LABEL`, again; also one of the examples.
+    """The experiment that measures the run `EXPERIMENT.LABEL` again; examples can be measured, too.
 
-    Raises `RunnerError` if there is no such run.
+    Raises `RunnerError` for an unknown run.
     """
     experiment_id, _, label = run.partition(".")
     spec = agreed_spec([*folders_of(data_dir, experiment_id), *example_folders(experiment_id)])
     if spec is None:
         raise UnknownExperiment(
             f"no experiment {experiment_id!r} in {data_dir.runs} or among the examples; "
-            "`breakeven list` has those that are there"
+            "`breakeven list` lists all"
         )
     return replay(spec, experiment_id, label)
 
 
-SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
+SHRINK = Bounds(1, 9999, "no model has more layers, heads or words")
 ROWS = (
     "name", "scenario", "task", "settings", "model.source", "data.source", "training.precision",
     "speed.part", "cache.part", "accuracy.parts",
 )  # fmt: skip
-"""Fields that the matrix itself settles."""
+"""Fields that the matrix sets itself."""
 
 
 def add_suite_options(parser: argparse.ArgumentParser) -> None:
-    """Adds which cells a suite run has, and options for the fields that all of them share."""
+    """Adds the options of the matrix, and those of the fields that all cells share."""
     listed = "; ".join(f"{name}: {suite.text.rstrip('.')}" for name, suite in SUITES.items())
     parser.add_argument("suite", choices=list(SUITES), help=listed)
     lists = {
@@ -307,7 +308,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
         "parts": f"one or both of {', '.join(PARTS)} (default: both)",
         "scenarios": f"one or more of {', '.join(SUITE_SCENARIOS)} (default: those of the suite)",
-        "settings": "harness, plain or both: what torch is set to, see `compare --help` (default: "
+        "settings": "harness, plain or both: settings of torch, see `compare --help` (default: "
         "harness)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")
@@ -315,13 +316,13 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", type=split_at_commas, metavar="NAME,...", help=text)
     group.add_argument(
         "--shrink", type=checked(read_whole_number), default=1, metavar="N",
-        help="how many times fewer layers, attention heads and words the models of huggingface "
-        "have than the suite's, for trials on small machines (default: 1)",
+        help="divide the layers, attention heads and words of huggingface's models by N, for "
+        "trials on small machines (default: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--run", metavar="ID",
-        help="id of the suite run (default: a new one); of one that is there, only cells that are "
-        "missing or failed are queued",
+        help="id of the suite run (default: a new one); for an existing id, only missing and "
+        "failed cells are queued",
     )  # fmt: skip
     add_field_options(parser, [path for path in FIELDS if path not in ROWS])
 
@@ -346,7 +347,7 @@ def read_cells(
     )
     values: dict[str, Any] = {"devices": (usual_device,)}
     read_fields(options, values)
-    values.pop("settings", None)  # which the matrix has as a list, under the name of the field
+    values.pop("settings", None)  # the matrix has them as a list, under the name of the field
     return suite_run, list(matrix.cells(values, suite_run))
 
 

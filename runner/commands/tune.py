@@ -1,4 +1,4 @@
-"""`tune`: finds the fastest way to train, for as long as somebody means to train."""
+"""`tune`: finds the fastest way to train for a planned length."""
 
 import argparse
 import re
@@ -30,21 +30,21 @@ Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 def add_tune_command(add: Add) -> None:
     """Adds the command."""
     command = add("tune", _tune, "find the fastest way to train a model for a planned length: "
-                  "try compilers and settings, drop what loses, confirm the best")  # fmt: skip
+                  "try compilers and settings, end losing ones, confirm the best")  # fmt: skip
     add_plan(command)
-    text = "time for the search, such as 90s, 30m or 2h; the training that confirms the answer "
-    text += "takes up to half of it per run again (default: 30m)"
+    text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); each run of the "
+    text += "training that confirms the answer takes up to half of this time in addition"
     command.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
-    text = "what a candidate may change beyond speed: `precision` allows TF32"
+    text = "what candidates may change besides speed: `precision` allows TF32"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
 
 
 def read_budget(text: str) -> float:
-    """Seconds; raises `ValueError`."""
+    """Reads seconds; raises `ValueError`."""
     found = _BUDGET.fullmatch(text.strip().lower())
     if not found:
-        raise ValueError(f"{text!r} is no time: write a number with s, m or h, such as 30m")
+        raise ValueError(f"{text!r} is not a time: write a number with s, m or h, such as 30m")
     return float(found[1]) * SECONDS[found[2]]
 
 
@@ -71,7 +71,8 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     if training is None:
         _print(UNCONFIRMED)
         return 0
-    _print("The best are trained from the beginning, in fresh processes, to confirm the answer.")
+    _print("The best candidates now train from the beginning, in fresh processes, to confirm the "
+           "answer.")  # fmt: skip
     follow(data_dir, training, storage)
     return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
 
@@ -82,7 +83,7 @@ def confirmation_of(data_dir: DataDir, experiment_id: str) -> Experiment | None:
 
 
 def _steps(spec: ExperimentSpec, length: Length | None) -> int:
-    """How many steps a planned training has; that of the specification without a length."""
+    """Steps of the planned training; without a length, steps of the specification's training."""
     if length is None:
         return SCENARIOS["train"].num_steps(spec)
     samples = spec.training.batch_size * spec.batches_per_step
@@ -93,7 +94,9 @@ def _steps(spec: ExperimentSpec, length: Length | None) -> int:
         "tokens": 1 / (samples * spec.data.sequence_length),
     }
     if length.unit not in sizes:
-        rule = "depends on the speed, which is searched: say it in steps, epochs, samples or tokens"
+        rule = (
+            "depends on the speed, which the search changes: use steps, epochs, samples or tokens"
+        )
         raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
     return max(1, ceil(length.amount * sizes[length.unit]))
 

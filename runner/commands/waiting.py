@@ -1,5 +1,5 @@
-"""Waits for an experiment, with its progress on a terminal, one line per run, redrawn in place; and
-has storage/ print what it came to."""
+"""Waits for an experiment, shows its progress on the terminal (one line per run, redrawn in place),
+and lets `storage/` print the result."""
 
 import json
 import shlex
@@ -47,9 +47,9 @@ MAX_ERROR_CHARACTERS = 100
 def watch(
     data_dir: DataDir, experiment: Experiment, on_end: Callable[[], None] = lambda: None
 ) -> None:
-    """Shows the runs of an experiment until all have ended, also those that a search adds, and what
-    it waits for before the first begins. `on_end` is called, once or several times, when all that
-    is left to the last of them cannot be disturbed any more."""
+    """Shows the runs of an experiment, also those that a search adds, until all have ended; before
+    the first run starts, shows what the experiment waits for. `on_end` is called, once or several
+    times, when no further work is timed."""
     runs = {run: RunProgress(run, experiment.spec) for run in experiment.runs}
     is_terminal = sys.stdout.isatty()
     drawn = 0
@@ -80,19 +80,18 @@ def watch(
         if over:
             return
         ends = all(progress.is_ending for progress in runs.values())
-        if ends and not experiment.spec.kind.searches:  # which goes on with others
+        if ends and not experiment.spec.kind.searches:  # a search may start further runs
             on_end()
         time.sleep(ENDING_REFRESH_SECONDS if ends else REFRESH_SECONDS)
 
 
 def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
-    """What holds up an experiment of the queue and what to do about it, in a line; nothing where it
-    can begin."""
+    """A line on what a queued experiment waits for, and what to do; nothing if it can start."""
     mine, order = experiment.experiment_id, queue_order.read_order(data_dir)
     if order.paused:
-        return ["The queue is paused: `breakeven queue continue` has it go on."]
+        return ["The queue is paused: `breakeven queue continue` ends the pause."]
     if mine in order.held:
-        return [f"The experiment is held: `breakeven queue release {mine}` lets it go."]
+        return [f"The experiment is held: `breakeven queue release {mine}` ends the hold."]
     running, queue = list(queue_order.at_work(data_dir)), queue_order.startable(data_dir)
     others = outlook(data_dir, queue, running).waits.get(mine, ())
     if not others:
@@ -102,9 +101,9 @@ def _ahead(data_dir: DataDir, experiment: Experiment) -> list[str]:
     named = f"{first.experiment_id} ({printable(first.spec.name)}){more}"
     end = f"`breakeven cancel {first.experiment_id}` ends it"
     if any(one.experiment_id == first.experiment_id for one in running):
-        return [f"Waits for {named}, at work in the same data folder: {end}."]
-    return [f"Waits for {named}, queued before in the same data folder: {end}, "
-            f"`breakeven queue next {mine}` puts this experiment before it."]  # fmt: skip
+        return [f"Waits for {named}, running in the same data folder: {end}."]
+    return [f"Waits for {named}, queued earlier in the same data folder: {end}, "
+            f"`breakeven queue next {mine}` starts this experiment first."]  # fmt: skip
 
 
 def _redraw(lines: Sequence[str], drawn: int) -> int:
@@ -156,9 +155,9 @@ BAD_INPUT = 2
 def run_through(
     data_dir: DataDir, spec: ExperimentSpec, storage: "Storage", *, is_checked: bool
 ) -> Experiment:
-    """Submits an experiment and waits until it is over; the one that repeats it run by run, if the
-    device could not hold all of its runs at once. Raises `Refused` if the check of one that was not
-    checked before refuses it."""
+    """Submits an experiment and waits for its end. Returns it, or the experiment that repeats it
+    run by run if the device could not hold all runs at once. Raises `Refused` if the experiment is
+    checked only now, and the check refuses it."""
     if not is_locked(data_dir.supervisor_lock):
         check_user_code(spec)
     experiment = find_experiment(data_dir, submit(data_dir, spec, is_checked=is_checked))
@@ -168,12 +167,12 @@ def run_through(
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
-        _print("The device cannot hold all runs at once; repeating them one after another.")
+        _print("The device cannot hold all runs at once; the runs are repeated one after another.")
         experiment = repeat
 
 
 def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
-    """Has a queued experiment run, and waits until it is over; `storage` starts meanwhile."""
+    """Runs a queued experiment and waits for its end; meanwhile `storage` starts."""
     ensure_supervisor(data_dir)
     _print(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
            f"{_length(experiment.spec)}")  # fmt: skip
@@ -181,30 +180,30 @@ def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Non
 
 
 def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
-    """Until all have ended, also the controls that it takes once the others have."""
+    """Waits for all runs, also for controls that the experiment adds after the others."""
     while True:
         with _interrupt_cancels(experiment):
             watch(data_dir, experiment, storage.start)
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return
-        _print(f"One control more, {grown.variants[-1].label}: the losses of a backend lie too far "
-               "from those of equal trainings to call them the same.")  # fmt: skip
+        _print(f"One more control, {grown.variants[-1].label}: the losses of a backend are too far "
+               "from those of equal trainings to match.")  # fmt: skip
         experiment = grown
 
 
 def _length(spec: ExperimentSpec) -> str:
     if spec.kind.searches:
-        return "as many steps a run as it takes to decide"
+        return "as many steps per run as the search needs"
     if not spec.num_steps:
-        return "as many steps a run as the script makes"
+        return "as many steps per run as the script makes"
     most = "at most " if spec.kind.ends_by_width or spec.is_script else ""
-    return f"{most}{spec.num_steps} steps a run"
+    return f"{most}{spec.num_steps} steps per run"
 
 
 class Storage:
-    """A process of storage/, which the runner may not import. It may start before its command is
-    known, because it needs a second to import its packages."""
+    """A process of `storage/`, which the runner may not import. It may start before its command,
+    because importing its packages takes a second."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self._data_dir = data_dir
@@ -212,22 +211,22 @@ class Storage:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Starts the process, unless it is there; it then waits for its command."""
+        """Starts the process unless it is running; the process then waits for its command."""
         if self._process is None and self._is_installed:
-            # In a session of its own: Ctrl-C stops the experiment, and not its table.
+            # In a session of its own, because Ctrl-C stops the experiment but not its table.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "breakeven.storage", FROM_INPUT], stdin=subprocess.PIPE,
                 text=True, cwd=PROJECT_ROOT, start_new_session=True,
             )  # fmt: skip
 
     def run(self, command: str, arguments: Sequence[str]) -> int:
-        """Runs the command, and returns its exit status."""
+        """Runs the command; returns its exit status."""
         self.start()
         if self._process is None:
             _print(
-                f"The runs are in {self._data_dir.runs}. Comparing them takes duckdb, which is not "
-                "installed here: install it, or copy them into `runs/` of a data folder on a "
-                f"machine that has it, and say `breakeven {shlex.join([command, *arguments])} "
+                f"The runs are in {self._data_dir.runs}. The comparison needs duckdb, which is not "
+                "installed here: install duckdb, or copy the runs to `runs/` of a data folder on a "
+                f"machine with duckdb and run `breakeven {shlex.join([command, *arguments])} "
                 "--data-folder FOLDER`."
             )
             return BAD_INPUT
@@ -246,7 +245,7 @@ def _require_accepted(experiment: Experiment) -> None:
 
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
     if all(run.state is not RunState.OUT_OF_MEMORY for run in experiment.runs):
-        return None  # without a look at all folders
+        return None  # reading all folders takes long
     for other in experiments(data_dir):
         if other.spec.fallback_of == experiment.experiment_id:
             return other
@@ -255,7 +254,7 @@ def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None
 
 @contextmanager
 def _interrupt_cancels(experiment: Experiment) -> Iterator[None]:
-    """Ctrl-C stops the experiment, and the command still waits for its last words."""
+    """Ctrl-C stops the experiment; the command still waits for its end."""
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         cancel(experiment)

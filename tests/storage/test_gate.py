@@ -129,12 +129,12 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slow", "'slow' is no condition; choose from"),
-        ("slower>2", "'slower>2' is no condition"),
-        ("compile", "'compile' has no limit; write 'compile>60'"),
+        ("slow", "'slow' is not a condition; choose from"),
+        ("slower>2", "'slower>2' is not a condition"),
+        ("compile", "'compile' has no valid limit; write 'compile>60'"),
         ("compile>fast", "in quotes"),
-        ("compile>-1", "has no limit"),
-        ("compile>nan", "has no limit"),
+        ("compile>-1", "has no valid limit"),
+        ("compile>nan", "has no valid limit"),
         (",", "no condition is given"),
     ],
 )

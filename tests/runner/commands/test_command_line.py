@@ -161,7 +161,7 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
         assert lock.try_acquire()
         asked = ["supervise", f"--allow-code={fresh}", f"--data-folder={fresh}"]
         assert main(asked) == 2
-    assert "keeps to the folders with which it was started" in capsys.readouterr().err
+    assert "with the allowed folders of its start" in capsys.readouterr().err
 
 
 def test_what_only_torch_can_refuse_ends_the_experiment_before_it_trains_with_the_same_sentence(

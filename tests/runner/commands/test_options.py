@@ -235,7 +235,7 @@ def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
         ("training.last_bach=pad", "did you mean 'training.last_batch'?"),
         ("speed.min_rounds=many", "speed.min_rounds: 'many' must be a whole number"),
         ("stopping.nonfinite=perhaps", "stopping.nonfinite: 'perhaps' must be yes or no"),
-        ("suite_run=x", "'suite_run' is no field here"),
+        ("suite_run=x", "'suite_run' is not a field here"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_refused(

@@ -164,8 +164,8 @@ def test_the_terminal_names_the_experiment_that_was_queued_before_and_what_to_do
     earlier, mine = earlier_and_mine
     assert waiting._ahead(data_dir, find_experiment(data_dir, earlier)) == []
     assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
-        f"Waits for {earlier} (earlier), queued before in the same data folder: `breakeven cancel "
-        f"{earlier}` ends it, `breakeven queue next {mine}` puts this experiment before it."
+        f"Waits for {earlier} (earlier), queued earlier in the same data folder: `breakeven cancel "
+        f"{earlier}` ends it, `breakeven queue next {mine}` starts this experiment first."
     ]
     queue_order.move(data_dir, mine)
     assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == []
@@ -179,7 +179,7 @@ def test_the_terminal_names_the_experiment_that_is_at_work(
     claim = Claim.by(process, devices=("cpu",), cpus="0-3")
     find_experiment(data_dir, earlier).runs[0].write_claim(claim)
     assert waiting._ahead(data_dir, find_experiment(data_dir, mine)) == [
-        f"Waits for {earlier} (earlier), at work in the same data folder: "
+        f"Waits for {earlier} (earlier), running in the same data folder: "
         f"`breakeven cancel {earlier}` ends it."
     ]
 
@@ -211,8 +211,8 @@ def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
         run.end(RunState.CANCELLED)
     assert cli.main(["resume", EXPERIMENT_ID, f"--data-folder={tmp_path}"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "baseline goes on from step 20",
-        "inductor goes on from step 20",
+        "baseline resumes from step 20",
+        "inductor resumes from step 20",
     ]
     assert [one.path for one in started] == [tmp_path]
 

@@ -70,10 +70,10 @@ def test_a_length_in_hours_is_refused_because_the_speed_is_searched(
 ) -> None:
     status, scenarios = tuned(tmp_path, "--plan=3h")
     assert (status, scenarios) == (2, [])
-    assert "say it in steps, epochs, samples or tokens" in capfd.readouterr().err
+    assert "use steps, epochs, samples or tokens" in capfd.readouterr().err
 
 
 def test_a_budget_has_a_unit() -> None:
     assert [read_budget(text) for text in ("90s", "1.5m", "2h")] == [90, 90, 7200]
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         read_budget("90")

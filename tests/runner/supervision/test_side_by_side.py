@@ -218,7 +218,7 @@ def test_the_queue_says_what_runs_and_what_the_others_wait_for(
     said = capsys.readouterr().out
     cancel(find_experiment(data_dir, first))
     supervising.join()
-    assert f"at work: {first}  long  (cpu, CPUs {CPUS[0]})" in said
+    assert f"running: {first}  long  (cpu, CPUs {CPUS[0]})" in said
     assert f"1. {second}  short  (waits for {first})" in said
 
 

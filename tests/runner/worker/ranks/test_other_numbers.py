@@ -63,7 +63,7 @@ def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
     go_on = ["resume", experiment_id, "--device", "cpu", "--data-folder", str(data_dir.path)]
     supervisor.wait(PATIENCE_SECONDS)
     assert main([*go_on, "--allow-code", str(tmp_path)]) == 0
-    assert "baseline goes on from step 6 on cpu" in capsys.readouterr().out
+    assert "baseline resumes from step 6 on cpu" in capsys.readouterr().out
     wait_until(lambda: folder.state.is_final)
     assert folder.state is RunState.FINISHED, folder.log_tail()
     events, _ = read_events(folder.events_file)
