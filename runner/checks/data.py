@@ -94,20 +94,22 @@ def locate(source: str, *, may_be_folder: bool = False) -> Path:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        reason = "no such file or folder" if missing else f"it cannot be looked at ({error})"
+        reason = "no such file or folder" if missing else f"it cannot be read ({error})"
         raise UnusableData(f"{reason}; give its full path") from None
     if "::" in str(path) or os.path.expandvars(path) != str(path):
-        raise UnusableData("has '::' or '$' in its path, which stand for other files; rename it")
+        raise UnusableData(
+            "has '::' or '$' in its path, which the data library interprets; rename it"
+        )
     if stat.S_ISDIR(mode):
         if not may_be_folder:
-            raise UnusableData("is a folder, and this task takes a file")
+            raise UnusableData("is a folder, but this task needs a file")
         return path
     if not stat.S_ISREG(mode):
-        raise UnusableData("is no regular file; copy its content into one")
+        raise UnusableData("is not a regular file; copy its content to one")
     if not path.name.endswith(DATA_FILE_SUFFIXES):
         raise UnusableData(f"the file's name must end in {', '.join(DATA_FILE_SUFFIXES)}")
     if not os.access(path, os.R_OK):
-        raise UnusableData("may not be read by this process; change its permissions")
+        raise UnusableData("is not readable by this process; change its permissions")
     return path
 
 
@@ -192,20 +194,20 @@ def check_columns(data: DataSpec, task: Task, head: Head) -> None:
     if task.labels == "sample":
         named["label_column"] = data.label_column
     for field, name in named.items():
-        rule = f"is no column of {Path(data.source).name}, which has {', '.join(head.names)}"
+        rule = f"is not a column of {Path(data.source).name}; it has {', '.join(head.names)}"
         require(head.column(name) is not None, f"data.{field}", name, rule)
     samples = _column(head, data.text_column)
     is_image = samples.kind == "image"
-    rule = "holds images, and this task takes texts"
+    rule = "contains images, but this task needs texts"
     require(task.samples == "images" or not is_image, "data.text_column", samples.name, rule)
     may_be_image = is_image or samples.kind == "text"  # or paths of images
-    rule = "holds neither images nor paths of images"
+    rule = "contains neither images nor paths of images"
     require(task.samples == "texts" or may_be_image, "data.text_column", samples.name, rule)
-    rule = "holds lists or objects where each row must have a text or a number"
+    rule = "contains lists or objects, but each row must have a text or a number"
     for field, name in named.items():
         plain = _column(head, name).kind != "other" or task.samples == "images"
         require(plain, f"data.{field}", name, rule)
-    rule = "is the text column as well: a sample would be its own answer"
+    rule = "is also the text column, so each sample would be its own label"
     same = task.labels == "sample" and data.label_column == data.text_column
     require(not same, "data.label_column", data.label_column, rule)
 
@@ -233,13 +235,13 @@ def check_labels(data: DataSpec, head: Head) -> None:
     labels, name = _column(head, data.label_column), data.label_column
     num_samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
     share = labels.num_missing / head.num_read
-    rule = f"{labels.num_missing:,} of {head.num_read:,} rows have no label there; take them out"
+    rule = f"{labels.num_missing:,} of {head.num_read:,} rows have no label; remove these rows"
     require(share * num_samples < CERTAIN, "data.label_column", name, rule)
-    rule = "every row has the same label there: nothing can be learned; choose another column"
+    rule = "every row has the same label, so nothing can be learned; choose another column"
     one = head.is_whole and labels.num_distinct < 2
     require(not one, "data.label_column", name, rule)
     rule = (
-        f"{labels.num_distinct:,} different labels in {head.num_read:,} rows: samples held out "
+        f"{labels.num_distinct:,} different labels in {head.num_read:,} rows: held-out samples "
         "would have labels that no training sample has; choose another column"
     )
     require(not _never_come_back(labels, data, head), "data.label_column", name, rule)
@@ -284,5 +286,5 @@ def _check_image_folder(folder: Path) -> None:
         looked_at += len(files)
         if len(labels) > 1 or looked_at > MOST_FILES_LOOKED_AT:
             return
-    found = f"images of {labels.pop()!r} alone" if labels else "no folder with images"
-    raise UnusableData(f"holds {found}; it must hold a folder of images for each label")
+    found = f"only images of {labels.pop()!r}" if labels else "no folder with images"
+    raise UnusableData(f"contains {found}; it must contain a folder of images for each label")

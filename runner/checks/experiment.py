@@ -83,8 +83,8 @@ def _check_says_something(spec: ExperimentSpec) -> None:
         return
     steps, compiling = spec.cache.steps, _first_turn_steps(spec)
     rule = (
-        f"must be at least {compiling + 1}: the first turn, of {compiling} steps here, is the one "
-        "that compiles, and only steps after it tell what a step takes without compiling. Ask for "
+        f"must be at least {compiling + 1}: the first turn has {compiling} steps and compiles; "
+        "only later steps show the time of a step without compiling. Choose "
         "more steps, or for a smaller block_steps"
     )
     require(steps > compiling, "cache.steps", steps, rule)
@@ -99,13 +99,13 @@ def _first_turn_steps(spec: ExperimentSpec) -> int:
 def _check_threads(spec: ExperimentSpec) -> None:
     there = cpu_allowance().cpus
     named = there if spec.cpus is None else parse_cpus(spec.cpus)
-    rule = f"must be among those that this machine offers: {write_cpus(there)}"
+    rule = f"must be CPUs of this machine: {write_cpus(there)}"
     require(named <= there, "cpus", spec.cpus, rule)
     parts = len(cores(named)) if spec.device == "cpu" else spec.num_places
-    rule = f"must be at most {parts} to spread runs over: so many cores are there"
+    rule = f"must be at most {parts} to spread runs: this machine has {parts} cores for them"
     require(spec.num_places <= parts, "devices", spec.devices, rule)
     threads, cpus = spec.cpu_threads, len(named) // spec.num_places
-    rule = f"must be at most {cpus}: so many CPUs may a run use on this machine, and further "
+    rule = f"must be at most {cpus}: a run may use {cpus} CPUs on this machine, and further "
     rule += "threads would only wait for each other"
     require(threads is None or threads <= cpus, "cpu_threads", threads, rule)
 

@@ -92,7 +92,7 @@ SAME_NAME = (
 MAX_FILES = 2000
 """Python files of the script's folder that are searched."""
 NO_STEPS = (
-    "does not mark the end of a step, nor does a file in its folder: add `import breakeven`, "
+    "does not mark the end of a step, and no file in its folder does: add `import breakeven`, "
     "`model = breakeven.compile(model)`, and `breakeven.step(loss)` after optimizer.step(); "
     "scripts that train with transformers.Trainer, accelerate or lightning need no change"
 )
@@ -109,7 +109,7 @@ def check_script(spec: ExperimentSpec) -> None:
     folder = Path(spec.script.folder or file.parent)
     allowed(str(folder), folder)
     if not folder.is_dir():
-        raise InvalidSpec("script.folder", str(folder), "is no folder")
+        raise InvalidSpec("script.folder", str(folder), "is not a folder")
     _check_python(file, source)
     if (file.parent / OURS).is_dir() or (file.parent / f"{OURS}.py").is_file():
         raise InvalidSpec("model.source", source, SAME_NAME)

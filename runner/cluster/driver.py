@@ -52,8 +52,8 @@ POLL_SECONDS = 0.3
 QUEUE_SECONDS = 2.0
 """Interval between two reads of the queue."""
 OVER_SEVERAL = (
-    "no machine of a cluster is called to a run over several machines yet; queue it without --ray "
-    "or --slurm, and have `breakeven supervise --join` run on the others (docs/several-devices.md)"
+    "a run on several machines does not work with --ray or --slurm; queue it without --ray "
+    "or --slurm, and run `breakeven supervise --join` on the others (docs/several-devices.md)"
 )
 
 
@@ -187,7 +187,7 @@ class _Driver:
             job = left.pop(_key(experiment), None)
             mine = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
             if job is not None and not all(run.is_recorded for run in experiment.runs):
-                say(f"{experiment.experiment_id}: taken up again")
+                say(f"{experiment.experiment_id}: continued")
                 self._place(experiment, job, Allocation(node=job.node or "", place=_everything()))
                 for run in mine:
                     self._answer_for(run)
@@ -195,7 +195,7 @@ class _Driver:
             if job is not None:
                 job.end()
             if mine:
-                self._begin_elsewhere(experiment, "its machine was gone when the driver came back")
+                self._begin_elsewhere(experiment, "its machine was gone when the driver restarted")
         for job in left.values():  # of experiments that have ended, or have a later attempt
             job.end()
 
@@ -247,7 +247,7 @@ class _Driver:
             return True
         other = {name: version for name, version in node.facts.versions.items()
                  if self._usual.get(name) != version}  # fmt: skip
-        self._say_once(f"machine {node.facts.host} is left out: its versions differ: {other}")
+        self._say_once(f"machine {node.facts.host} is skipped because its versions differ: {other}")
         return False
 
     def _say_once(self, text: str) -> None:
@@ -265,7 +265,7 @@ class _Driver:
                 placed.notified.update(stopped)
             delivery = placed.job.delivery(placed.known)
         except OSError as error:  # from a file system that home and machines share
-            self._say_once(f"{key}: cannot be looked at: {error}")
+            self._say_once(f"{key}: its state cannot be read: {error}")
             return
         except JobLost as error:
             if lacks_room(self._data_dir.runs):
@@ -295,7 +295,7 @@ class _Driver:
         del self._placed[placed.experiment.experiment_id]
         for run in placed.experiment.runs:
             if not run.is_recorded:
-                why = f"what came from machine {placed.host} was refused: {error}"
+                why = f"data from machine {placed.host} were refused: {error}"
                 self._exits.write(run, RunState.FAILED, why, None)
         self._tell_of_end(placed.experiment)
 
@@ -310,7 +310,7 @@ class _Driver:
     def _take_in(self, placed: _Placed, delivery: Delivery) -> None:
         runs = {run.run_id: run for run in placed.experiment.runs}
         for run_id in {*delivery.claims, *(part.run_id for part in delivery.parts)} - runs.keys():
-            raise InvalidRunFolder(f"{printable(run_id)} is no run of it")
+            raise InvalidRunFolder(f"{printable(run_id)} is not a run of the experiment")
         key = placed.experiment.experiment_id
         if placed.host is None:
             placed.host = delivery.host
@@ -323,7 +323,9 @@ class _Driver:
         for run_id, text in delivery.specs.items():
             spec = RunSpec.from_json(text)
             if spec.run_id != run_id or spec.experiment.fallback_of != key:
-                raise InvalidRunFolder(f"{printable(run_id)} is no run that goes on for it")
+                raise InvalidRunFolder(
+                    f"{printable(run_id)} is not a run that repeats the experiment"
+                )
             run = self._data_dir.run_dir(run_id)
             if not run.path.exists():
                 run.write_spec(spec)
@@ -338,7 +340,7 @@ class _Driver:
         """Records runs as failed that ended there without a record, for instance on a full disk."""
         for run in experiment.runs:
             if not run.is_recorded:
-                why = "it ended there without a record of how"
+                why = "it ended there without an exit record"
                 self._exits.write(run, RunState.FAILED, why, None)
 
     def _begin_elsewhere(self, experiment: Experiment, why: str) -> None:
@@ -353,7 +355,7 @@ class _Driver:
                 self._exits.write(run, RunState.LOST, why, None)
         elif lost:
             goes_on = all(run.has_checkpoint for run in lost)
-            how = "goes on from its latest checkpoints" if goes_on else "begins anew"
+            how = "resumes from its latest checkpoints" if goes_on else "starts again"
             say(f"{experiment.experiment_id}: {why}; it {how}")
             for run in lost:
                 if run.claim_file.exists():

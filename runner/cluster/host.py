@@ -159,7 +159,7 @@ def store(run: RunDir, part: Part, known: dict[str, HomeFile]) -> None:
     inside = target.resolve().is_relative_to(run.path.resolve())
     names = Path(part.path).parts
     if not inside or not names or ".." in names or names[0] in NOT_SENT:
-        raise InvalidRunFolder(f"{part.path!r} is no file that a run writes")
+        raise InvalidRunFolder(f"{part.path!r} is not a file that a run writes")
     target.parent.mkdir(parents=True, exist_ok=True)
     grows = part.path in GROWING
     file = target if grows else target.with_name(target.name + ARRIVING)
@@ -303,7 +303,7 @@ class Host:
     def clean(self) -> None:
         """Removes the folder after everything was sent home."""
         if not self._is_over:
-            raise RunnerError(f"{self.experiment_id} still runs")
+            raise RunnerError(f"{self.experiment_id} is still running")
         shutil.rmtree(self._data_dir.path, ignore_errors=True)
 
 

@@ -163,7 +163,7 @@ class SubmititEngine:
             )
         except RuntimeError as error:  # from sbatch, which may refuse this job but accept the next
             shutil.rmtree(job.path, ignore_errors=True)
-            raise RunnerError(f"the job was not taken: {printable(error, 500)}") from error
+            raise RunnerError(f"Slurm refused the job: {printable(error, 500)}") from error
         job.job_file.write_text(submitted.job_id)
         self.jobs[key] = SubmititJob(job, node, submitted)
         return self.jobs[key]
@@ -230,9 +230,9 @@ class SubmititJob:
             self._alive, self._alive_since = seen, time.monotonic()
         silent = time.monotonic() - self._alive_since
         if self._submitted is not None and self._submitted.done() and not self._job.over.exists():
-            raise JobLost(f"job {self._submitted.job_id} ended without a word")
+            raise JobLost(f"job {self._submitted.job_id} ended without a result")
         if seen and silent > LOST_SECONDS:
-            raise JobLost(f"its job has not been seen for {silent:.0f} s")
+            raise JobLost(f"its job showed no sign of life for {silent:.0f} s")
 
     def cancel(self, run_ids: list[str]) -> None:
         for run_id in run_ids:

@@ -24,16 +24,16 @@ LAST_EXPERIMENTS = 5
 TAIL_BYTES = 200_000
 OWN_PREFIX = DATA_VARIABLE.partition("_")[0] + "_"
 READ_ME = """\
-What is in here, all of it text, with secrets and home folders masked:
+All files are text; secrets and home folders are masked:
 
-findings.json   what `breakeven doctor` found
+findings.json   findings of `breakeven doctor`
 system.json     Python, packages, platform, and Breakeven's own environment variables
 logs/           the end of the logs of dashboard and supervisor
 runs/           specification, claim, exit record, the end of the output and of the journal of the
                 last experiments
 
-No model, data, checkpoint or picture. Look through it before you send it: a name that you gave an
-experiment, or what your own code printed, is in it as it was.
+There is no model, data, checkpoint or picture. Check the files before you send them: names of
+experiments and the output of your own code are not masked.
 """
 
 

@@ -23,10 +23,12 @@ SHOWN = 3
 
 def check_disk(data_dir: DataDir) -> Iterator[Finding]:
     folder, temporary = _existing(data_dir.path), Path(tempfile.gettempdir())
-    yield _room("Disk", folder, "`breakeven clean --budget 20GB` removes what was deleted, then "
+    yield _room("Disk", folder, "`breakeven clean --budget 20GB` removes the trash, then "
                 "old checkpoints, then artifacts; results stay")  # fmt: skip
     if os.stat(temporary).st_dev != os.stat(folder).st_dev:
-        yield _room("Temporary files", temporary, "remove files there, or name another in TMPDIR")
+        yield _room(
+            "Temporary files", temporary, "remove files there, or name another folder in TMPDIR"
+        )
     yield check_writable(data_dir)
     yield check_settings(data_dir)
 
@@ -55,7 +57,7 @@ def check_writable(data_dir: DataDir) -> Finding:
         evidence = f"{folder} cannot be written: {error.strerror or error}"
         remedy = "make it writable for this user, or name another one in BREAKEVEN_DATA"
         return wrong(subject, evidence, remedy)
-    there = "" if folder == data_dir.path else f" ({data_dir.path} is made when it is needed)"
+    there = "" if folder == data_dir.path else f" ({data_dir.path} is created when it is needed)"
     return ok(subject, f"{folder} can be written{there}")
 
 
@@ -85,8 +87,8 @@ def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
     ]
     if found:
         remedy = (
-            "bring the files back from where they came, or move the folders out of "
-            f"{data_dir.runs}; `breakeven list --runs --all` names them all"
+            "restore the files from their source, or move the folders out of "
+            f"{data_dir.runs}; `breakeven list --runs --all` lists all"
         )
         yield doubtful("Run folders", "; ".join(found), remedy)
     else:
@@ -107,11 +109,10 @@ def check_journals(data_dir: DataDir) -> Finding:
             if order.num_missing:
                 missing[run.run_id] = order.num_missing
     if not (counts or missing):
-        return ok("Journals", "every line is there and counts once")
+        return ok("Journals", "every line exists and counts once")
     by_state = {
-        "do not follow those before them and are left out, as where a journal was copied into "
-        "itself": counts,
-        "are missing between the others, as where a disk or a copy lost a part": missing,
+        "are out of order and are left out, as after a journal was copied into itself": counts,
+        "are missing between other lines, as after a disk or a copy lost a part": missing,
     }
     evidence = "; ".join(
         f"{sum(runs.values()):,} lines {what}: "
@@ -119,7 +120,7 @@ def check_journals(data_dir: DataDir) -> Finding:
         for what, runs in by_state.items()
         if runs
     )
-    remedy = "bring events.jsonl back from where it came; pages show the other lines"
+    remedy = "restore events.jsonl from its source; pages show the other lines"
     return doubtful("Journals", evidence, remedy)
 
 

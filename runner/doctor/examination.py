@@ -39,6 +39,6 @@ def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]
     try:
         found.extend(check())
     except Exception as error:  # A check that fails must not hide the findings of others.
-        evidence = f"this check failed itself: {type(error).__name__}: {printable(error)}"
+        evidence = f"this check itself failed: {type(error).__name__}: {printable(error)}"
         found.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
     return found

@@ -55,7 +55,7 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
         if found.split("+")[0] != wanted.split("+")[0]:
             other.append(f"{name} {found} instead of {wanted}")
     if not missing and not other:
-        return ok("Packages", f"{len(pinned)} of {len(pinned)} as {requirements.name} has them")
+        return ok("Packages", f"all {len(pinned)} have the versions in {requirements.name}")
     evidence = [f"not installed: {', '.join(missing)}"] if missing else []
     finding = wrong if RUNNER_NEEDS.intersection(missing) else doubtful
     remedy = f"`{sys.executable} -m pip install -r {requirements.name}`"
@@ -81,7 +81,7 @@ def check_devices() -> Iterator[Finding]:
     """Checks torch, each device that torch sees, and the GPU driver."""
     answer = _ask_torch(CHECKUP)
     if isinstance(answer, str):
-        remedy = f"`{sys.executable} -c 'import torch'` says more; install it anew if it fails"
+        remedy = f"`{sys.executable} -c 'import torch'` shows details; if it fails, reinstall torch"
         yield wrong("torch", answer, remedy)
         return
     triton = f", triton {answer['triton']}" if answer["triton"] else ""
@@ -102,7 +102,7 @@ def _ask_torch(command: Sequence[str]) -> dict[str, Any] | str:
         return f"torch did not answer within {CHECKUP_SECONDS:.0f} s"
     except (ValueError, IndexError):
         last = "; ".join(done.stderr.strip().splitlines()[-2:])
-        return printable(last) or "torch says nothing"
+        return printable(last) or "torch gave no answer"
     return answer
 
 
@@ -110,7 +110,7 @@ def _device(device: dict[str, Any]) -> Finding:
     subject, name = f"Device {device['id']}", printable(device["name"])
     if device["computes"]:
         evidence = f"{name} does not compute: {printable(device['computes'])}"
-        remedy = "run on another device; for a GPU see what `nvidia-smi` and `dmesg` say of it"
+        remedy = "run on another device; for a GPU see `nvidia-smi` and `dmesg`"
         return wrong(subject, evidence, remedy)
     if device["compiles"]:
         problem = printable(device["compiles"])
@@ -119,7 +119,7 @@ def _device(device: dict[str, Any]) -> Finding:
         if device["id"] == "cpu":
             remedy = f"inductor needs a C++ compiler with its headers: {INSTALL_COMPILER}"
         return wrong(subject, evidence, remedy)
-    return ok(subject, f"{name} computes, and what inductor compiles comes to the same")
+    return ok(subject, f"{name} computes, and code of inductor computes the same")
 
 
 def check_driver(*, sees_gpu: bool, torch_version: str) -> Finding:
@@ -135,10 +135,10 @@ def check_driver(*, sees_gpu: bool, torch_version: str) -> Finding:
         return wrong(subject, printable(error), remedy)
     output = printable((done.stdout + (done.stderr if done.returncode else "")).strip())
     if done.returncode:
-        remedy = "install the driver anew, or restart the machine after an update"
+        remedy = "reinstall the driver, or restart the machine after an update"
         return wrong(subject, f"nvidia-smi: {output}", remedy)
     if output and not sees_gpu:
-        evidence = f"the driver has {output}, and torch {torch_version} sees no GPU"
-        remedy = "install a torch that is built for it: https://pytorch.org/get-started"
+        evidence = f"the driver lists {output}, but torch {torch_version} sees no GPU"
+        remedy = "install a torch built for this driver: https://pytorch.org/get-started"
         return wrong(subject, evidence, remedy)
-    return ok(subject, output or "the driver names no GPU")
+    return ok(subject, output or "the driver lists no GPU")

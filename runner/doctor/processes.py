@@ -31,28 +31,28 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     """Checks whether a supervisor runs the queue and does not hang."""
     subject, heartbeat = "Supervisor", read_heartbeat(data_dir)
     pids = " ".join(map(str, heartbeat.pids)) or "PID"
-    kill = f"`kill -9 {pids}`, then `breakeven supervise`: checkpoints go on"
+    kill = f"`kill -9 {pids}`, then `breakeven supervise`: runs resume from checkpoints"
     silent = duration(heartbeat.seconds_since_beat or 0.0)
     if heartbeat.is_stopped:
-        evidence = f"process {pids} was stopped and gave no sign for {silent}"
-        return wrong(subject, evidence, f"`kill -CONT {pids}` lets it go on")
+        evidence = f"process {pids} is suspended and gave no sign for {silent}"
+        return wrong(subject, evidence, f"`kill -CONT {pids}` continues it")
     if heartbeat.is_still:
         return wrong(subject, f"process {pids} holds the lock and gave no sign for {silent}", kill)
     if heartbeat.stuck:
         name, since = min(heartbeat.stuck.items(), key=lambda one: one[1])
-        others = f", nor after {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
+        others = f", and {len(heartbeat.stuck) - 1} more" if len(heartbeat.stuck) > 1 else ""
         evidence = (f"{printable(name)} had no supervision for "
-                    f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
-                    "does not move on")  # fmt: skip
+                    f"{duration(max(0.0, time.time() - since))}{others}: a thread of "
+                    "the supervisor hangs")  # fmt: skip
         return wrong(subject, evidence, kill)
     queued = [one.experiment_id for one in startable(data_dir)]
     counted = f"{len(queued)} experiment{'' if len(queued) == 1 else 's'} waiting"
     if heartbeat.is_alive:
-        return ok(subject, f"at work; {counted}")
+        return ok(subject, f"running; {counted}")
     if queued:
-        evidence = f"{counted}, and no supervisor works them off: {_some(queued)}"
-        return wrong(subject, evidence, "`breakeven supervise` works them off")
-    return ok(subject, "none at work, and nothing waits")
+        evidence = f"{counted}, and no supervisor runs: {_some(queued)}"
+        return wrong(subject, evidence, "`breakeven supervise` runs the queue")
+    return ok(subject, "none runs, and no experiment waits")
 
 
 def check_dashboard(data_dir: DataDir) -> Finding:
@@ -62,9 +62,9 @@ def check_dashboard(data_dir: DataDir) -> Finding:
     if seconds <= STUCK_SECONDS:
         return ok(subject, "responding" if is_locked(lock) else "none is open")
     pids = " ".join(map(str, holders(lock))) or "PID"
-    evidence = f"process {pids} has been taking in run folders for {duration(seconds)}"
-    remedy = (f"if the disk is not just slow, `kill -9 {pids}` and `make run`: the index is "
-              "made from the run folders, and trainings go on")  # fmt: skip
+    evidence = f"process {pids} has been reading run folders for {duration(seconds)}"
+    remedy = (f"unless the disk is slow, `kill -9 {pids}` and `make run`: the index is "
+              "rebuilt from the run folders, and trainings continue")  # fmt: skip
     return wrong(subject, evidence, remedy)
 
 
@@ -72,15 +72,17 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
     """Finds runs whose processes vanished without an exit record."""
     subject = "Orphaned runs"
     if is_locked(data_dir.supervisor_lock):
-        return ok(subject, "the supervisor at work closed those it found")
+        return ok(subject, "the running supervisor records them")
     lost = [run for run in data_dir.unrecorded_runs() if run.claim_file.exists()
             and run.state is RunState.LOST]  # fmt: skip
     if not lost:
         return ok(subject, "none")
-    evidence = f"{len(lost)} vanished and are not recorded: {_some(run.run_id for run in lost)}"
+    evidence = (
+        f"{len(lost)} disappeared without an exit record: {_some(run.run_id for run in lost)}"
+    )
     remedy = (
-        "`breakeven doctor --repair` records how they ended, or queues them again where "
-        "they may go on or begin anew"
+        "`breakeven doctor --repair` records their end, or queues them again if "
+        "they can resume or start again"
     )
     return wrong(subject, evidence, remedy, repair=lambda: _close(data_dir, lost))
 
@@ -88,11 +90,11 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
 def _close(data_dir: DataDir, lost: Collection[RunDir]) -> str:
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(PATIENCE_SECONDS):
-        return "a supervisor has begun to work meanwhile, and closes them"
+        return "a supervisor has started meanwhile, and records them"
     with lock:
         close_orphans(data_dir, ExitRecords())
     again = sum(run.state is RunState.QUEUED for run in lost)
-    waits = "; `breakeven supervise` works them off" if again else ""
+    waits = "; `breakeven supervise` runs the queue" if again else ""
     return f"{len(lost) - again} recorded as ended, {again} queued again{waits}"
 
 
@@ -106,7 +108,7 @@ def check_orphaned_processes(data_dir: DataDir) -> Finding:
     pids = " ".join(str(one.pid) for one in found)
     folders = sorted({one.run_folder for one in found})
     listed = _some(folder.name for folder in folders)
-    evidence = f"{len(found)} of runs without a supervisor: {pids} ({listed})"
+    evidence = f"{len(found)} processes of runs without a supervisor: {pids} ({listed})"
     return wrong(subject, evidence, f"`kill -9 {pids}`, or `breakeven doctor --repair`",
                  repair=lambda: f"{sum(map(kill_members, folders))} processes ended")  # fmt: skip
 

@@ -202,7 +202,7 @@ def test_labelled_put_away_deleted_brought_back_and_run_again_with_a_change(
         tick(listed, 0)
     again.click()
     listed.wait_for_url(f"**again={TARGET}*")
-    expect(listed.get_by_text("with all its settings")).to_be_visible()
+    expect(listed.get_by_text("All settings of")).to_be_visible()
     listed.get_by_role("textbox", name="Batch size").fill("4")
     listed.keyboard.press("Enter")
     expect(listed.get_by_text("Changed:")).to_be_visible()

@@ -210,7 +210,7 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
     app.selectbox(key="quick.scheduler").set_value("step").run()
     assert app.text_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
     app.selectbox(key="quick.evaluate").set_value("never").run()
-    assert app.text_input(key="quick.patience").help.startswith("Nothing is evaluated.")
+    assert app.text_input(key="quick.patience").help.startswith("There is no evaluation.")
     training = launched(app, folder).training
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
@@ -544,8 +544,8 @@ def test_what_is_left_out_of_a_file_is_said():
     head = Head(columns=(), rows=(), num_read=100, num_rows=20_000)
     said = workload_form.taken(PRESETS["own"].spec, head).replace("**", "")
     assert said == (
-        "Taken: 7,680 rows to train on, 400 to evaluate on, drawn at random; 11,920 rows left out. "
-        "`bert-tiny` makes 240 steps of 32: each row to train on is seen once."
+        "Used: 7,680 rows to train on, 400 to evaluate on, drawn at random; 11,920 rows left out. "
+        "`bert-tiny` makes 240 steps of 32: each training row is seen once."
     )
 
 
@@ -571,8 +571,10 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
         column = app.selectbox(key=f"own.{name}")
         assert column.options == ["question", "type"] and column.value == likely
     said = text(app).replace("**", "")
-    assert "Taken: 40 rows to train on, 10 to evaluate on, drawn at random, all there are" in said
-    assert "`bert-tiny` makes 240 steps of 8: each row to train on is seen 48 times." in said
+    assert (
+        "Used: 40 rows to train on, 10 to evaluate on, drawn at random, which are all rows" in said
+    )
+    assert "`bert-tiny` makes 240 steps of 8: each training row is seen 48 times." in said
     assert "· Name" not in said
     spec = launched(app, folder)
     assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
@@ -593,12 +595,12 @@ def test_columns_follow_another_file_unless_somebody_chose_them(
     app.selectbox(key="own.data").set_value(str(other)).run()
     assert app.selectbox(key="own.text_column").value == "body" and not app.error, text(app)
     app.selectbox(key="own.text_column").set_value("kind").run()
-    assert "is the text column as well" in app.error[0].value
+    assert "is also the text column" in app.error[0].value
     app.selectbox(key="own.label_column").set_value("body").run()
     assert "50 different labels in 50 rows" in app.error[0].value
     app.selectbox(key="own.data").set_value(str(questions)).run()
     assert app.selectbox(key="own.text_column").value == "kind", "it was chosen"
-    assert "is no column of" in app.error[0].value
+    assert "is not a column of" in app.error[0].value
 
 
 @pytest.mark.heavy

@@ -51,7 +51,7 @@ def test_a_suite_is_queued_from_launch_and_its_run_is_shown(folder: DataDir) -> 
         ("speed", "huggingface:BertForMaskedLM/16"),
     }, "smaller, as there is no GPU"
     assert len(queued) == 4 and len({spec.suite_run for spec in queued}) == 1
-    assert "4 of 4 experiments are still to come" in text(app)
+    assert "4 of 4 experiments are not finished" in text(app)
 
 
 def test_what_a_suite_cannot_be_made_of_is_said_and_nothing_is_queued(folder: DataDir) -> None:

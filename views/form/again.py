@@ -29,8 +29,8 @@ CHANGES = "changes"
 FIELD_ERROR = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
 """Our error message about a field: `training.batch_size = 64: rule`."""
 TO_BLAME = {
-    RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory with it"),
-    RunState.TIMEOUT: ("time_limit_seconds", "a run took longer"),
+    RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory"),
+    RunState.TIMEOUT: ("time_limit_seconds", "a run took longer than this"),
 }
 """States that one field causes, with the reason."""
 OF_ERRORS = {"UnusableData": "data.source", "CodeNotAllowed": "callbacks"}
@@ -85,12 +85,12 @@ def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
     form, and `InvalidSpec`."""
     found = read_json(changes) if changes else {}
     if not isinstance(found, dict):
-        raise ValueError(f"{CHANGES} = {changes!r}: must be fields by path")
+        raise ValueError(f"{CHANGES} = {changes!r}: must be fields with their paths")
     content = asdict(spec)
     for path, value in found.items():
         section, _, name = str(path).rpartition(".")
         if section and not isinstance(content.get(section), dict):
-            raise ValueError(f"{CHANGES} = {changes!r}: there is no {path!r}")
+            raise ValueError(f"{CHANGES} = {changes!r}: there is no field {path!r}")
         (content[section] if section else content)[name] = value
     return ExperimentSpec.from_dict(content)
 
@@ -98,7 +98,7 @@ def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
 def show(again: Again) -> None:
     """Shows the experiment that fills the form, and a button back to the presets."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{inert(again.name)}** of {words.moment(again.when)}, with all its settings")
+        st.markdown(f"All settings of **{inert(again.name)}** ({words.moment(again.when)})")
         if st.button("Start from a preset instead", key="no_again", type="tertiary",
                      icon=":material/undo:"):  # fmt: skip
             st.query_params.clear()

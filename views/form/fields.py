@@ -85,7 +85,7 @@ class Fields:
                 st.session_state[self._unfolded] = self._places[found[chosen]][1]
 
         place.selectbox("Find a setting", list(found), index=None, key=key, on_change=open_found,
-                        placeholder="Find a setting: type a part of its name",
+                        placeholder="Find a setting: type part of its name",
                         label_visibility="collapsed")  # fmt: skip
 
     def ask(

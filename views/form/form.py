@@ -26,11 +26,11 @@ VARIANTS = (
 PLACE = "Name, device and turns"
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
-    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
+    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` is what is "
     "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
     "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
-    "`triton.cudagraphs`, and counts more than what the mode says. A backend that torch does not "
-    "list is named by its path, `package.module:attribute`."
+    "`triton.cudagraphs`, and overrides the mode. A backend that torch does not list is named by "
+    "its path, `package.module:attribute`."
 )
 
 
@@ -148,11 +148,11 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     chosen: list[str] = []
     for column, label, name, known, offered, help in (
         (usual, "Backends", "backends", machine.backends, [*machine.backends, *variants],
-         f"Each is one run of the same training, compiled by this backend. {SETTINGS_HELP}"),
+         f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}"),
         (debug, "Backends for testing and debugging", "debug_backends", machine.debug_backends,
          list(machine.debug_backends),
-         "torch tags these for debugging: `eager` captures the graph and runs it as it is, "
-         "`aot_eager` also traces the backward pass. They show where time or parity is lost."),
+         "torch marks these as debugging tools: `eager` captures the graph and runs it as it is, "
+         "`aot_eager` also traces the backward pass. They show which stage loses time or parity."),
     ):  # fmt: skip
         value = [
             text
@@ -184,7 +184,7 @@ def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     st.button(
         "Every stage of the compiler", icon=":material/stairs:", type="tertiary", key="ladder",
         on_click=climb,
-        help=f"Puts a backend for each stage of the compiler above: {stages}. Each does what the "
-        f"one before it does and one thing more, so that the experiment shows which stage fails, "
-        f"computes wrongly or loses time.{left_out}",
+        help=f"Selects a backend for each compiler stage: {stages}. Each backend adds one stage to "
+        f"the previous one, so the experiment shows which stage fails, "
+        f"computes wrong numbers or loses time.{left_out}",
     )  # fmt: skip

@@ -49,7 +49,7 @@ PRESETS = {
     ),
     "language-model": Preset(
         title="Language model",
-        text="A tiny GPT-2 learns to go on with generated star reviews, word by word.",
+        text="A tiny GPT-2 learns to continue generated star reviews, word by word.",
         spec=ExperimentSpec(
             name="Language model",
             task="causal_lm",
@@ -61,7 +61,7 @@ PRESETS = {
     ),
     "masked-words": Preset(
         title="Masked words",
-        text="A tiny BERT learns to restore words that are hidden from it, on the same reviews.",
+        text="A tiny BERT learns to restore hidden words of the same reviews.",
         spec=ExperimentSpec(
             name="Masked words",
             task="masked_lm",
@@ -100,8 +100,8 @@ PRESETS = {
     ),
     "script": Preset(
         title="Your own script",
-        text="A training script as it is, run once for each backend. Three lines tell where its "
-        "steps end; with transformers.Trainer, accelerate or lightning not even these.",
+        text="Your training script, run once under each backend. Three lines mark where its "
+        "steps end; scripts with transformers.Trainer, accelerate or lightning need no change.",
         spec=ExperimentSpec(
             name="My script",
             task=SCRIPT_TASK,

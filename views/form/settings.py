@@ -65,14 +65,14 @@ OF_SCENARIO: dict[ScenarioName, Columns] = {
 }  # fmt: skip
 """Fields of the scenarios that have their own."""
 HINTS: dict[ScenarioName, Markdown] = {
-    "speed": "The runs take turns on the same few batches. Once every speedup is known exactly "
-    "enough, measuring ends by itself. The values below will do for a first look."
+    "speed": "The runs take turns on the same few batches. Measuring ends once every speedup is "
+    "precise enough. The values below are fine for a first try."
 }
 """Texts above the fields of a scenario."""
 COSTS: dict[str, Markdown] = {
     "evaluation.compiled": "Each backend compiles its model once more for this, at its first "
-    "evaluation. That time counts for no step.",
-    "stopping.nonfinite": "Every step of every run then waits until the device has computed its "
+    "evaluation. This time counts in no step.",
+    "stopping.nonfinite": "Every step of every run then waits until the device has computed the "
     "loss, which slows down short steps on a GPU.",
 }
 """The time that a field costs if it is set."""
@@ -129,23 +129,23 @@ def pointless(path: str, fields: Fields, task: Task | None) -> Markdown:
         case "training.warmup_steps" if given("training.scheduler") in WITHOUT_WARM_UP:
             return f"{code(given('training.scheduler'))} has no warm-up"
         case "evaluation.predictions":
-            no_answer = "This task has an answer for every token"
+            no_answer = "This task predicts every token"
             return no_answer if task and task.labels == "token" else ""
         case (
             "evaluation.every" | "evaluation.splits" | "evaluation.metric" | "evaluation.compiled"
             | "stopping.patience" | "stopping.threshold"
         ) if given("evaluation.when") == "never":  # fmt: skip
-            return "Nothing is evaluated"
+            return "There is no evaluation"
         case "evaluation.every" if given("evaluation.when") not in ("epochs", "steps"):
-            return "It is evaluated once, at the end"
+            return "The only evaluation is at the end"
         case "stopping.min_delta" if not given("stopping.patience"):
-            return "There is no patience to lose"
+            return "Early stopping is off"
         case "checkpoints.unit" | "checkpoints.keep_last" | "checkpoints.keep_best" if not given(
             "checkpoints.every"
         ):
             return "No checkpoint is made"
         case "callbacks" if not (allowed_folders() or fields.start_of("callbacks")):
-            return "No folder is allowed"
+            return "No folder of code is allowed"
     return ""
 
 

@@ -26,12 +26,9 @@ from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.own_code import show_permission
 
 OWN_MODEL = (
-    "A function of your own, `path.py:function`: called without arguments, it returns an "
-    "`nn.Module`."
+    "Your function, `path.py:function`: called without arguments, it returns an `nn.Module`."
 )
-OWN_DATA = (
-    "A function of your own, `path.py:function`: called without arguments, it returns the samples."
-)
+OWN_DATA = "Your function, `path.py:function`: called without arguments, it returns the samples."
 
 
 class ChosenData(NamedTuple):
@@ -166,8 +163,8 @@ def show_data(data: ChosenData) -> None:
     """Shows the first rows of a file and their number; without a source, what to do."""
     if not data.source:
         st.info(
-            "**Name your data** above: a CSV, JSONL or Parquet file of this machine by its path, "
-            "or a data set of the hub. Of a file, the first rows and the columns then appear.",
+            "**Name your data** above: the path of a CSV, JSONL or Parquet file on this machine, "
+            "or a data set of the hub. The first rows and the columns of a file then appear here.",
             icon=":material/dataset:",
         )
     head = data.head
@@ -221,13 +218,13 @@ def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
     text = f"{', '.join(parts)}, drawn at random"
     if head is not None and head.num_rows is not None:
         left = head.num_rows - data.num_train_samples - sum(held_out.values())
-        text += f"; {words.plural(left, 'row')} left out" if left > 0 else ", all there are"
+        text += f"; {words.plural(left, 'row')} left out" if left > 0 else ", which are all rows"
     model = code(spec.model.source.removeprefix(BUILTIN))
     passes = f"{spec.num_steps / spec.steps_per_epoch:.2g}"
     times = "once" if passes == "1" else f"{passes} times"
     length = f"{spec.num_steps:,} steps of {spec.training.batch_size:,}"
-    seen = f"each row to train on is seen {times}"
-    return f"**Taken:** {inert(text)}. {model} makes {inert(length)}: {inert(seen)}."
+    seen = f"each training row is seen {times}"
+    return f"**Used:** {inert(text)}. {model} makes {inert(length)}: {inert(seen)}."
 
 
 MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000
@@ -247,7 +244,7 @@ def ask_script(fields: Fields) -> None:
     with left:
         typed = fields.ask(
             "model.source",
-            "A Python file that trains: one of the folders from which files may run, or type its "
+            "A Python file that trains: choose one from the allowed folders, or type its "
             "path. It runs as `python train.py` would, in a copy of its folder.",
             label="Script", value="" if named == SCRIPT_TO_BE_NAMED else named, name="script",
             offer=Offer(list(map(str, python_files())), typed=True,

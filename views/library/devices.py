@@ -34,8 +34,8 @@ HERE, RECORDED = "This machine", "Other machines, and earlier devices"
 MAX_TOLD = 5
 """Most doubts about devices that are listed at once."""
 EMPTY = (
-    "No experiment has measured a device yet. The control of each finished experiment shows how "
-    "noisy its device was, and the baseline shows how fast."
+    "No experiment has measured a device yet. The control of a finished experiment shows how "
+    "noisy its device was, and the baseline shows how fast it was."
 )
 
 
@@ -81,7 +81,7 @@ def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
         with st.expander(f"{len(lines) - MAX_TOLD} more"):
             st.markdown("\n".join(lines[MAX_TOLD:]))
     if not any(one.can_worsen for one in found):
-        st.caption(f"A change for the worse shows from {FEWEST} experiments on a device.")
+        st.caption(f"A device needs {FEWEST} experiments before a change for the worse can show.")
 
 
 def _line(one: DeviceHistory, icon: Markdown, text: Markdown) -> Markdown:
@@ -134,7 +134,7 @@ def table(found: Sequence[DeviceHistory], running: Uses, waiting: Uses) -> pd.Da
 COLUMNS: dict[str, str] = {
     "device": "Device", "id": "Name", "host": "Machine", "busy": "Busy with", "waits": "Waiting",
     **{name: NUMBERS[name].title for name in QUANTITIES}, "worse": "Became", "driver": "Driver",
-    "clock": "Clock up to", "experiments": "Experiments", "seen": "Last seen",
+    "clock": "Maximum clock", "experiments": "Experiments", "seen": "Last seen",
 }  # fmt: skip
 """Columns with their titles."""
 
@@ -200,8 +200,8 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
         chart_card(
             "Over time", {NUMBERS[one].title: draw(one) for one in measured},
             lambda: history(device), name="device-history", numbers=measured,
-            help="A mark is an experiment, a line the level that it belongs to; red where the "
-            "device came to a worse one.",
+            help="A mark is an experiment, a line is its level; red marks a device that became "
+            "worse.",
         )  # fmt: skip
 
 

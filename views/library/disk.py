@@ -33,7 +33,7 @@ def show(store: Store, frame: pd.DataFrame) -> None:
         if len(deleted) > MAX_LISTED:
             st.caption(f"The latest {MAX_LISTED} are listed.")
         if permissions.may_act() and st.button("Empty the trash", key="empty-trash",
-                                               help="Removes them for good."):  # fmt: skip
+                                               help="Deletes them permanently."):  # fmt: skip
             permissions.require_acting()
             with errors_shown():
                 library.empty_trash(data_dir())

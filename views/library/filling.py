@@ -21,7 +21,7 @@ def tell_pending(found: pd.DataFrame) -> int:
     """Shows how many of the found rows have no numbers yet; returns their number."""
     pending = int((~found["known"].astype(bool)).sum())
     if pending:
-        st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they fill in by "
+        st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they appear by "
                 "themselves.", icon=":material/hourglass_top:")  # fmt: skip
     return pending
 

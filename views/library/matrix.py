@@ -37,7 +37,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     if not rows.empty:
         show_matrix(matrix(rows, across, quantity))
     elif not pending:
-        st.info("No experiment that is over fits. Take a word or a filter away.",
+        st.info("No finished experiment matches. Remove a word or a filter.",
                 icon=":material/search_off:")  # fmt: skip
     watch(store, frame, list(found["experiment_id"].dropna()))
 
@@ -49,8 +49,8 @@ def show_matrix(found: BackendMatrix) -> None:
         chart_card(
             title, lambda: heat_map(found), lambda: table(found), name="matrix",
             numbers=[found.quantity],
-            help="Each cell tells of the newest experiment with that backend; point at one to see "
-            "its interval. Grey lies near 1.",
+            help="Each cell shows the latest experiment with that backend; point at a cell for "
+            "its interval. Grey is near 1.",
         )  # fmt: skip
     if found.mixed:
         st.caption(mixed_text(found))
@@ -70,7 +70,7 @@ def mixed_text(found: BackendMatrix) -> Markdown:
         parts.append(f"{query.title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})")
     return (
         f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one of "
-        "each before you call a difference the effect of what stands above."
+        "each before you attribute a difference to the column."
     )
 
 

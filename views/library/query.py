@@ -39,7 +39,7 @@ TITLES = {
     "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
     "device": "Device", "torch": "torch", "transformers": "transformers", "precision": "Precision",
     "batch": "Batch size", "backend": "Backend", "verdict": "Speed of the best backend",
-    "parity": "Parity", "tag": "Tag", "origin": "Where from",
+    "parity": "Parity", "tag": "Tag", "origin": "Origin",
 }  # fmt: skip
 SORT_TITLES = {
     "when": "When", "name": "Name", "state": "State", "model": "Model", "device": "Device",
@@ -108,7 +108,7 @@ def _readable(text: str) -> str:
             raise ValueError(f"a search has at most {MAX_SEARCH} characters")
         parse_terms(text)
     except ValueError as error:
-        st.warning(f"{inert(error)}, so the search is left out.", icon=":material/search_off:")
+        st.warning(f"{inert(error)}, so the search is ignored.", icon=":material/search_off:")
         return ""
     return text
 
@@ -151,8 +151,8 @@ def show_saved() -> None:
         known = saved(data_dir())
         if not known:
             st.caption(
-                "A view is what you searched, chose and sorted by, under a name. The address of "
-                "this page says it, too: copy it to show others the same list."
+                "A view stores search, filters and order under a name. The address of "
+                "this page contains them, too: copy it to show others the same list."
             )
         for name, query in known.items():
             with st.container(horizontal=True, vertical_alignment="center"):

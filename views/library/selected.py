@@ -91,7 +91,7 @@ def show_notes(rows: pd.DataFrame) -> None:
 def _show_side_by_side(rows: pd.DataFrame) -> None:
     if len(rows) > MAX_SIDES:
         many = words.plural(len(rows), "experiment")
-        st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
+        st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} experiments can be compared.",
                     width="content")  # fmt: skip
     else:
         st.button(
@@ -105,7 +105,7 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
     if len(rows) == 1:
         experiment_id = rows["experiment_id"].iloc[0]
         if st.button("Run again", icon=":material/replay:", key="again",
-                     help="Queues the same once more, with all its settings."):  # fmt: skip
+                     help="Queues the experiment again, with all its settings."):  # fmt: skip
             with errors_shown():
                 run_again(store, experiment_id)
         again_link(experiment_id, "with changes")
@@ -153,17 +153,17 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         name = text = ""
         if one is not None:
             name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
-                                 help="Empty: what it was launched as.")  # fmt: skip
+                                 help="Empty: the name at launch.")  # fmt: skip
             text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
                                 help="Markdown: emphasis, headings, lists. Links, images and code "
-                                "show as written.")  # fmt: skip
+                                "are shown as plain text.")  # fmt: skip
         shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
         # Side by side: the list that opens below the tags would cover a button there.
         with st.container(horizontal=True, vertical_alignment="bottom"):
             tags = st.multiselect(
                 "Tags", known, default=shared, accept_new_options=True, key="label-tags",
                 help=f"Type a new one, of at most {MAX_TAG} characters."
-                + ("" if one is not None else " Those that all of them have."),
+                + ("" if one is not None else " The tags that all of them have."),
             )  # fmt: skip
             saved = st.form_submit_button("Save", type="primary")
         if not saved:
@@ -195,11 +195,11 @@ def _show_free(store: Store, own: pd.DataFrame) -> None:
     if saved or others:
         st.markdown("**Free space**: results stay. This cannot be undone.")
     if saved:
-        st.caption("Without checkpoints, a run that ended early cannot go on.")
+        st.caption("Without checkpoints, a run that ended early cannot resume.")
         if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
             _act(store, ids, "without checkpoints now", library.free, None)
     if others:
-        st.caption("Other artifacts are what runs wrote in addition to their journal: "
+        st.caption("Other artifacts are files of runs besides the journal: "
                    "predictions, copies of your own code.")  # fmt: skip
         all_of_it = format_bytes(saved + others)
         if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):

@@ -56,10 +56,10 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         chosen = st.selectbox("Suite", list(SUITES), key="suite-name", help="\n\n".join(about))
         suite = SUITES[chosen]
         names = [model.name for model in suite.models]
-        everything = f"all that the harness runs ({len(suite.choose(()))})"
+        everything = f"all models of the harness ({len(suite.choose(()))})"
         models = st.multiselect(
             "Models", names, default=suite.begin_with, key=f"suite-models-{suite.name}",
-            placeholder=everything, help=f"Two to begin with; without any, {everything}.",
+            placeholder=everything, help=f"Two are preselected; an empty field means {everything}.",
         )  # fmt: skip
         known = machine.backends
         usual = ["inductor"] if "inductor" in known else list(known[:1])
@@ -80,15 +80,15 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
                               default=["float32"], key="suite-precisions")  # fmt: skip
         settings = st.pills("Settings of torch", SETTINGS, selection_mode="multi",
                             default=["harness"], key="suite-settings",
-                            help="As PyTorch's Dynamo harness measures, or torch's plain "
-                            "defaults; both side by side. How the harness's own numbers are "
-                            "reproduced: `docs/suites.md`.")  # fmt: skip
+                            help="Those of PyTorch's Dynamo harness, or torch's "
+                            "defaults, or both. How to reproduce the harness's numbers: "
+                            "`docs/suites.md`.")  # fmt: skip
         shrinks = suite.name == "huggingface"
         shrink = int(st.number_input(
             "Times smaller", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
             key=f"suite-shrink-{device}-{suite.name}", disabled=not shrinks,
-            help="How many times fewer layers, attention heads and words the models have, for "
-            "trials on small machines. 1 is the suite's own size.",
+            help="Divides the models' layers, attention heads and words by this number, for "
+            "trials on small machines. 1 is the original size.",
         ))  # fmt: skip
     matrix = Matrix(
         suite=suite, models=suite.choose(models),
@@ -103,9 +103,7 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
 def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> None:
     """Shows the number of experiments, the equivalent command and the button."""
     count = words.plural(len(cells), "experiment")
-    warned = (
-        " Machine can stop those that you do not want to wait for." if len(cells) > MANY else ""
-    )
+    warned = " On the page Machine you can stop some of them." if len(cells) > MANY else ""
     st.caption(f"{count}, each with every backend, a baseline and a control.{warned}")
     with st.container(horizontal=True, vertical_alignment="center"):
         clicked = st.button(f"Queue {count}", type="primary", icon=":material/rocket_launch:",

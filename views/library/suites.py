@@ -29,7 +29,7 @@ from breakeven.views.shared.selection import choose_earlier, choose_suite_run
 EMPTY = """\
 #### No suite was run here yet
 
-A suite runs many models of PyTorch's benchmarks under every backend, checks what they compute and
+A suite runs many models of PyTorch's benchmarks under every backend, checks their numbers and
 times them. `breakeven suite` does the same.
 """
 
@@ -65,8 +65,8 @@ def show_answer(
     num_open = run["num_experiments"] - run["num_over"]
     if num_open:
         st.info(
-            f"{num_open:,} of {run['num_experiments']:,} experiments are still to come: what "
-            "follows is what is known so far.",
+            f"{num_open:,} of {run['num_experiments']:,} experiments are not finished; the "
+            "numbers below are preliminary.",
             icon=":material/hourglass_top:",
         )
     st.markdown(f"### {suite_tables.headline(groups(found), compared, earlier)}")
@@ -87,7 +87,11 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
                download=suite_tables.numbers(rows))  # fmt: skip
     rested = suite_tables.rested(rows)
     if rested:
-        st.caption("  \n".join([f"{linked('left_out', 'What the means rest on')}:", *rested]))
+        st.caption(
+            "  \n".join(
+                [f"{linked('left_out', 'Influence of single models on the means')}:", *rested]
+            )
+        )
     named = {f"{model} ({', '.join(row.row)}): {reason}": None
              for row in rows for model, reason in row.failures.items()}  # fmt: skip
     if named:
@@ -100,7 +104,7 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     """Shows cells that became worse or better, cells that only one run has, and different
     conditions of the two runs."""
     if conditions:
-        st.warning(f"The two runs were made under other conditions: {inert(conditions)}.",
+        st.warning(f"The two runs had different conditions: {inert(conditions)}.",
                    icon=":material/info:")  # fmt: skip
     table = pd.DataFrame(
         [
@@ -126,7 +130,7 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     ]
     if compared.unclear:
         unclear = ", ".join(dict.fromkeys(cell.model for cell in compared.unclear))
-        notes.append(f"Of {words.plural(len(compared.unclear), 'cell')} nothing is claimed, "
+        notes.append(f"No change is claimed for {words.plural(len(compared.unclear), 'cell')}, "
                      f"{UNCLEAR}: {inert(unclear)}.")  # fmt: skip
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:

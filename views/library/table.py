@@ -88,7 +88,7 @@ COLUMNS = {
     "parity": Column("Parity", _verdict("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
-    "pays": Column("Pays off", _verdict("break_even_verdict"), "break_even_verdict"),
+    "pays": Column("Pays off after", _verdict("break_even_verdict"), "break_even_verdict"),
     "losses": Column("Loss", _text("losses"), "loss", st.column_config.LineChartColumn,
                      (("width", 110),)),
     "model": Column("Model", _text("model"), settings=(("width", 130),)),
@@ -112,7 +112,7 @@ COLUMNS = {
     "artifacts": _number("Other artifacts", "artifact_bytes", "%.1f MB", "disk_bytes", 1e-6),
     "notes": Column("Notes", _text("notes")),
     "suite": Column("Suite run", _text("suite_run")),
-    "origin": Column("Where from", _text("origin"), settings=(("width", 90),)),
+    "origin": Column("Origin", _text("origin"), settings=(("width", 90),)),
     "id": Column("Id", _text("experiment_id")),
 }  # fmt: skip
 USUAL = ("name", "speedup", "verdict", "interval", "state", "parity", "compile", "steps", "losses",

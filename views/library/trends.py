@@ -39,7 +39,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
-            st.caption("For a nightly job: exit status 5 once something came to a worse level.")
+            st.caption("For a nightly job: exit status 5 if a number came to a worse level.")
             parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
             st.code(shlex.join([*parts, *filter_arguments(wanted)]), language="bash",
                     wrap_lines=True)  # fmt: skip
@@ -49,7 +49,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     if series:
         show_trends(series, pending)
     elif not pending:
-        st.info("No experiment that is over has this number. Take a word or a filter away.",
+        st.info("No finished experiment has this number. Remove a word or a filter.",
                 icon=":material/search_off:")  # fmt: skip
     watch(store, frame, list(found["experiment_id"].dropna()))
 
@@ -75,8 +75,8 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
         chart_card(
             f"{quantity.title} over time", lambda: trend(shown), lambda: table(shown),
             name="trend", numbers=["trend", shown[0].quantity],
-            help="A mark is an experiment, a line the level that it belongs to, an arrow a step: "
-            "a change that came to stay. Broken lines: another version of torch.",
+            help="A mark is an experiment, a line is its level, an arrow is a step: "
+            "a lasting change. Dashed lines: another version of torch.",
         )  # fmt: skip
     with st.expander("Every experiment", icon=":material/table:"):
         st.dataframe(
@@ -98,14 +98,14 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     elif pending:
         st.markdown("### No step so far")
     elif not long:
-        st.markdown("### Not enough experiments to tell a step yet")
-        st.caption(f"It takes {FEWEST} of the same training at least; the longest series has "
+        st.markdown("### Too few experiments to detect a step")
+        st.caption(f"A step needs {FEWEST} of the same training; the longest series has "
                    f"{words.plural(len(series[0].points), 'experiment')}.")  # fmt: skip
     else:
-        st.markdown("### Nothing came to a worse level")
+        st.markdown("### No number became worse")
         points = max(len(one.points) for one in long)
         st.caption(f"{words.plural(len(long), 'series')} of up to {points:,} experiments were "
-                   "looked at.")  # fmt: skip
+                   "checked.")  # fmt: skip
     groups: dict[str, list[Series]] = {}
     for one in changed:
         groups.setdefault(f"{one.title} · {one.device}", []).append(one)

@@ -9,7 +9,7 @@ from breakeven.views.access import permissions
 from breakeven.views.shared.inert import Markdown, inert
 
 FOR_VIEWERS: Markdown = (
-    "This page failed. The administrator finds the reason in the dashboard's log."
+    "This page failed. The dashboard's log has the reason for the administrator."
 )
 
 

@@ -34,10 +34,10 @@ def show_health(store: Store) -> None:
     """Shows the doctor's findings and the target of notifications."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
-            with st.spinner("Torch starts, and compiles a function on each device"):
+            with st.spinner("Starts torch and compiles a function on each device"):
                 st.session_state[KEY] = examine()
-        st.caption("The same on a terminal: `breakeven doctor`; `--repair` mends what is "
-                   "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
+        st.caption("In the terminal: `breakeven doctor`; `--repair` repairs what is "
+                   "safe, `--bundle FILE.zip` writes a file for an issue.")  # fmt: skip
     show_findings(st.session_state.get(KEY) or look(data_dir()))
 
 
@@ -51,7 +51,7 @@ def examine() -> list[Finding]:
                               timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
         found = json.loads(done.stdout)["findings"]
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        why = f"the examination gave no answer: {printable(error)}"
+        why = f"the examination failed: {printable(error)}"
         return [Finding(subject="Doctor", health=Health.UNKNOWN, evidence=why)]
     return [Finding(subject=one["subject"], health=Health(one["health"]),
                     evidence=one["evidence"], remedy=one["remedy"]) for one in found]  # fmt: skip
@@ -66,10 +66,10 @@ def show_logs(store: Store) -> None:
              if _is_asked(entry, least or LEVELS[0])]  # fmt: skip
     shown = [line for line in shown if word.lower() in line.lower()]
     if not shown:
-        st.caption("No matching lines." if word else "Nothing was logged yet.")
+        st.caption("No matching lines." if word else "The log is empty.")
         return
-    st.caption(f"{words.plural(len(shown), 'line')}, the latest first; whole in `logs/` of the "
-               "data folder")  # fmt: skip
+    st.caption(f"{words.plural(len(shown), 'line')}, the latest first; the full log is in "
+               "`logs/` of the data folder")  # fmt: skip
     height: int | Literal["content"] = LOG_HEIGHT if len(shown) > FEW_LINES else "content"
     st.code("\n".join(shown), language=None, wrap_lines=True, height=height)
 
@@ -94,7 +94,7 @@ def _is_asked(entry: dict[str, Any], least: str) -> bool:
 MAX_SHOWN = 500
 TITLES: dict[str, Markdown] = {
     "time": "When", "who": "Who", "from": "From", "via": "By", "action": "Did",
-    "about": "To what", "details": "Details",
+    "about": "Object", "details": "Details",
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def show_history(store: Store) -> None:
     """Shows the audit log to operators only, because it names people."""
     entries = audit.entries(data_dir())
     if not entries:
-        st.caption("No user has acted yet.")
+        st.caption("There are no actions yet.")
         return
     word = st.text_input("Search", key="history.word", width=300)
     frame = pd.DataFrame([audit.flat(entry) for entry in entries])
@@ -111,8 +111,8 @@ def show_history(store: Store) -> None:
         frame = frame[lines.str.contains(word.lower(), regex=False)]
     shown = frame.head(MAX_SHOWN)
     many = words.plural(len(frame), "action")
-    more = f", the latest {MAX_SHOWN} of them here" if len(frame) > MAX_SHOWN else ""
-    st.caption(f"{many}, the latest first{more}; on a terminal: `breakeven audit`")
+    more = f", the latest {MAX_SHOWN} of them shown" if len(frame) > MAX_SHOWN else ""
+    st.caption(f"{many}, the latest first{more}; in the terminal: `breakeven audit`")
     with st.container(horizontal=True):
         downloads.table_downloads(frame, "audit")
     st.dataframe(

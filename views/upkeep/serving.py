@@ -126,8 +126,8 @@ def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: boo
         missing = now - (known.missing_since or now)
     if missing > STARTING_SECONDS:
         yield (
-            f"{num_waiting} experiments wait, and no supervisor has been at work for "
-            f"{duration(missing)}: `breakeven supervise` works them off"
+            f"{num_waiting} experiments wait, and no supervisor has run for "
+            f"{duration(missing)}: `breakeven supervise` runs them"
         )
     if heartbeat.is_still:
         silent = duration(heartbeat.seconds_since_beat or 0.0)
@@ -142,12 +142,9 @@ def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: boo
 
 def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
     if ingesting > STUCK_SECONDS:
-        yield (
-            f"run folders have been taken in for {duration(ingesting)} without an end: "
-            "`breakeven doctor`"
-        )
+        yield (f"reading run folders has taken {duration(ingesting)} so far: `breakeven doctor`")
     elif age is not None and age > MAX_AGE_SECONDS:
-        yield f"what pages show is {duration(age)} old"
+        yield f"the data on pages are {duration(age)} old"
 
 
 def own_process() -> dict[str, float]:
@@ -193,9 +190,9 @@ def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
     try:
         disk = shutil.disk_usage(folder.path)
     except OSError as error:
-        return None, None, f"the data folder cannot be looked at: {error.strerror}"
+        return None, None, f"the data folder cannot be read: {error.strerror}"
     is_full = disk.free < MIN_FREE_BYTES
-    problem = f"{disk.free / 1e6:.0f} MB are free where the data folder lies"
+    problem = f"{disk.free / 1e6:.0f} MB are free on the disk of the data folder"
     return disk.free, disk.total, problem if is_full else None
 
 
@@ -213,7 +210,7 @@ NOT_STORED = {"cache-control": "no-store"}
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LIMIT_SECONDS = 10.0
 """The longest wait for a disk that hangs."""
-SILENT = "the data folder gave no answer: its disk hangs, or takes very long"
+SILENT = "the data folder does not respond: its disk hangs or is very slow"
 lookers = ThreadPoolExecutor(2, thread_name_prefix="probe")
 
 
@@ -255,7 +252,7 @@ ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
 def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
     """The state as OpenMetrics 1.0, without unknown numbers."""
     families = [
-        _family("healthy", "gauge", "1 while /healthz says ok.", bool(state and state.is_healthy)),
+        _family("healthy", "gauge", "1 while /healthz is ok.", bool(state and state.is_healthy)),
         *([] if state is None else _of_data_folder(state)),
         _family("process_resident_bytes", "gauge", "Memory of the dashboard.",
                 process.get("resident_bytes"), "bytes"),
@@ -273,27 +270,27 @@ def _of_data_folder(state: State) -> list[str]:
     return [
         _family("runs", "gauge", "Runs of the data folder by state.",
                 {str(name): state.runs.get(name, 0) for name in RunState}),
-        _family("queue_experiments", "gauge", "Experiments that wait to be started; none held.",
+        _family("queue_experiments", "gauge", "Waiting experiments without held ones.",
                 state.waiting),
-        _family("queue_oldest_seconds", "gauge", "How long the oldest of them has been waiting.",
+        _family("queue_oldest_seconds", "gauge", "Waiting time of the oldest of them.",
                 state.oldest_waiting_seconds, "seconds"),
-        _family("queue_paused", "gauge", "1 while nothing new begins.", state.is_paused),
+        _family("queue_paused", "gauge", "1 while the queue is paused.", state.is_paused),
         _family("supervisor_alive", "gauge", "1 while a supervisor holds the data folder.",
                 is_alive),
-        _family("supervisor_silence_seconds", "gauge", "Since the supervisor's last sign of life.",
+        _family("supervisor_silence_seconds", "gauge", "Time since its last sign of life.",
                 heartbeat.seconds_since_beat if is_alive else None, "seconds"),
         _family("supervisor_stuck_experiments", "gauge",
-                "Experiments at work that its threads have stopped to look after.",
+                "Running experiments with a hanging thread.",
                 len(heartbeat.stuck) if is_alive else None),
-        _family("ingest_age_seconds", "gauge", "Since pages had all that the run folders hold.",
+        _family("ingest_age_seconds", "gauge", "Time since the index last had all rows.",
                 state.ingest_age, "seconds"),
-        _family("ingest_seconds", "gauge", "How long the index has been at what it takes in.",
+        _family("ingest_seconds", "gauge", "How long the index has been reading its current input.",
                 state.ingest_seconds, "seconds"),
         _family("run_folders_unreadable", "gauge", "Run folders that cannot be read.",
                 state.unreadable),
-        _family("disk_free_bytes", "gauge", "Free where the data folder lies.",
+        _family("disk_free_bytes", "gauge", "Free space on the disk of the data folder.",
                 state.disk_free, "bytes"),
-        _family("disk_size_bytes", "gauge", "Size of that file system.",
+        _family("disk_size_bytes", "gauge", "Size of the disk of the data folder.",
                 state.disk_size, "bytes"),
     ]  # fmt: skip
 

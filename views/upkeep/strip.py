@@ -90,7 +90,7 @@ def show_findings(findings: list[Finding]) -> None:
                 lines = [printable(line, 1000) for line in text.splitlines()]
                 st.code("\n".join(lines), language=None, wrap_lines=True)
             else:
-                st.markdown("The administrator of this dashboard sees more here.")
+                st.markdown("The administrator of this dashboard sees the details here.")
     well = [f"{one.subject}: {printable(one.evidence, 1000)}" for one in findings
             if one.health is Health.OK and permissions.may_act()]  # fmt: skip
     if well:

@@ -93,7 +93,7 @@ def test_names_that_the_reading_library_would_follow_elsewhere_are_refused_by_al
     tmp_path: Path, name: str
 ) -> None:
     table(tmp_path / name)
-    with pytest.raises(InvalidSpec, match="which stand for other files; rename it"):
+    with pytest.raises(InvalidSpec, match="which the data library interprets; rename it"):
         check(tmp_path / name)
     with pytest.raises(WorkloadError, match="rename it"):
         choose_texts(spec("text_classification", data=tmp_path / name).data, seed=0)
@@ -109,8 +109,8 @@ def test_a_pipe_a_folder_and_other_things_are_refused_at_once(tmp_path: Path) ->
     (tmp_path / "notes.txt").touch()
     said = {
         "pipe.csv": "is no regular file",
-        "folder.csv": "is a folder, and this task takes a file",
-        "loop.csv": "cannot be looked at",
+        "folder.csv": "is a folder, but this task needs a file",
+        "loop.csv": "cannot be read",
         "notes.txt": r"must end in \.csv, \.jsonl",
         "nothing.csv": "no such file or folder; give its full path",
         "notes.txt/x.csv": "no such file or folder",
@@ -242,13 +242,13 @@ def test_a_file_is_read_again_only_when_it_has_changed(
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"text_column": "body"}, "data.text_column", "is no column of a.csv, which has text, lab"),
-        ({"label_column": "stars"}, "data.label_column", "is no column of a.csv"),
-        ({"label_column": "text"}, "data.label_column", "is the text column as well"),
+        ({"text_column": "body"}, "data.text_column", "is not a column of a.csv; it has text, lab"),
+        ({"label_column": "stars"}, "data.label_column", "is not a column of a.csv"),
+        ({"label_column": "text"}, "data.label_column", "is also the text column"),
         ({"label_column": "id"}, "data.label_column", "10 different labels in 10 rows"),
         ({"label_column": "same"}, "data.label_column", "every row has the same label"),
         ({"label_column": "gaps", "num_train_samples": 8}, "data.label_column",
-         "8 of 10 rows have no label there"),
+         "8 of 10 rows have no label"),
         ({"num_train_samples": 9}, "data.num_train_samples",
          "9 train + 2 evaluation samples are more than the 10 rows of a.csv"),
     ],
@@ -267,7 +267,7 @@ def test_what_the_file_cannot_give_is_refused_by_its_field(
 @pytest.mark.usefixtures("here")
 def test_lists_and_images_are_no_texts(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", lists=[[1, 2]] * 10, picture=[b"\x89PNG"] * 10)
-    for column, said in (("lists", "holds lists or objects"), ("picture", "holds images")):
+    for column, said in (("lists", "contains lists or objects"), ("picture", "holds images")):
         with pytest.raises(InvalidSpec, match=said):
             check(path, text_column=column)
     check(path, "image_classification", text_column="picture")

@@ -106,7 +106,7 @@ def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_
         engine.start(f"{key}.1", "job 1", place, {"run": {"spec.json": b"{}"}})
 
     start("four", *(f"cuda:{number}" for number in range(4)))
-    with pytest.raises(RunnerError, match=r"the job was not taken: .*no such partition"):
+    with pytest.raises(RunnerError, match=r"Slurm refused the job: .*no such partition"):
         start("refused", "cuda:0")
     assert not (data_dir.path / "cluster" / "refused.1").exists()
     start("none", "cpu")

@@ -59,7 +59,7 @@ def test_only_settings_of_their_own_are_left_to_check_once_torch_has_described_t
         ("--backends=indcutor", "; did you mean 'inductor'?"),
         ("--backends=tvm", "needs the package tvm, which is not installed here"),
         ("--optimizer=Adamm", "did you mean 'Adam'?"),
-        ("--cpus=9999", "must be among those that this machine offers"),
+        ("--cpus=9999", "must be CPUs of this machine"),
     ],
 )
 def test_what_looks_mistyped_is_refused_before_torch_is_called(

@@ -96,7 +96,7 @@ def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(data_dir: DataD
     assert {"Python", "Packages", "Notifications", "torch", "Device cpu", "GPU driver", "Disk",
             "Data folder", "Settings", "Supervisor", "Dashboard", "Orphaned runs",
             "Orphaned processes", "Run folders", "Journals"} <= found.keys()  # fmt: skip
-    assert "what inductor compiles comes to the same" in found["Device cpu"]["evidence"]
+    assert "code of inductor computes the same" in found["Device cpu"]["evidence"]
     assert found["Run folders"]["evidence"] == "3 can be read"
 
 

@@ -111,7 +111,7 @@ def test_an_empty_catalog_can_be_filtered_and_written(frame: pd.DataFrame) -> No
 
 
 def test_a_comparison_that_makes_no_sense_is_refused_by_name() -> None:
-    for text, why in (("sped>1", "'sped' is no number"), ("speedup>x", "'x' after speedup>")):
+    for text, why in (("sped>1", "'sped' is not a number"), ("speedup>x", "'x' after speedup>")):
         with pytest.raises(ValueError, match=why):
             parse_terms(text)
     assert parse_terms("-speedup>1") == Terms(unwanted=("speedup>1",))

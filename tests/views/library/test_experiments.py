@@ -72,7 +72,7 @@ def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataD
     assert names(page(q="first -second")) == ["First of all"]
     assert names(page(model="bert-tiny", state="finished")) == ["Second", "First of all"]
     assert "No experiment fits" in text(page(model="gpt2"))
-    assert "'sped' is no number" in text(page(q="sped>2"))
+    assert "'sped' is not a number" in text(page(q="sped>2"))
     app = page(columns=["name", "batch"], sort="nonsense", archived="nonsense")
     assert list(app.dataframe[0].value.columns) == ["name", "batch"]
 
@@ -178,7 +178,7 @@ def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
     """Half a million words in one had been looked for in every experiment for minutes."""
     app = page(q="no-such-word " * 39)  # 507 characters
     assert names(app) == ["Second", "First of all"]
-    assert "a search has at most 500 characters, so the search is left out." in text(app)
+    assert "a search has at most 500 characters, so the search is ignored." in text(app)
     assert "No experiment fits" in text(page(q="no-such-word " * 38))
 
 
@@ -256,7 +256,7 @@ def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDi
     (first,) = experiments(folder)
     library.change_labels(folder, first.experiment_id, lambda old: replace(old, name="Renamed"))
     app = opened("launch", again=first.experiment_id)
-    assert "with all its settings" in text(app)
+    assert "All settings of" in text(app)
     app.button(key="launch").click().run()
     (second,) = [one for one in experiments(folder) if one.experiment_id != first.experiment_id]
     assert second.spec == replace(spec, name="Renamed", suite_run=None)

@@ -22,7 +22,7 @@ def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataD
         "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
     )
     # Eight nights, of which no step can be told.
-    assert "Not enough experiments to tell a step yet" in text(
+    assert "Too few experiments to detect a step" in text(
         opened("experiments", view="Trends", torch="2.12.0")
     )
 
@@ -31,14 +31,14 @@ def test_nothing_is_called_well_above_a_backend_that_failed_last(folder: DataDir
     for day in range(1, 12):
         record_night(folder, day, 0.1 * NOISE[day % 6])
     compare_all(folder)
-    assert "Nothing came to a worse level" in text(opened("experiments", view="Trends"))
+    assert "No number became worse" in text(opened("experiments", view="Trends"))
     crashed = folder.run_dir(f"{record_night(folder, 12, 0.1)}.inductor")
     crashed.exit_file.unlink()
     crashed.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
     close_store(folder)
     compare_all(folder)
     said = text(opened("experiments", view="Trends"))
-    assert "1 backend failed last" in said and "Nothing came to a worse level" not in said
+    assert "1 backend failed last" in said and "No number became worse" not in said
 
 
 def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> None:

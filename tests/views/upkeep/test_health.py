@@ -197,12 +197,12 @@ def test_a_full_disk_and_pages_that_grow_old_are_told(
     record_experiment(folder.runs)
     assert state.look().is_healthy
     monkeypatch.setattr(state, "MIN_FREE_BYTES", 10**18)
-    assert "are free where the data folder lies" in state.look().problems[0]
+    assert "are free on the disk of the data folder" in state.look().problems[0]
     monkeypatch.undo()
     monkeypatch.setenv("BREAKEVEN_DATA", str(folder.path))
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(state, "MAX_AGE_SECONDS", 0.0)
-    assert "what pages show is" in state.look().problems[0]
+    assert "the data on pages are" in state.look().problems[0]
 
 
 def test_one_question_costs_no_look_at_runs_that_are_over(

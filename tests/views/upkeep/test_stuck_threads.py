@@ -94,7 +94,7 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     monkeypatch.setattr(store_module, "run_tick", blocked)
     wait_until(lambda: not state.look().is_healthy)
     seen = state.look()
-    assert "run folders have been taken in for" in seen.problems[0]
+    assert "reading run folders has taken" in seen.problems[0]
     assert seen.runs == {"finished": 3} and seen.ingest_seconds > 0.5
     found = processes.check_dashboard(folder)
     assert found.health is Health.WRONG and "kill -9" in found.remedy
