@@ -68,7 +68,7 @@ def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
         ("thunder:jit", "a path reads package.module:attribute"),
         ("a.b:c.d", "must read name=value"),
         ("a.b:c:d", "must read name=value"),
-        ("a.b:c:mode=max-autotune", "is for inductor only"),
+        ("a.b:c:mode=max-autotune", "only inductor has modes and options"),
         ("/my\ncode/own.py:go", "must read name=value"),
         ("inductor:mode=fast", "must be one of 'default'"),
         ("inductor:scope=all", "must be one of 'iteration'"),
