@@ -1,6 +1,7 @@
 """What the data folder holds, on the terminal and as files:
 
     breakeven show EXPERIMENT [--json]
+    breakeven show INVESTIGATION [--issue | --json]
     breakeven show SUITE_RUN [--against EARLIER]
     breakeven explain EXPERIMENT [--json | --ladder]
     breakeven list [WORD...]
@@ -26,6 +27,9 @@ there is no control, or no backend). A broken parity outranks a run that did not
 does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
 there is no 4.
 
+Exit status of `show` of an investigation: 0 the cause is known; 1 it did not finish; 2 bad input; 4
+no cause is known.
+
 Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/ci-gate.md) 1 nothing could be
 judged; 5 a condition is met.
 
@@ -45,7 +49,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from breakeven.runner.commands.conditions import add_fail_if
-from breakeven.runner.commands.entry import FROM_INPUT, NEEDS_NO_DATABASE, STORED, ends_quietly
+from breakeven.runner.commands.entry import (
+    FROM_INPUT,
+    NEEDS_NO_DATABASE,
+    PLAN_INVESTIGATION,
+    STORED,
+    ends_quietly,
+)
 from breakeven.runner.commands.filters import add_list_options
 from breakeven.runner.commands.length import add_plan
 from breakeven.runner.errors import RunnerError
@@ -105,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
     showing = add("show", commands.show)
     showing.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
     showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
+    text = "of an investigation: print the text of an issue for PyTorch, with the program"
+    showing.add_argument("--issue", action="store_true", help=text)
     add_plan(showing)
     explaining = add("explain", commands.print_explanation)
     explaining.add_argument("experiment", metavar="EXPERIMENT", help="its id, as `list` has it")
@@ -138,6 +150,11 @@ def parser() -> argparse.ArgumentParser:
     )
     importing = add("import", commands.import_files)
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    text = "write the experiment that `breakeven investigate` queues"
+    planning = add(PLAN_INVESTIGATION, commands.plan_investigation, text)
+    planning.add_argument("run")
+    planning.add_argument("--budget", type=float, required=True)
+    planning.add_argument("--output", type=Path, required=True)
     team = add("team", commands.work_on_team_store)
     actions = "; ".join(f"{name}: {text}" for name, text in TEAM_ACTIONS.items())
     team.add_argument("action", choices=list(TEAM_ACTIONS), help=actions)

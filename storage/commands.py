@@ -32,6 +32,7 @@ from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import NAMED, load_investigation, next_experiment
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
@@ -48,11 +49,21 @@ from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import replay as replay_report
 from breakeven.storage.terminal import suite as suite_report
 from breakeven.storage.terminal import trend as trend_report
-from breakeven.storage.terminal.as_json import checks_json, comparison_json, explanation_json
+from breakeven.storage.terminal.as_json import (
+    checks_json,
+    comparison_json,
+    explanation_json,
+    investigation_json,
+)
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.investigation_words import (
+    investigation_report,
+    issue,
+    remedies,
+)
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.recipe import recipe
 from breakeven.storage.terminal.report import (
@@ -94,6 +105,8 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
+    if queries.experiment_spec(store, options.experiment).kind.compares_causes:
+        return print_investigation(store, options)
     comparison = compare(store, options.experiment)
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
@@ -113,6 +126,31 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     if options.fail_if:
         return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
+
+
+def print_investigation(store: Store, options: argparse.Namespace) -> int:
+    """Prints what an investigation has found, or the text of an issue for PyTorch."""
+    found = load_investigation(store, options.experiment)
+    if options.issue:
+        print(issue(found))  # noqa: T201
+    elif options.json:
+        print(investigation_json(found, remedies(store, found)))  # noqa: T201
+    else:
+        spent = spent_words(elapsed(store, options.experiment)[0])
+        parts = [investigation_report(store, found), spent]
+        print("\n\n".join(filter(None, parts)))  # noqa: T201
+    if found.record.state != RunState.FINISHED:
+        return UNFINISHED
+    return FINISHED if found.finding.cause in (*NAMED, "own code") else PROVES_NOTHING
+
+
+def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Writes the experiment that finds the cause of a run's fault; `breakeven investigate` queues
+    it."""
+    with open_store(data_dir) as store:
+        spec = next_experiment(store, options.run, options.budget)
+    options.output.write_text(spec.to_json())
+    return 0
 
 
 def _planned(comparison: Comparison, length: Length | None) -> Plan | None:

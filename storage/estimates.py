@@ -212,7 +212,9 @@ def remaining_seconds(
     time of setting up or of steps, accurate enough for a progress bar.
     """
     if costs.spec.kind.searches:
-        return _search_left(costs, now)
+        return _budget_left(costs, costs.spec.tune.max_seconds, now)
+    if costs.spec.kind.compares_causes:
+        return _budget_left(costs, costs.spec.time_limit_seconds, now)
     left = _setup_left(costs, earlier, now)
     overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
     for run in costs.runs:
@@ -228,10 +230,10 @@ def remaining_seconds(
     return left
 
 
-def _search_left(costs: Costs, now: float) -> float:
+def _budget_left(costs: Costs, seconds: float, now: float) -> float:
     """The rest of the time budget, which is the maximum."""
     starts = [run.started for run in costs.runs if run.started is not None]
-    return max(0.0, costs.spec.tune.max_seconds - (now - min(starts) if starts else 0.0))
+    return max(0.0, seconds - (now - min(starts) if starts else 0.0))
 
 
 def _guessed_closing(costs: Costs) -> float:

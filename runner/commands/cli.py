@@ -14,6 +14,7 @@ from pathlib import Path
 
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
 from breakeven.runner.commands.entry import STORED, renamed
+from breakeven.runner.commands.investigate import add_investigate_command
 from breakeven.runner.commands.library import add_library_commands
 from breakeven.runner.commands.options import former_options
 from breakeven.runner.commands.queue import add_queue_options, manage_queue
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
     add_start_commands(add)
     add_tune_command(add)
+    add_investigate_command(add)
     add_queue_options(add("queue", manage_queue, "list, reorder, hold and pause the queue"))
     add_library_commands(add)
     for name, text in STORED.items():

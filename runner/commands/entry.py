@@ -23,6 +23,8 @@ NEEDS_NO_DATABASE = "--runs"
 FROM_INPUT = "-"
 """Stands in place of a command: `storage/` imports its packages, then reads its arguments as a JSON
 list from standard input."""
+PLAN_INVESTIGATION = "plan-investigation"
+"""A command of `storage/` for `investigate` alone, which needs the verdicts on a run."""
 FORMER = {
     "status": "list --runs",
     "archive --undo": "label --no-archive",

@@ -34,6 +34,8 @@ class RunProgress:
     """Seconds of all compilations that have ended."""
     checkpoint_step: int | None = None
     """Steps done at the last checkpoint."""
+    trial: str = ""
+    """The last trial of an investigation, with its outcome."""
     stopped: str = ""
     """Why training ended before its last step."""
     error: str = ""
@@ -56,7 +58,8 @@ class RunProgress:
     @property
     def num_steps(self) -> int | None:
         """Planned steps of the run; None until a script has reported how many."""
-        if self.spec.kind.searches:  # a search ends a run when it knows enough
+        # Searches and investigations end when they know enough.
+        if self.spec.kind.searches or self.spec.kind.compares_causes:
             return None
         return self.spec.num_steps or self._reported_steps
 
@@ -96,8 +99,8 @@ class RunProgress:
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
-            case "accuracy_status":
-                self.steps_done = self._count(event["iterations"])
+            case "accuracy_status" | "investigation_trial":
+                self._take_check(event)
             case "checkpoint":
                 self.checkpoint_step = self._count(event["step"])
             case "resumed":
@@ -118,6 +121,13 @@ class RunProgress:
         if self.compiling_since is not None and not self._open:
             self.compiled_seconds += max(0.0, at - self.compiling_since)
             self.compiling_since = None
+
+    def _take_check(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "accuracy_status":
+            self.steps_done = self._count(event["iterations"])
+        else:
+            self.steps_done = self._count(event["number"])
+            self.trial = f"{event['what']} {event['outcome']}"
 
     def _take_end(self, event: dict[str, Any]) -> None:
         if event["kind"] == "error":

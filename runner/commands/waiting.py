@@ -123,7 +123,8 @@ def _print_changed(lines: Sequence[str], shown: Sequence[str]) -> None:
 def _line(label: str, run: RunProgress) -> str:
     filled = round(BAR_WIDTH * run.steps_done / run.num_steps) if run.num_steps else 0
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    of_all = f"/{run.num_steps}" if run.num_steps else " steps"
+    unit = "trials" if run.spec.kind.compares_causes else "steps"
+    of_all = f"/{run.num_steps}" if run.num_steps else f" {unit}"
     parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
     if run.loss is not None:
         parts.append(f"loss {run.loss:.4f}")
@@ -134,6 +135,8 @@ def _line(label: str, run: RunProgress) -> str:
         parts.append(
             f"accuracy {100 * value:.1f} %" if name == "accuracy" else f"held-out {value:.4f}"
         )
+    if run.trial:
+        parts.append(printable(run.trial, MAX_ERROR_CHARACTERS))
     if reason := run.waits or run.error or run.stopped:
         short = textwrap.shorten(reason, MAX_ERROR_CHARACTERS, placeholder=" ...")
         parts.append(printable(short))
@@ -195,6 +198,8 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Non
 def _length(spec: ExperimentSpec) -> str:
     if spec.kind.searches:
         return "as many steps per run as the search needs"
+    if spec.kind.compares_causes:
+        return f"trials for at most {duration(spec.time_limit_seconds)}"
     if not spec.num_steps:
         return "as many steps per run as the script makes"
     most = "at most " if spec.kind.ends_by_width or spec.is_script else ""

@@ -249,15 +249,17 @@ class Scenario:
         return self.compares == "causes"
 
 
+def _training_steps(spec: StepSettings) -> int:
+    return spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
+
+
 _ALL = (
     Scenario(
         name="train",
         text="whole trainings that take turns.",
         compares="runs",
         parts=lambda spec: ("training",),
-        num_steps=lambda spec: (
-            spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
-        ),
+        num_steps=_training_steps,
         trains_fully=True,
     ),
     Scenario(
@@ -298,7 +300,7 @@ _ALL = (
         text="no race; trials find what is to blame for a run's fault.",
         compares="causes",
         parts=lambda spec: ("training",),
-        num_steps=lambda spec: 0,  # as many trials as it takes
+        num_steps=_training_steps,  # of the investigated training; trials make the first few
     ),
 )
 SCENARIOS: dict[ScenarioName, Scenario] = {one.name: one for one in _ALL}

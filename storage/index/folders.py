@@ -259,6 +259,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "fallback_of": whole.fallback_of,
         "replay_of": whole.replay_of,
         "confirms": whole.confirms,
+        "investigates": whole.investigates,
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {agreed.text(spec.experiment_id)}, '

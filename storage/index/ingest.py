@@ -62,6 +62,8 @@ EVENT_TABLES = {
     "redraw": "redraws",
     "rehearsal": "rehearsals",
     "dropout": "dropouts",
+    "investigation_trial": "investigation_trials",
+    "investigation_finding": "investigation_findings",
     "error": "errors",
 }
 """Kind of event to its table; the columns of the table are the fields to read."""
@@ -84,6 +86,8 @@ TAKEN_BACK = {
     # Ends that were not final, and unfinished activities of the process.
     **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
     **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
+    # A search that goes on in another process begins anew.
+    **dict.fromkeys(("investigation_trials", "investigation_findings"), "true"),
 }
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 

@@ -34,6 +34,7 @@ CREATE TABLE runs (
     fallback_of VARCHAR,
     replay_of VARCHAR,
     confirms VARCHAR,
+    investigates VARCHAR,
     spec VARCHAR NOT NULL               -- the RunSpec as JSON
 );
 
@@ -324,6 +325,25 @@ CREATE TABLE dropouts (
     compiled BOOLEAN NOT NULL, number BIGINT NOT NULL, operation VARCHAR NOT NULL, p DOUBLE NOT NULL,
     tried BIGINT NOT NULL, zeros BIGINT NOT NULL, sum DOUBLE NOT NULL, squares DOUBLE NOT NULL,
     backward DOUBLE NOT NULL
+);
+
+-- Of an investigation: a row for each trial, and what is known after each stage of the search.
+CREATE TABLE investigation_trials (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    number BIGINT NOT NULL, stage VARCHAR NOT NULL, what VARCHAR NOT NULL, outcome VARCHAR NOT NULL,
+    detail VARCHAR, step BIGINT, trial_seconds DOUBLE
+);
+
+CREATE TABLE investigation_findings (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    cause VARCHAR NOT NULL, compiler_stage VARCHAR, subsystem VARCHAR, subsystem_number BIGINT,
+    operation VARCHAR, labels JSON, problem VARCHAR, step BIGINT, quantity VARCHAR, tensor VARCHAR,
+    max_error DOUBLE, allowed_error DOUBLE, error VARCHAR, traceback VARCHAR, graph BIGINT,
+    num_graphs BIGINT, program VARCHAR, num_nodes BIGINT, program_tries BIGINT,
+    program_fails BIGINT, program_passes BIGINT, program_note VARCHAR, environment VARCHAR,
+    generated_code VARCHAR
 );
 
 CREATE TABLE errors (

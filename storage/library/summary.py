@@ -207,10 +207,16 @@ def _of_caches(store: Store, experiment_id: str) -> Summary:
     return Summary(backends=tuple(found))
 
 
+def _of_causes(store: Store, experiment_id: str) -> Summary:
+    """Nothing: an investigation measures nothing that lists or trends compare."""
+    return Summary()
+
+
 READERS: dict[Compared, Callable[[Store, str], Summary]] = {
     "runs": _of_runs,
     "tensors": _of_tensors,
     "caches": _of_caches,
+    "causes": _of_causes,
 }
 """The function that summarises an experiment, by the kind of its comparison."""
 

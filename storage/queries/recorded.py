@@ -282,3 +282,19 @@ rehearsals = query("rehearsals", "form, loss_by_step, reason")
 """form (eager, perturbed, compiled), loss_by_step (a list), reason (why there are no losses)."""
 dropouts = query("dropouts", "compiled, number, operation, p, tried, zeros, sum, squares, backward")
 """The draws of each dropout, compiled or not, in the order of the calls of a forward pass."""
+
+# The search for the cause of another run's fault.
+investigation_trials = query(
+    "investigation_trials", "number, stage, what, outcome, detail, step, trial_seconds", "number"
+)
+"""number (from 1), stage, what (backend or graph), outcome, detail, step, trial_seconds."""
+investigation_findings = query(
+    _latest("investigation_findings"),
+    "cause, compiler_stage, subsystem, subsystem_number, operation, labels, problem, step, "
+    "quantity, tensor, max_error, allowed_error, error, traceback, graph, num_graphs, program, "
+    "num_nodes, program_tries, program_fails, program_passes, program_note, environment, "
+    "generated_code",
+    json=("labels",),
+    of=("investigation_findings",),
+)
+"""What is known so far (docs/events.md); `labels` is a list."""

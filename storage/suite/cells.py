@@ -149,5 +149,6 @@ READERS: dict[Compared, Callable[[Store, str, ExperimentSpec], Iterator[Outcome]
     "runs": _timed,
     "tensors": _checked,
     "caches": _cached,
+    "causes": lambda store, experiment_id, spec: iter(()),  # belongs to no suite run
 }
 """The function that reads an experiment, by the kind of its comparison."""

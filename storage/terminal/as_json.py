@@ -15,6 +15,7 @@ import pandas as pd
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
+from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.plan import Plan
 from breakeven.storage.profile.explanation import Explanation
@@ -28,6 +29,7 @@ from breakeven.storage.terminal.finding_words import (
     remedy_words,
     unprofiled_words,
 )
+from breakeven.storage.terminal.investigation_words import facts, issue
 from breakeven.storage.terminal.parity_words import parity_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
@@ -71,6 +73,21 @@ def comparison_json(
 def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
     """The checks of the scenario `accuracy` as JSON."""
     return _written({"experiment_id": experiment_id, "checks": [*found]})
+
+
+def investigation_json(found: Investigation, cause: KnownCause) -> str:
+    """An investigation as JSON."""
+    return _written({
+        "experiment_id": found.record.experiment_id,
+        "investigates": found.investigated,
+        "state": found.record.state,
+        "words": cause.words,
+        "facts": facts(found),
+        "remedies": {remedy_text(one): cause.command(one) for one in cause.remedies},
+        "finding": found.finding,
+        "trials": found.trials,
+        "issue": issue(found),
+    })  # fmt: skip
 
 
 def explanation_json(found: Explanation) -> str:

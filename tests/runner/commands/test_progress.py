@@ -18,6 +18,7 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.specs.experiment import EvaluationSpec
+from breakeven.runner.specs.investigations import investigation
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 LOSSES = falling_losses(40)
@@ -33,6 +34,18 @@ def test_the_terminal_says_how_long_a_run_compiles_as_pages_do(tmp_path: Path) -
     found = progress(Recording(tmp_path, "inductor"))
     found.state, found.compiling_since = RunState.RUNNING, time.time() - 400
     assert "compiling 6 min 40 s" in waiting._line("inductor", found)
+
+
+def test_an_investigation_counts_trials_and_names_the_last_one(tmp_path: Path) -> None:
+    spec = investigation(experiment_spec(), EXPERIMENT_ID, "inductor", "raises")
+    run = Recording(tmp_path, "inductor", spec)
+    for number, (what, outcome) in enumerate([("no compiler", "passes"), ("eager", "raises")], 1):
+        run.log.append("investigation_trial", number=number, stage="stages", what=what,
+                       outcome=outcome)  # fmt: skip
+    run.log.flush()
+    line = waiting._line("inductor", progress(run))
+    assert "    2 trials" in line
+    assert line.endswith("eager raises")
 
 
 def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:

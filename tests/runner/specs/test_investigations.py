@@ -23,7 +23,8 @@ def test_one_run_of_the_backend_without_baseline_or_control_makes_all_trials() -
     found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
     (variant,) = found.variants
     assert variant == next(one for one in ASKED.variants if one.label == LABEL)
-    assert (found.num_steps, found.further_controls, found.profiles) == (0, (), False)
+    # 32 samples in batches of 4 are 8 steps of one epoch.
+    assert (found.num_steps, found.further_controls, found.profiles) == (8, (), False)
     assert RunSpec(experiment_id="x", experiment=found, variant=variant).run_id == f"x.{LABEL}"
 
 

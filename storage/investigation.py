@@ -1,0 +1,235 @@
+"""Investigations: which runs have a fault to investigate, and what an investigation has found."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import pandas as pd
+
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.states import FINAL_EXPERIMENTS, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.investigations import BUDGET_SECONDS, investigation
+from breakeven.runner.specs.ladder import with_ladder
+from breakeven.runner.specs.replays import replay
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.errors import StoreError
+from breakeven.storage.index.ingest import MAX_CHARACTERS
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+
+Cause = Literal[
+    "searching", "own code", "not reproduced", "unstable", "stage", "setting", "backend",
+    "training only", "out of time",
+]  # fmt: skip
+NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
+"""Causes for which a compiler is to blame."""
+LONGEST_NAME = 120
+
+
+class NoFault(StoreError):
+    """A run without a fault that can be investigated; says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What is wrong with a run."""
+
+    kind: Literal["raises", "differs", "slow"]
+    step: int = 0
+    """The first step without a record, or the first one outside the band; 0 if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial of an investigation; docs/events.md describes the fields."""
+
+    number: int
+    stage: str
+    what: str
+    outcome: str
+    detail: str | None = None
+    step: int | None = None
+    trial_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is known about a cause; docs/events.md describes the fields."""
+
+    cause: str = "searching"
+    compiler_stage: str | None = None
+    subsystem: str | None = None
+    subsystem_number: int | None = None
+    operation: str | None = None
+    labels: tuple[str, ...] = ()
+    problem: str | None = None
+    step: int | None = None
+    quantity: str | None = None
+    tensor: str | None = None
+    max_error: float | None = None
+    allowed_error: float | None = None
+    error: str | None = None
+    traceback: str | None = None
+    graph: int | None = None
+    num_graphs: int | None = None
+    program: str | None = None
+    num_nodes: int | None = None
+    program_tries: int | None = None
+    program_fails: int | None = None
+    program_passes: int | None = None
+    program_note: str | None = None
+    environment: str | None = None
+    generated_code: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Investigation:
+    """An investigation as far as it has come."""
+
+    record: RunRecord
+    """Of the run that makes the trials."""
+    investigated: str
+    """Id of the run with the fault."""
+    backend: str
+    """Of that run, as written on the command line."""
+    trials: tuple[Trial, ...]
+    finding: Finding
+
+    @property
+    def is_over(self) -> bool:
+        return self.record.state.is_final
+
+    @property
+    def label(self) -> str:
+        """Of the run with the fault."""
+        return self.investigated.partition(".")[2]
+
+
+def load_investigation(store: Store, experiment_id: str) -> Investigation:
+    """The present state of an investigation; raises `NotInStore`."""
+    (run_id,) = queries.run_states(store, experiment_id)["run_id"]
+    record = queries.run_record(store, run_id)
+    trials = queries.investigation_trials(store, experiment_id)
+    found = queries.investigation_findings(store, experiment_id)
+    finding = Finding(**_row(found, Finding)) if len(found) else Finding()
+    if finding.program is not None and len(finding.program) >= MAX_CHARACTERS:
+        note = f"the program has more than {MAX_CHARACTERS:,} characters"
+        finding = replace(finding, program=None, program_note=note)
+    return Investigation(
+        record=record,
+        investigated=str(record.spec.investigates),
+        backend=record.spec.backends[0],
+        trials=tuple(Trial(**_row(trials.iloc[[at]], Trial)) for at in range(len(trials))),
+        finding=finding,
+    )
+
+
+def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:
+    """The fields of a frame's last row that have a value, in types of Python."""
+    row = frame.astype(object).iloc[-1]
+    known = [one.name for one in fields(kind)]
+    values = {
+        name: row[name] for name in known if isinstance(row[name], list) or pd.notna(row[name])
+    }
+    whole = {one.name for one in fields(kind) if one.type in (int, int | None)}
+    return {name: tuple(value) if isinstance(value, list)
+            else int(value) if name in whole else value
+            for name, value in values.items()}  # fmt: skip
+
+
+def investigations_of(store: Store, run_id: str) -> pd.DataFrame:
+    """The investigations of a run, the newest first: rows of `queries.list_experiments`."""
+    listed = queries.list_experiments(store)
+    return listed[listed["investigates"] == run_id]
+
+
+def finished_investigation(store: Store, run_id: str) -> str | None:
+    """Id of the newest investigation of a run that has ended; None without one."""
+    found = investigations_of(store, run_id)
+    ended = found[found["state"].isin(FINAL_EXPERIMENTS)]
+    return None if ended.empty else str(ended["experiment_id"].iloc[0])
+
+
+def fault_of(store: Store, run_id: str) -> Fault:
+    """The fault of a run; raises `NoFault` with the reason if there is none to investigate."""
+    record = queries.run_record(store, run_id)
+    label = record.variant.label
+    runs = queries.list_runs(store, record.experiment_id).set_index("label")
+    why = _why_not(record, [RunState(one) for one in runs.loc[runs["role"] == "baseline", "state"]])
+    if why is not None:
+        raise NoFault(why)
+    if record.state.is_failed:
+        return Fault(kind="raises", step=int(runs.loc[label, "steps_done"]))
+    if record.spec.kind.compares_tensors:
+        found = {one.outcome for one in checks(store, record.experiment_id, record.spec)
+                 if one.label == label and one.part == "training"}  # fmt: skip
+        if found & {"failed", "differs"}:
+            return Fault(kind="raises" if "failed" in found else "differs")
+    result = compare(store, record.experiment_id).result_of(label)
+    if result.parity is not None and result.parity.verdict == "broken":
+        return Fault(kind="differs", step=result.parity.first_step_outside or 0)
+    if result.speed_verdict == "slower":
+        return Fault(kind="slow")
+    raise NoFault(
+        f"{label} did not fail, its parity is not broken, and it is not surely slower than the "
+        "baseline: there is nothing to investigate"
+    )
+
+
+def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
+    """Why a run cannot be investigated, whatever its numbers are."""
+    label, state = record.variant.label, record.state
+    if record.spec.kind.compares_causes:
+        return f"{record.run_id} is an investigation itself"
+    if not state.is_final:
+        return f"{label} has not ended yet; investigate it then"
+    if any(one.is_failed for one in baselines):
+        return (
+            "the baseline, which has no compiler, failed as well: the model, the data or the "
+            "settings are the cause, and no compiler is to blame"
+        )
+    if record.variant.backend is None:
+        return f"{label} has no compiler, so no compiler is to blame for its fault"
+    ends = {
+        RunState.CANCELLED: f"{label} was stopped, so nothing is known about a fault",
+        RunState.TIMEOUT: f"{label} reached its time limit, which is no fault; allow more time",
+    }
+    return ends.get(state)
+
+
+def next_experiment(
+    store: Store, run_id: str, budget_seconds: float = BUDGET_SECONDS
+) -> ExperimentSpec:
+    """The experiment that finds the cause of a run's fault: an investigation, or for a run that is
+    only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
+    record, fault = queries.run_record(store, run_id), fault_of(store, run_id)
+    spec, label = record.spec, record.variant.label
+    if fault.kind != "slow":
+        return investigation(
+            spec, record.experiment_id, label, fault.kind, fault.step, budget_seconds
+        )
+    again = replay(spec, record.experiment_id, label)
+    if spec.num_places > 1:
+        again = replace(again, devices=(spec.devices[record.variant.place - 1],), parallel="ddp")
+    ladder = with_ladder(again.backends, again.device)
+    if set(ladder) <= set(spec.backends) and spec.num_places == 1:
+        raise NoFault(
+            f"the experiment has the whole ladder already: breakeven explain --ladder "
+            f"{record.experiment_id} names the stage that loses time"
+        )
+    name = f"stages of {label} in {spec.name}"[:LONGEST_NAME]
+    return replace(
+        again, backends=ladder, replay_of=None, name=name, time_limit_seconds=budget_seconds
+    )
+
+
+def has_fault(store: Store, run_id: str) -> bool:
+    """Whether `next_experiment` has an answer."""
+    try:
+        next_experiment(store, run_id)
+    except (StoreError, RunnerError):
+        return False
+    return True

@@ -1,0 +1,251 @@
+"""Sentences about an investigation, and the text of an issue for PyTorch."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.masking import mask_private
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.texts import duration, printable
+from breakeven.storage import queries
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import NAMED, Finding, Investigation, Trial
+from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
+from breakeven.storage.profile.findings import Remedy
+from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
+
+SUBSYSTEMS = {
+    "decomposition": ("decomposition of", "decompositions"),
+    "lowerings": ("lowering of", "lowerings"),
+    "pre_grad_passes": ("pre-grad pass", "pre-grad passes"),
+    "joint_graph_passes": ("joint-graph pass", "joint-graph passes"),
+    "post_grad_passes": ("post-grad pass", "post-grad passes"),
+    "cudagraphs": ("CUDA graph", "CUDA graphs"),
+}
+"""Subsystems of torch's CompilerBisector: one of them, before its name, and all of them."""
+LONGEST_ERROR = 200
+MOST_CODE_LINES = 150
+"""Generated code with more lines is no part of an issue."""
+HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
+
+
+def headline(found: Investigation) -> str:
+    """The answer in a sentence, as far as it is known."""
+    label, finding = found.label, found.finding
+    trials = count_of(len(found.trials), "trial")
+    if finding.cause == "own code":
+        return (
+            f"The fault of {label} is there without a compiler as well: the model, the data or the "
+            "settings are the cause, and no compiler is to blame."
+        )
+    if finding.cause == "not reproduced":
+        return f"The fault of {label} did not come back in {trials}, so its cause is not known."
+    if finding.cause == "unstable":
+        return f"Equal trials of {label} disagree: the fault comes and goes, so no cause is named."
+    if finding.cause == "setting":
+        without = " or ".join(finding.labels) or "other settings"
+        return f"{label} {_does(finding)}; {without} does not."
+    if finding.cause == "training only":
+        return (
+            f"{label} {_does(finding)} in the training, but in no single step alone. The smallest "
+            f"part of the compiler with the fault is {_culprit(finding)}."
+        )
+    if finding.cause in NAMED:
+        return f"{_upper(_culprit(finding))} {_does(finding)}."
+    if finding.cause == "out of time":
+        known = ""
+        if finding.compiler_stage is not None:
+            known = f" The smallest part with the fault so far is {_culprit(finding)}."
+        return f"The time ran out after {trials}, before the cause was known.{known}"
+    if found.is_over:
+        return f"The search ended after {trials}, before the cause was known."
+    return f"The search goes on: {trials} so far, and the cause is not known yet."
+
+
+def facts(found: Investigation) -> list[str]:
+    """Sentences on the evidence: what differs, where, what removes the fault, how certain it is."""
+    return [*filter(None, _facts(found))]
+
+
+def _facts(found: Investigation) -> Iterator[str]:
+    finding = found.finding
+    if finding.tensor is not None and finding.max_error is not None:
+        allowed = finding.allowed_error
+        rounding = "" if allowed is None else f"; rounding alone explains {allowed:.3g}"
+        name = finding.tensor if finding.quantity in (None, finding.tensor) else (
+            f"{finding.quantity} {finding.tensor}"
+        )  # fmt: skip
+        yield f"{_upper(name)} differs by up to {finding.max_error:.3g}{rounding}."
+    if finding.step is not None:
+        yield f"The fault is at step {finding.step:,}."
+    if finding.graph is not None and finding.num_graphs is not None:
+        yield f"The fault is in graph {finding.graph} of {finding.num_graphs}."
+    if finding.labels and finding.cause != "own code":
+        yield f"Without the fault: {', '.join(finding.labels)}."
+    yield certainty(found)
+    state = found.record.state
+    if state.ended_early:
+        yield f"The search ended early ({state.replace('_', ' ')}): {found.record.reason or ''}."
+
+
+def certainty(found: Investigation) -> str:
+    """How certain the named cause is, and why; empty without one."""
+    finding = found.finding
+    if finding.cause not in NAMED:
+        return ""
+    fails = sum(trial.outcome != "passes" for trial in found.trials)
+    if finding.program is not None and finding.program_fails:
+        size = "" if finding.num_nodes is None else (
+            f" of {count_of(finding.num_nodes, 'operation')}"
+        )  # fmt: skip
+        return (
+            f"Certain: a program{size} that needs torch alone fails in {finding.program_fails} of "
+            f"{finding.program_tries} fresh processes under {found.backend}, and passes in "
+            f"{finding.program_passes or 0} without a compiler."
+        )
+    note = "" if finding.program_note is None else f" ({finding.program_note})"
+    return (
+        f"Likely, not certain: of {count_of(len(found.trials), 'trial')} {fails} had the fault, as "
+        f"the cause predicts, but no program of its own shows it{note}."
+    )
+
+
+def _culprit(finding: Finding) -> str:
+    """`Inductor's lowering of aten.relu.default (number 12 of the lowerings)`."""
+    stage = finding.compiler_stage or "the compiler"
+    owner = {"decompositions": "AOTAutograd"}.get(stage, stage)
+    if finding.subsystem is None:
+        if finding.cause == "backend":
+            return f"the backend {stage}"
+        return f"the compiler stage {stage}" if finding.compiler_stage else "a part of the compiler"
+    one, every = SUBSYSTEMS.get(finding.subsystem, ("", finding.subsystem))
+    if finding.subsystem_number is None:
+        return f"{owner}'s {finding.subsystem}"
+    number = f"number {finding.subsystem_number} of the {every}"
+    if finding.operation is None or not one:
+        return f"{owner}'s {number}"
+    return f"{owner}'s {one} {finding.operation} ({number})"
+
+
+def _does(finding: Finding) -> str:
+    if finding.problem == "differs":
+        return f"computes another {finding.quantity or 'result'}"
+    error = (finding.error or "").strip().partition("\n")[0]
+    return f"fails with {printable(error, LONGEST_ERROR)}" if error else "fails"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def trial_cells(trial: Trial) -> list[str]:
+    """The row of a trial, in the order of `HEADER`."""
+    took = DASH if trial.trial_seconds is None else duration(trial.trial_seconds)
+    detail = printable(trial.detail or DASH, LONGEST_ERROR)
+    return [str(trial.number), trial.stage, printable(trial.what), trial.outcome, detail, took]
+
+
+def remedies(store: Store, found: Investigation) -> KnownCause:
+    """The answer, with the backends without the fault as remedies of the investigated experiment;
+    none that is no backend, or where that experiment is gone."""
+    experiment_id, _, label = found.investigated.partition(".")
+    try:
+        spec = queries.experiment_spec(store, experiment_id)
+        usable = tuple(_possible(spec, found))
+    except NotInStore:
+        spec, usable = found.record.spec, ()
+    return KnownCause(
+        label=label, kind="investigated", words=headline(found), remedies=usable, spec=spec
+    )
+
+
+def _possible(spec: ExperimentSpec, found: Investigation) -> Iterator[Remedy]:
+    """A remedy for each backend without the fault that the experiment can have."""
+    for text in found.finding.labels:
+        backends = [text if one == found.backend else one for one in spec.backends]
+        remedy = Remedy(fields=(("backends", tuple(dict.fromkeys(backends))),), backend=text)
+        with suppress(InvalidSpec):
+            changed(spec, remedy)
+            yield remedy
+
+
+def investigation_report(store: Store, found: Investigation) -> str:
+    """Everything for the terminal but program and issue."""
+    spec, cause = found.record.spec, remedies(store, found)
+    lines = [f"{spec.name}: {SCENARIOS['investigate'].text}", "", headline(found), *facts(found)]
+    if found.trials:
+        table = [list(HEADER), *map(trial_cells, found.trials)]
+        lines += ["", *aligned_table(table, len(HEADER) - 1)]
+    if cause.remedies:
+        lines.append("")
+    for remedy in cause.remedies:
+        command = cause.command(remedy)
+        lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
+    if found.finding.cause in NAMED:
+        experiment_id = found.record.experiment_id
+        lines += ["", "the text of an issue for PyTorch, with the program: "
+                  f"breakeven show {experiment_id} --issue"]  # fmt: skip
+    return "\n".join(lines)
+
+
+def issue_title(found: Investigation) -> str:
+    finding = found.finding
+    if finding.cause == "setting":
+        return f"torch.compile with {found.backend}: {_does(finding)}"
+    return f"torch.compile: {_culprit(finding)} {_does(finding)}"
+
+
+def issue(found: Investigation) -> str:
+    """The text of an issue in the form that PyTorch asks for, in Markdown, without secrets and
+    home folders."""
+    return mask_private("\n\n".join(_sections(found)) + "\n")
+
+
+def _sections(found: Investigation) -> Iterator[str]:
+    finding = found.finding
+    yield f"# {issue_title(found)}"
+    yield "### Describe the bug"
+    yield " ".join([headline(found), *facts(found)])
+    expected = (
+        "The same results as without a compiler, up to rounding."
+        if finding.problem == "differs"
+        else "No error, as without a compiler."
+    )
+    yield f"Expected: {expected}"
+    yield f"Found in a training of {found.record.spec.subject} by trials, each under one backend:"
+    yield _markdown_table(found.trials)
+    if finding.program is not None:
+        loads = "It loads `repro-data.pt`, which is attached. " if loads_data(finding) else ""
+        yield f"The program. {loads}`python repro.py` fails, `python repro.py eager` does not:"
+        yield _fenced(finding.program, "python")
+    else:
+        yield f"There is no smaller program: {finding.program_note or 'none was found'}."
+    code = finding.generated_code
+    if code is not None and code.count("\n") < MOST_CODE_LINES:
+        yield "The code that Inductor generates for it:"
+        yield _fenced(code, "python")
+    if finding.traceback or finding.error:
+        yield "### Error logs"
+        yield _fenced(finding.traceback or finding.error or "", "pytb")
+    yield "### Versions"
+    yield _fenced(finding.environment or "not recorded", "")
+
+
+def loads_data(finding: Finding) -> bool:
+    """Whether the program reads tensors of the training from a file."""
+    return "repro-data.pt" in (finding.program or "")
+
+
+def _markdown_table(trials: Sequence[Trial]) -> str:
+    rows = [HEADER, ["---"] * len(HEADER), *map(trial_cells, trials)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+                     for row in rows)  # fmt: skip
+
+
+def _fenced(text: str, language: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

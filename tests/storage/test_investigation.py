@@ -1,0 +1,252 @@
+"""Which runs have a fault to investigate, what an investigation says, and the issue it writes."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.__main__ import main
+from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import (
+    Fault,
+    Investigation,
+    NoFault,
+    fault_of,
+    finished_investigation,
+    load_investigation,
+    next_experiment,
+)
+from breakeven.storage.library.catalog import backend_rows
+from breakeven.storage.library.summary import Summary, summarize
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.terminal.investigation_words import facts, headline, issue
+from tests.faults.investigations import (
+    INVESTIGATION_ID,
+    SPEC,
+    record_broken,
+    record_failed,
+    record_investigation,
+)
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+
+
+def fault(folder: DataDir, run: str) -> Fault:
+    with Store.in_memory(folder) as store:
+        return fault_of(store, run)
+
+
+def found(folder: DataDir, **finding: Any) -> Investigation:
+    record_investigation(folder, finding)
+    with Store.in_memory(folder) as store:
+        return load_investigation(store, INVESTIGATION_ID)
+
+
+def test_a_failed_run_raises_at_the_first_step_without_a_record(data_dir: DataDir) -> None:
+    # One block of 10 steps was recorded: steps 0 to 9.
+    run = record_failed(data_dir, "inductor")
+    assert fault(data_dir, run) == Fault(kind="raises", step=10)
+
+
+def test_a_run_with_broken_parity_differs_from_its_first_step_outside_the_band(
+    data_dir: DataDir,
+) -> None:
+    assert fault(data_dir, record_broken(data_dir)) == Fault(kind="differs", step=0)
+
+
+def test_nothing_is_wrong_with_a_run_that_learned_the_same_as_fast(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    with pytest.raises(NoFault, match="there is nothing to investigate"):
+        fault(data_dir, f"{EXPERIMENT_ID}.inductor")
+
+
+@pytest.mark.parametrize(
+    ("failed", "label", "why"),
+    [
+        (("baseline", "inductor"), "inductor", "the baseline, which has no compiler, failed"),
+        (("inductor",), "control", "control has no compiler"),
+    ],
+)
+def test_no_compiler_is_blamed_for_a_fault_without_one(
+    failed: tuple[str, ...], label: str, why: str, data_dir: DataDir
+) -> None:
+    record_failed(data_dir, *failed)
+    with pytest.raises(NoFault, match=why):
+        fault(data_dir, f"{EXPERIMENT_ID}.{label}")
+
+
+def test_of_a_run_that_is_only_slow_the_stages_are_timed(data_dir: DataDir) -> None:
+    long = experiment_spec(120, 10, name="nightly")
+    record_experiment(data_dir.runs, long, backend_seconds=0.4)
+    run = f"{EXPERIMENT_ID}.inductor"
+    assert fault(data_dir, run) == Fault(kind="slow")
+    with Store.in_memory(data_dir) as store:
+        spec = next_experiment(store, run, budget_seconds=60)
+    stages = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+    assert (spec.backends[:4], spec.scenario, spec.name) == (
+        stages, "train", "stages of inductor in nightly",
+    )  # fmt: skip
+    assert (spec.controls, spec.replay_of, spec.time_limit_seconds) == (1, None, 60)
+
+
+def test_the_headline_names_the_operation_and_the_facts_say_how_sure_that_is(
+    data_dir: DataDir,
+) -> None:
+    one = found(data_dir)
+    assert headline(one) == (
+        "Inductor's lowering of aten.relu.default (number 12 of the lowerings) computes another "
+        "gradient."
+    )
+    assert facts(one) == [
+        "Gradient encoder.weight differs by up to 0.312; rounding alone explains 1.5e-06.",
+        "The fault is at step 3.",
+        "The fault is in graph 2 of 5.",
+        "Without the fault: inductor:epilogue_fusion=false.",
+        "Certain: a program of 3 operations that needs torch alone fails in 3 of 3 fresh processes "
+        "under inductor, and passes in 2 without a compiler.",
+    ]
+
+
+NOTHING = dict.fromkeys(
+    ("subsystem", "subsystem_number", "operation", "program", "quantity", "tensor", "graph")
+)
+RAISES = {"problem": "raises", "error": "KeyError: 'a'\nmore", **NOTHING}
+
+
+@pytest.mark.parametrize(
+    ("finding", "said"),
+    [
+        ({"cause": "stage", "compiler_stage": "AOTAutograd", **RAISES},
+         "The compiler stage AOTAutograd fails with KeyError: 'a'."),
+        ({"cause": "backend", "compiler_stage": "tvm", **RAISES},
+         "The backend tvm fails with KeyError: 'a'."),
+        ({"cause": "setting", "compiler_stage": "CUDA graphs",
+          "labels": ["inductor:triton.cudagraphs=false"], **RAISES},
+         "inductor fails with KeyError: 'a'; inductor:triton.cudagraphs=false does not."),
+        ({"cause": "training only", "compiler_stage": "Inductor", **NOTHING},
+         "inductor computes another result in the training, but in no single step alone. The "
+         "smallest part of the compiler with the fault is the compiler stage Inductor."),
+        ({"subsystem": "post_grad_passes", "operation": "pad_mm"},
+         "Inductor's post-grad pass pad_mm (number 12 of the post-grad passes) computes another "
+         "gradient."),
+        ({"cause": "own code"},
+         "The fault of inductor is there without a compiler as well: the model, the data or the "
+         "settings are the cause, and no compiler is to blame."),
+        ({"cause": "not reproduced"},
+         "The fault of inductor did not come back in 3 trials, so its cause is not known."),
+        ({"cause": "unstable"},
+         "Equal trials of inductor disagree: the fault comes and goes, so no cause is named."),
+        ({"cause": "out of time", **NOTHING},
+         "The time ran out after 3 trials, before the cause was known. The smallest part with the "
+         "fault so far is the compiler stage Inductor."),
+        ({"cause": "searching"},
+         "The search ended after 3 trials, before the cause was known."),
+    ],
+)  # fmt: skip
+def test_each_cause_has_a_sentence(
+    finding: dict[str, Any], said: str, data_dir: DataDir
+) -> None:  # fmt: skip
+    assert headline(found(data_dir, **finding)) == said
+
+
+def test_a_cause_without_a_program_is_not_called_certain(data_dir: DataDir) -> None:
+    one = found(data_dir, program=None, program_note="no graph fails alone")
+    # Of the three trials, one under inductor differs.
+    assert facts(one)[-1] == (
+        "Likely, not certain: of 3 trials 1 had the fault, as the cause predicts, but no program "
+        "of its own shows it (no graph fails alone)."
+    )
+
+
+def test_a_search_that_was_stopped_says_so(data_dir: DataDir) -> None:
+    record_investigation(data_dir, state=RunState.CANCELLED)
+    with Store.in_memory(data_dir) as store:
+        one = load_investigation(store, INVESTIGATION_ID)
+    assert facts(one)[-1] == "The search ended early (cancelled): stopped by a person."
+
+
+def test_a_program_that_the_index_has_cut_is_not_handed_out(data_dir: DataDir) -> None:
+    one = found(data_dir, program="#" * 100_001).finding
+    assert (one.program, one.program_note) == (None, "the program has more than 100,000 characters")
+
+
+def test_the_issue_has_the_form_that_pytorch_asks_for_and_nothing_private(
+    data_dir: DataDir,
+) -> None:
+    text = issue(found(data_dir, traceback="File /home/somebody/train.py, line 3"))
+    assert text.startswith(
+        "# torch.compile: Inductor's lowering of aten.relu.default (number 12 of the lowerings) "
+        "computes another gradient\n\n### Describe the bug\n\nInductor's lowering"
+    )
+    assert "Expected: The same results as without a compiler, up to rounding.\n" in text
+    assert (
+        "| trial | stage | under | outcome | detail | time |\n| --- | --- | --- | --- | --- | --- |"
+        f"\n| 1 | reproduction | no compiler | passes | {DASH} | 1.0 s |\n"
+    ) in text
+    # The program prints a fence of its own.
+    assert "````python\nimport torch\nprint('```')\n````\n" in text
+    assert "```python\nkernel = 1\n```\n\n### Error logs\n\n```pytb\nFile ~/train.py" in text
+    assert text.endswith("### Versions\n\n```\nPyTorch version: 2.13.0\nOS: Linux, ~/venv\n```\n")
+    assert "somebody" not in text
+
+
+def test_show_prints_the_answer_the_trials_and_commands_that_try_what_removes_the_fault(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_broken(data_dir)
+    record_investigation(data_dir)
+    where = f"--data-folder={data_dir.path}"
+    assert main(["show", INVESTIGATION_ID, where]) == 0
+    shown = capsys.readouterr().out
+    assert "\nInductor's lowering of aten.relu.default" in shown
+    assert "2      reproduction  inductor     differs  gradient encoder.weight" in shown
+    assert "to try inductor:epilogue_fusion=false: breakeven compare" in shown
+    assert "--backends=inductor:epilogue_fusion=false" in shown
+    assert f"breakeven show {INVESTIGATION_ID} --issue" in shown
+    assert main(["show", INVESTIGATION_ID, where, "--issue"]) == 0
+    assert capsys.readouterr().out.startswith("# torch.compile: ")
+    assert main(["show", INVESTIGATION_ID, where, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["finding"]["operation"] == "aten.relu.default"
+    assert [trial["outcome"] for trial in document["trials"]] == ["passes", "differs", "passes"]
+
+
+@pytest.mark.parametrize(
+    ("finding", "state", "status"),
+    [
+        ({"cause": "own code"}, RunState.FINISHED, 0),
+        ({"cause": "unstable"}, RunState.FINISHED, 4),
+        ({}, RunState.CANCELLED, 1),
+    ],
+)
+def test_the_exit_status_tells_whether_the_cause_is_known(
+    finding: dict[str, Any], state: RunState, status: int, data_dir: DataDir
+) -> None:
+    record_investigation(data_dir, finding, state=state)
+    assert main(["show", INVESTIGATION_ID, f"--data-folder={data_dir.path}"]) == status
+
+
+def test_an_investigation_is_found_by_its_run_and_measures_nothing(data_dir: DataDir) -> None:
+    run = record_broken(data_dir)
+    record_investigation(data_dir)
+    with Store.in_memory(data_dir) as store:
+        assert finished_investigation(store, run) == INVESTIGATION_ID
+        assert finished_investigation(store, f"{EXPERIMENT_ID}.baseline") is None
+        summary = summarize(store, INVESTIGATION_ID)
+        assert summary == replace(Summary(), workload=summary.workload)
+        assert set(backend_rows(store)["experiment_id"]) <= {EXPERIMENT_ID}
+    with Store.in_memory(data_dir) as store, pytest.raises(NoFault, match="an investigation"):
+        fault_of(store, f"{INVESTIGATION_ID}.inductor")
+
+
+@pytest.mark.parametrize("command", ["list", "trend", "explain", "explain --ladder", "diff"])
+def test_no_command_breaks_on_an_investigation(command: str, data_dir: DataDir) -> None:
+    record_broken(data_dir)
+    record_investigation(data_dir)
+    ids = {"list": [], "trend": [], "diff": [EXPERIMENT_ID, INVESTIGATION_ID]}
+    name, *options = command.split()
+    asked = [name, *ids.get(name, [INVESTIGATION_ID]), *options, f"--data-folder={data_dir.path}"]
+    # Without a ladder there is none to explain.
+    assert main(asked) == (2 if "--ladder" in options else 0)
