@@ -9,8 +9,9 @@ it are code. A run executes it only from the folders that the environment of its
 import ast
 import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from importlib.machinery import all_suffixes
+from importlib.util import find_spec
 from pathlib import Path
 
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
@@ -20,6 +21,8 @@ from breakeven.runner.specs.workload import USER_CODE
 
 CODE_VARIABLE = "BREAKEVEN_CODE"
 """Environment variable with the folders whose Python files may run, separated like `PATH`."""
+INIT = "__init__"
+"""Name of the file that makes a folder a package; a folder without one is a package, too."""
 
 
 def locate(source: str) -> tuple[Path, str]:
@@ -40,20 +43,24 @@ def locate(source: str) -> tuple[Path, str]:
 def module_files(source: str) -> list[Path]:
     """The files that the import of the module of `package.module:attribute` executes: those of its
     packages, and its own. Executes none; raises `InvalidSpec` for a missing module."""
-    files: list[Path] = []
-    folders: Sequence[str] | None = None
-    package = name = ""
-    for part in source.partition(":")[0].split("."):
-        package, name = name, f"{name}.{part}".lstrip(".")
-        is_searched = not package or folders is not None
-        found = (finder.find_spec(name, folders) for finder in sys.meta_path if is_searched)
-        spec = next(filter(None, found), None)
-        if spec is None:
-            rule = f"needs the package {name}, which is not installed here"
-            rule = f"{package} has no module {part!r}" if package else rule
-            raise InvalidSpec("backends", source, rule)
-        folders = spec.submodule_search_locations
-        files += [Path(spec.origin)] if spec.has_location and spec.origin else []
+    name, *inner = source.partition(":")[0].split(".")
+    spec = None if name == "__main__" else find_spec(name)
+    if spec is None:
+        rule = f"needs the package {name}, which is not installed here"
+        raise InvalidSpec("backends", source, rule)
+    files = [Path(spec.origin)] if spec.has_location and spec.origin else []
+    folders = [*map(Path, spec.submodule_search_locations or ())]
+    # `find_spec` would import the packages around a module.
+    for part in inner:
+        names = [f"{part}{end}{suffix}" for end in (f"/{INIT}", "") for suffix in all_suffixes()]
+        found = [folder / one for folder in folders for one in names if (folder / one).is_file()]
+        folders = [folder / part for folder in folders if (folder / part).is_dir()]
+        if not found and not folders:
+            raise InvalidSpec("backends", source, f"{name} has no module {part!r}")
+        if found:
+            files.append(found[0])
+            folders = [found[0].parent] if found[0].name.startswith(INIT) else []
+        name = f"{name}.{part}"
     if not files:
         raise InvalidSpec("backends", source, "is a part of Python itself, and no backend")
     return files

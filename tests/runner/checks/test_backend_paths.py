@@ -68,6 +68,17 @@ def test_a_module_is_located_without_executing_it_or_its_package(
     assert package not in sys.modules
 
 
+def test_a_package_without_a_file_of_its_own_is_passed_through(
+    tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, tmp_path)
+    inner = tmp_path / "site" / package / "one" / "two"
+    inner.mkdir(parents=True)
+    (inner / "core.py").write_text(CODE)
+    assert locate(f"{package}.one.two.core:plain")[0] == inner / "core.py"
+    assert load_backend(f"{package}.one.two.core:plain").__name__ == "plain"
+
+
 def test_code_of_a_package_runs_only_from_allowed_folders(
     tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
