@@ -7,7 +7,7 @@
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make lint       formatting, lint and types
 # make check      lint, then tests: what CI runs
-# make lock       the packages: hashes, components, known holes, licences; docs/threat-model.md
+# make lock       the packages: hashes, components, known holes, licences; docs/promises.md
 # make clean      remove what was set up
 
 PYTHON ?= python3

@@ -2,7 +2,7 @@
 
 Controls, which are baselines with minutely perturbed weights, show how far rounding alone drives
 losses apart. If the band does not decide, the supervisor measures more controls. The verdict on
-parity uses the band (`storage.statistics.parity`; measurements: docs/parity.md).
+parity uses the band (`storage.statistics.parity`; measurements: docs/decisions.md).
 """
 
 import math
@@ -38,11 +38,11 @@ rounding alone decides the losses, and no single loss shows a fault."""
 BROKEN_FROM = 2.0
 """Half widths of the band from which a difference is a fault. Differences of controls are random:
 the farthest correct runs lay between one half width and this value, and visible faults seldom do
-(docs/parity.md)."""
+(docs/decisions.md)."""
 TIMES_ONE_CONTROL = 20.0
 """With a single control, a fault differs by at least this multiple of the control's difference. One
 control of several may differ by a tenth of the others' differences, which the narrow band of bf16
-does not cover; two such controls were never observed (docs/parity.md)."""
+does not cover; two such controls were never observed (docs/decisions.md)."""
 
 Losses = Mapping[int, float]
 """Losses by step."""

@@ -45,7 +45,7 @@ LOW_PRIORITY = 5
 TREND_LIMIT_SECONDS = 600.0
 TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
                  "--fail-if", "worse>2%")  # fmt: skip
-"""The condition that docs/ci-gate.md proposes for a nightly job."""
+"""The condition that docs/suites.md proposes for a nightly job."""
 TREND_JUDGED = (0, 1, 5)
 """Exit statuses of `breakeven trend` with JSON output."""
 

@@ -1,4 +1,4 @@
-"""Settings of a data folder, in its `breakeven.toml`: keys, types, defaults (docs/settings.md).
+"""Settings of a data folder, in its `breakeven.toml`: keys, types, defaults (docs/operating.md).
 
     [serving]
     hostnames = ["bench.example.org"]

@@ -21,7 +21,7 @@ again, as it does archives of run folders; both also speak the formats of PyTorc
 Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
 there is no control, or no backend). A broken parity outranks a run that did not finish. With
-`--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
+`--fail-if` (docs/suites.md): 0 every run finished and no condition is met; 1 a run did not finish;
 2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
 `accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
 does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
@@ -30,7 +30,7 @@ there is no 4.
 Exit status of `show` of an investigation: 0 the cause is known; 1 it did not finish; 2 bad input; 4
 no cause is known.
 
-Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/ci-gate.md) 1 nothing could be
+Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/suites.md) 1 nothing could be
 judged; 5 a condition is met.
 
 Exit status of `show` of a repetition: 0 no number came out otherwise than expected; 1 a run did not

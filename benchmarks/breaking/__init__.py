@@ -1,1 +1,1 @@
-"""Causes faults on purpose and counts their damage: `docs/reliability.md`."""
+"""Causes faults on purpose and counts their damage: `docs/promises.md`."""

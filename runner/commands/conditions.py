@@ -2,7 +2,7 @@
 
 `--fail-if` of `show`, `compare` and `trend` takes lists of conditions; a search of the list of
 experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
-`storage/library/filters.py` judge conditions; `docs/ci-gate.md` defines those of `--fail-if`.
+`storage/library/filters.py` judge conditions; `docs/suites.md` defines those of `--fail-if`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ GATE_HELP = (
     "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
     "parity is broken or could not be shown; if its final accuracy is worse or could not be "
     "compared; if its compile latency exceeds a limit (write quotes, because the shell interprets "
-    ">). Join conditions by commas or repeat the option (docs/ci-gate.md)"
+    ">). Join conditions by commas or repeat the option (docs/suites.md)"
 )
 
 

@@ -70,7 +70,7 @@ def check_settings(data_dir: DataDir) -> Finding:
     try:
         read_settings(data_dir.path)
     except SettingsUnusable as error:
-        return wrong("Settings", printable(error), "docs/settings.md lists them")
+        return wrong("Settings", printable(error), "docs/operating.md lists them")
     is_there = (data_dir.path / FILE_NAME).exists()
     return ok("Settings", f"{FILE_NAME} can be used" if is_there else f"no {FILE_NAME}")
 

@@ -3,7 +3,7 @@
 One control suffices for a backend whose losses are close to those of baseline and controls, and for
 a backend whose losses differ by more than the training learned, which is a fault. Between these
 limits one control seldom decides and four mostly do. The same is true where single losses leave the
-band by little (docs/parity.md).
+band by little (docs/decisions.md).
 """
 
 from collections.abc import Iterable, Sequence

@@ -4,7 +4,7 @@ It finds faults after rounding has driven the runs so far apart that single loss
 
 Baseline, controls and a correct backend are equal trainings: draws from the same distribution. A
 backend differs if its distance to their mean exceeds a prediction interval, or all that was learned
-(docs/metrics.md; the measurements behind the constants are in docs/parity.md).
+(docs/metrics.md; the measurements behind the constants are in docs/decisions.md).
 """
 
 import math
@@ -27,7 +27,7 @@ MAX_TELLING_SHARE = 0.25
 UNTOLD_LIMIT = 2.0
 """Excess of a loss, in units of the learned amount, above which it is a fault even if the spread of
 equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
-(docs/parity.md)."""
+(docs/decisions.md)."""
 
 Floats = NDArray[np.float64]
 Quantity = Literal["loss", "evaluation loss", "accuracy"]

@@ -2,7 +2,7 @@
 
 Single losses must lie in a band. Controls, baselines from minimally changed weights, show how far
 rounding alone drives losses apart; a backend within a multiple of that distance computes the same
-(docs/metrics.md; the measurements behind the constants: docs/parity.md). After rounding has driven
+(docs/metrics.md; measurements behind the constants: docs/decisions.md). After rounding has driven
 equal trainings apart, `storage.statistics.outcomes` compares windows and evaluations. The verdict
 follows from both; `storage.terminal.parity_words` has its texts.
 """
@@ -246,8 +246,8 @@ def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
 def doubt_dropout(parity: Parity) -> Parity:
     """Makes broken parity unknown for a training with dropout, if it is unknown whether it drew the
     same random numbers as without a compiler: other numbers look like a fault, and Inductor may
-    draw them on a GPU (docs/parity.md). They change the first losses: if single losses agreed, they
-    are not the cause."""
+    draw them on a GPU (docs/decisions.md). They change the first losses: if single losses agreed,
+    they are not the cause."""
     if not parity.found_in_band:
         return parity
     return _left_open(parity, "dropout")

@@ -1,7 +1,7 @@
 """The CI gate: finds the conditions of `--fail-if` that a comparison meets, with their numbers.
 
 Each condition is checked for each backend. Without evidence a backend does not pass, because the
-gate would otherwise be useless (docs/ci-gate.md).
+gate would otherwise be useless (docs/suites.md).
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from breakeven.runner.settings import (
 )  # fmt: skip
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs/settings.md"
+DOCUMENT = ROOT / "docs/operating.md"
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ WHOLE_BELOW = 64
 """Whole numbers below this are masks, positions or zeros, and exact in any computation."""
 FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "fp16": 10, "bf16": 4}
 """Largest allowed distance of a compiled answer from the answer without a compiler, in multiples of
-the distance in the pass with perturbed rounding (docs/parity.md)."""
+the distance in the pass with perturbed rounding (docs/decisions.md)."""
 MAX_DRAWS = 8
 """Most passes with perturbed rounding for a batch with an answer beyond that distance."""
 MAX_DOUBTED = 4

@@ -16,7 +16,7 @@ from breakeven.runner.worker.device.base import Device
 NUM_FIRST = 2
 """Draws of each kind to find out whether the backend draws the same numbers as eager."""
 NUM_DRAWS = 12
-"""Draws of each kind if it does not (docs/parity.md)."""
+"""Draws of each kind if it does not (docs/decisions.md)."""
 SAME_SHARE = 0.25
 """Numbers are the same if squared distances to eager's step with the same seed are below this share
 of the distances between eager's steps with different seeds."""

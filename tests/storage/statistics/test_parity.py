@@ -95,7 +95,7 @@ def test_a_loss_hardly_outside_is_neither_a_fault_nor_the_same() -> None:
 
 
 def test_a_correct_backend_in_bf16_is_not_broken_because_the_one_control_hardly_strays() -> None:
-    # BERT-base in bf16 on an H100 with 50 steps of warm-up (docs/parity.md): the control
+    # BERT-base in bf16 on an H100 with 50 steps of warm-up (docs/decisions.md): the control
     # stays within 0.5 % of the first loss to the end, the others leave that by step 47.
     losses = pd.read_csv(Path(__file__).parent / "a_control_that_hardly_strays.csv", index_col=0)
     baseline, backend = losses["baseline"], losses["eager"]
