@@ -9,18 +9,17 @@ from breakeven.storage.compiling.ladder import Ladder, RungResult, find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.compiling import FAULT_WORDS, findings
 from breakeven.storage.terminal.parity_words import parity_text
 from breakeven.views.charts import bars as ladder_charts
 from breakeven.views.charts.palette import run_looks, run_mark
-from breakeven.views.comparison.leaderboard import scrolled, verdict_word, with_interval
+from breakeven.views.comparison.leaderboard import heading, table, verdict_word, with_interval
 from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import csv_button, show_card
 from breakeven.views.shared.inert import Html, inert
-from breakeven.views.shared.links import anchor_html, explained, sentence
+from breakeven.views.shared.links import explained, sentence
 
 READING = (
     "Each run does what the one above it does and one thing more: what changes is the work of that "
@@ -70,9 +69,8 @@ def table_html(ladder: Ladder) -> Html:
     """A row for the baseline and one for each rung."""
     looks = run_looks(["baseline", *(one.result.label for one in ladder.rungs)])
     names = TIMES if ladder.compares_runs else ()
-    heads = ["<th>Run</th>", "<th>What is added</th>"]
-    heads += [_head(name) for name in names]
-    heads += [_head("over_below"), _head("parity")] if names else []
+    heads: list[Html] = ["Run", "What is added", *map(heading, names)]
+    heads += [heading("over_below"), heading("parity")] if names else []
     rows = []
     if ladder.baseline is not None:
         cells = [inert(METRICS[name].format(ladder.baseline.value(name))) for name in names]
@@ -85,9 +83,7 @@ def table_html(ladder: Ladder) -> Html:
                           for fault in one.faults)  # fmt: skip
         mark = run_mark(one.result.label, looks[one.result.label])
         rows.append([mark, _stage(one), *cells, faults])
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return scrolled(f"<thead><tr>{''.join(heads)}<th></th></tr></thead><tbody>{body}</tbody>",
-                    "The stages of the ladder")  # fmt: skip
+    return table("The stages of the ladder", [*heads, ""], rows)
 
 
 def frame(ladder: Ladder) -> pd.DataFrame:
@@ -108,11 +104,6 @@ def frame(ladder: Ladder) -> pd.DataFrame:
             "faults": ", ".join(one.faults), "reason": one.reason,
         })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def _head(name: str) -> Html:
-    number = NUMBERS[name]
-    return f"<th>{anchor_html(name, number.title, number.definition)}</th>"
 
 
 def _stage(one: RungResult) -> Html:

@@ -5,14 +5,17 @@ definition on hover and links to the full text. The colours follow the theme bec
 from it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.scenarios import SCENARIOS, Scenario
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result
+from breakeven.storage.difference.sides import Differing
 from breakeven.storage.numbers.formats import format_verdict
-from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.break_even_words import (
     break_even_reason,
@@ -22,9 +25,7 @@ from breakeven.storage.terminal.break_even_words import (
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.views.charts.palette import Look, run_looks, run_mark
-from breakeven.views.comparison.verdicts import (
-    VERDICT_CLASSES,
-)
+from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import anchor_html
@@ -41,22 +42,53 @@ def html(
     columns = _columns(results, scenario)
     columns = {name: one for name, one in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
-    head = "".join(_header(name) for name in columns)
-    body = "".join(
-        f"<tr><td>{_run(result, looks[result.label])}</td>"
-        + "".join(f"<td{_side(name)}>{write(result)}</td>" for name, write in columns.items())
-        + "</tr>"
-        for result in results
-    )
-    return scrolled(f"<thead><tr><th>Run</th>{head}</tr></thead><tbody>{body}</tbody>", "All runs")
+    rows = [[_run(result, looks[result.label]), *(write(result) for write in columns.values())]
+            for result in results]  # fmt: skip
+    # The column break-even stays in view while the others scroll.
+    classes = {place: "namesake" for place, name in enumerate(columns, 1)
+                                if name == "break_even_steps"}  # fmt: skip
+    return table("All runs", ["Run", *map(heading, columns)], rows, classes)
 
 
-def scrolled(table: Html, title: str) -> Html:
-    """A table that scrolls sideways if it is wider than the page, by keyboard too."""
+def table(
+    title: str,
+    head: Sequence[Html],
+    rows: Iterable[Sequence[Html]],
+    classes: Mapping[int, str] = MappingProxyType({}),
+) -> Html:
+    """A table that scrolls sideways if it is wider than the page, by keyboard too; `classes`: CSS
+    classes of columns by their place."""
+    marks = [
+        f' class="{inert(classes[place])}"' if place in classes else ""
+        for place in range(len(head))
+    ]
+    body = "".join(f"<tr>{_cells('td', row, marks)}</tr>" for row in rows)
     return (
-        f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}">'
-        f"<table>{table}</table></div>"
+        f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}"><table>'
+        f"<thead><tr>{_cells('th', head, marks)}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cells(tag: Html, cells: Sequence[Html], marks: Sequence[Html]) -> Html:
+    return "".join(f"<{tag}{mark}>{cell}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
+
+
+def heading(name: str) -> Html:
+    """The title of a number, which links to its definition."""
+    return anchor_html(name, NUMBERS[name].title, NUMBERS[name].definition)
+
+
+def table_of_differing(
+    title: str, found: Sequence[Differing], kinds: Mapping[str, str], sides: Sequence[Html]
+) -> Html:
+    """A table of facts that differ between sides, kind by kind; `kinds`: titles of the kinds."""
+    rows: list[list[Html]] = []
+    for place, one in enumerate(found):
+        first = place == 0 or found[place - 1].kind != one.kind
+        kind = inert(kinds[one.kind]) if first else ""
+        rows.append([kind, inert(one.name), *(inert(value) for value in one.values)])
+    classes = dict.fromkeys(range(1, len(sides) + 2), "words")
+    return table(title, ["What", "Differs in", *sides], rows, classes)
 
 
 def throughput_metric(results: Sequence[Result]) -> Html:
@@ -92,16 +124,6 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
 def cell(name: str) -> HtmlCell:
     """Writes the metric `name` of a run with its verdict and doubts, as in every table of pages."""
     return CELLS.get(name) or _plain(name)
-
-
-def _side(name: str) -> Html:
-    """The class of the column break-even, which stays in view while the others scroll."""
-    return ' class="namesake"' if name == "break_even_steps" else ""
-
-
-def _header(name: str) -> Html:
-    metric = METRICS[name]
-    return f"<th{_side(name)}>{anchor_html(name, metric.title, metric.definition)}</th>"
 
 
 def _run(result: Result, look: Look) -> Html:

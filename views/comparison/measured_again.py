@@ -16,10 +16,9 @@ from breakeven.storage.difference.replays import (
 )
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
 from breakeven.views.access import permissions
-from breakeven.views.comparison.leaderboard import scrolled, verdict_word
+from breakeven.views.comparison.leaderboard import heading, table, verdict_word
 from breakeven.views.parts.actions import errors_shown, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
@@ -107,21 +106,15 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
 
 def html(found: Replay) -> Html:
     """A row for each number: its recorded value, its new value, the expected range."""
-    columns = "".join(f"<th>{anchor_html('replayed', title)}</th>"
-                      for title in ("", "Recorded", "Again", "Expected"))  # fmt: skip
-    body = "".join(_row(figure) for figure in found.figures)
-    return scrolled(f"<thead><tr><th>Number</th>{columns}</tr></thead><tbody>{body}</tbody>",
-                    "Replication")  # fmt: skip
+    titles = [anchor_html("replayed", title) for title in ("", "Recorded", "Again", "Expected")]
+    return table("Replication", ["Number", *titles], map(_row, found.figures))
 
 
-def _row(figure: ReplayedNumber) -> Html:
-    metric = METRICS[figure.name]
-    cells = "".join(f"<td>{inert(text)}</td>" for text in figure_texts(figure))
+def _row(figure: ReplayedNumber) -> list[Html]:
     why = "" if figure.reason is None else WHY_NOT[figure.reason]
     verdict = verdict_word(TITLES[figure.verdict], CLASSES[figure.verdict], why)
-    title = anchor_html(figure.name, metric.title, metric.definition)
     # The second column is in view on a phone, where the table scrolls.
-    return f"<tr><td>{title}</td><td>{verdict}</td>{cells}</tr>"
+    return [heading(figure.name), verdict, *map(inert, figure_texts(figure))]
 
 
 def _show_links(store: Store, found: list[str]) -> None:

@@ -41,9 +41,9 @@ from breakeven.views.charts import speed as side_charts
 from breakeven.views.charts.layers import losses as losses_chart
 from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
+from breakeven.views.comparison import leaderboard
 from breakeven.views.comparison.leaderboard import (
     cell,
-    scrolled,
     state_mark,
     verdict_word,
     with_interval,
@@ -90,7 +90,7 @@ def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
         speeds = [_speed(side.result(label)) for side in sides]
         quotients = [_quotient(by_place.get((label, side.letter))) for side in sides[1:]]
         rows.append([run_mark(label, looks[label]), *speeds, *quotients])
-    return _table("Speedups side by side", head, rows)
+    return leaderboard.table("Speedups side by side", head, rows)
 
 
 def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.DataFrame:
@@ -120,34 +120,21 @@ def numbers_html(sides: Sequence[Side]) -> Html:
     runs = ["baseline", *labels(sides)]
     looks = run_looks(runs)
     head: list[Html] = ["Run", ""]
-    head += [anchor_html(one, METRICS[one].title, METRICS[one].definition) for one in shown]
+    head += map(leaderboard.heading, shown)
     rows: list[list[Html]] = []
     for label in runs:
         for place, side in enumerate(sides):
             title = "" if place else run_mark(label, looks[label])
             numbers = [_number(sides, label, name, place) for name in shown]
             rows.append([title, inert(side.letter), *numbers])
-    return _table("Other numbers side by side", head, rows)
-
-
-def _table(title: str, head: Sequence[Html], rows: Sequence[Sequence[Html]]) -> Html:
-    heads = "".join(f"<th>{one}</th>" for one in head)
-    body = "".join(f"<tr>{''.join(f'<td>{one}</td>' for one in row)}</tr>" for row in rows)
-    return scrolled(f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>", title)
+    return leaderboard.table("Other numbers side by side", head, rows)
 
 
 def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
     """Shows only the differences."""
     about = NUMBERS["facts"].definition
-    head = "".join(f"<th>{anchor_html('facts', side.letter, about)}</th>" for side in sides)
-    body = ""
-    for place, one in enumerate(found):
-        first = place == 0 or found[place - 1].kind != one.kind
-        kind = inert(TITLES[one.kind]) if first else ""
-        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in one.values)
-        body += f"<tr><td>{kind}</td><td>{inert(one.name)}</td>{cells}</tr>"
-    whole = f"<thead><tr><th>What</th><th>Differs in</th>{head}</tr></thead><tbody>{body}</tbody>"
-    return scrolled(whole, "What differs")
+    letters = [anchor_html("facts", side.letter, about) for side in sides]
+    return leaderboard.table_of_differing("What differs", found, TITLES, letters)
 
 
 def _number(sides: Sequence[Side], label: str, name: str, place: int) -> Html:
@@ -210,7 +197,7 @@ def scaling_html(found: Sequence[Scaling]) -> Html:
         texts = (one.letter, str(one.num_devices), efficiency_text(one),
                  format_ratio(one.throughput))  # fmt: skip
         rows.append([run_mark(one.label, looks[one.label]), *map(with_interval, texts)])
-    return _table("Scaling over devices", head, rows)
+    return leaderboard.table("Scaling over devices", head, rows)
 
 
 def scaling_frame(found: Sequence[Scaling]) -> pd.DataFrame:

@@ -15,7 +15,13 @@ from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
-from breakeven.views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
+from breakeven.views.comparison.leaderboard import (
+    doubt_mark,
+    heading,
+    table,
+    verdict_word,
+    with_interval,
+)
 from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
@@ -184,12 +190,8 @@ CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_
 def cells_html(found: Sequence[Outcome]) -> Html:
     """The table of all cells; text from specifications is escaped."""
     columns = _columns(found)
-    head = "".join(f"<th>{title}</th>" for title in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{cell(one)}</td>" for cell in columns.values()) + "</tr>"
-        for one in found
-    )
-    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "Every cell")
+    rows = ([cell(one) for cell in columns.values()] for one in found)
+    return table("Every cell", list(columns), rows)
 
 
 def cells_frame(found: Sequence[Outcome]) -> pd.DataFrame:
@@ -225,18 +227,14 @@ def _columns(found: Sequence[Outcome]) -> dict[str, HtmlCell]:
     if any("accuracy" in one.experiments for one in found):
         columns[anchor_html(STATUS, "Accuracy check")] = _status
     if any("speed" in one.experiments for one in found):
-        columns[_title("speedup")] = _speedup
-        columns[_title("speed_verdict")] = _verdict
+        columns[heading("speedup")] = _speedup
+        columns[heading("speed_verdict")] = _verdict
         for name in PLAIN:
-            columns[_title(name)] = _plain(name, name)
+            columns[heading(name)] = _plain(name, name)
     if any("cache" in one.experiments for one in found):
         for name, field in CACHES.items():
-            columns[_title(name)] = _plain(name, field)
+            columns[heading(name)] = _plain(name, field)
     return columns
-
-
-def _title(name: str) -> Html:
-    return anchor_html(name, METRICS[name].title, METRICS[name].definition)
 
 
 def _plain(name: str, field: str) -> HtmlCell:

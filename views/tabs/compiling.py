@@ -21,7 +21,7 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiling import same_text
 from breakeven.views.access import permissions
 from breakeven.views.charts import compiling as timeline_charts
-from breakeven.views.comparison.leaderboard import scrolled
+from breakeven.views.comparison.leaderboard import table_of_differing
 from breakeven.views.parts.downloads import chart_card, csv_button, download, of_run, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
@@ -244,13 +244,8 @@ def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
 
 def difference_html(found: list[Differing], one: str, other: str) -> Html:
     """Only the differences, kind by kind."""
-    body = ""
-    for place, row in enumerate(found):
-        first = place == 0 or found[place - 1].kind != row.kind
-        kind = inert(KINDS[row.kind]) if first else ""
-        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in row.values)
-        body += f'<tr><td>{kind}</td><td class="words">{inert(row.name)}</td>{cells}</tr>'
-    head = "".join(f"<th>{name}<br><small>{inert(title)}</small></th>"
-                   for name, title in (("This run", one), ("Other run", other)))  # fmt: skip
-    whole = f"<thead><tr><th>What</th><th>Differs in</th>{head}</tr></thead><tbody>{body}</tbody>"
-    return scrolled(whole, "Compiler differences")
+    runs: list[Html] = [
+        f"{name}<br><small>{inert(title)}</small>"
+        for name, title in (("This run", one), ("Other run", other))
+    ]
+    return table_of_differing("Compiler differences", found, KINDS, runs)
