@@ -129,10 +129,7 @@ def main() -> None:
         "browser.serverAddress": (*doors.own_names(), "localhost")[0],  # avoids a lookup
     }
     if proxied is None:
-        held = doors.hold_the_other_loopback()
         app.run(config=options)
-        if held is not None:
-            held.close()
         return
     for name, value in options.items():
         config.set_option(name, value)

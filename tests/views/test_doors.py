@@ -118,14 +118,6 @@ def test_by_default_only_this_machine_is_listened_to(local: str) -> None:
         socket.create_connection(("::1", port), timeout=2)
 
 
-def test_nobody_else_listens_where_localhost_leads_to_first(local: str) -> None:
-    """Another account's page there would have our own address."""
-    with socket.socket(socket.AF_INET6) as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with pytest.raises(OSError, match="in use"):
-            other.bind(("::1", urlsplit(local).port))
-
-
 def test_a_name_that_is_not_ours_is_refused_for_pages_files_and_websocket(local: str) -> None:
     port = urlsplit(local).port
     for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
@@ -310,7 +302,7 @@ HARMLESS = {
     ("doors.py", "open_socket"),  # when the dashboard starts
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
-    ("state.py", "problems_of_ingest"),  # takes in what journals gained, as every page does
+    ("serving.py", "problems_of_ingest"),  # takes in what journals gained, as every page does
     ("strip.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
     ("pictures.py", "draw"),  # a picture, in a thread of its own

@@ -11,7 +11,6 @@ proxy because only the proxy reaches the Unix socket on which the dashboard then
 `views/access/permissions.py` decides what these people may do.
 """
 
-import errno
 import os
 import socket
 import stat
@@ -23,10 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from google.protobuf.message import DecodeError
 from starlette.responses import PlainTextResponse
 from streamlit import config
-from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from breakeven.runner.errors import RunnerError, SettingsUnusable
 from breakeven.runner.logs import log
@@ -66,10 +63,6 @@ COMPONENTS, LASTING = "/component/", "version"
 """Streamlit gives files of components no lifetime; browsers may cache a file with its version in
 the address permanently, or they would load plotly.js, 5 MB, with every page."""
 FOREVER = {b"cache-control": b"public, max-age=31536000, immutable"}
-MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request",
-            "backend_operation_request"}  # fmt: skip
-"""Messages that our pages send to the server. Streamlit also answers messages for developers, which
-reveal file names or clear state that all sessions share."""
 PAGE_SECONDS = 12 * 3600.0
 """Seconds until an open page has to reconnect, past the proxy's sign-in."""
 Headers = Mapping[str, str]
@@ -92,27 +85,6 @@ def has_sign_in() -> bool:
 def own_names() -> list[str]:
     """Host names from the settings, in small letters."""
     return [name.lower().rstrip(".") for name in settings().serving.hostnames]
-
-
-def hold_the_other_loopback() -> socket.socket | None:
-    """Binds our port on ::1 without answering; None if we listen on another address.
-
-    `localhost` is both addresses, and browsers try ::1 first. Browsers would show another account's
-    server there in our place, and we would take its page for one of ours.
-    """
-    serving = settings().serving
-    if serving.host != LOOPBACK:
-        return None
-    held = socket.socket(socket.AF_INET6)
-    try:
-        held.bind(("::1", serving.port))
-    except OSError as error:
-        held.close()
-        if error.errno == errno.EADDRINUSE:
-            log.warning("somebody else listens on [::1]:%s: open http://%s:%s instead of localhost",
-                        serving.port, LOOPBACK, serving.port)  # fmt: skip
-        return None
-    return held
 
 
 def open_socket() -> socket.socket:
@@ -246,36 +218,24 @@ class Doors:
 
 
 def _watched(headers: Headers, receive: Any, send: Any) -> tuple[Any, Any]:
-    """A page's connection: ignores messages that our pages never send, and closes the connection
-    when its reader's role changes, or after `PAGE_SECONDS`."""
+    """A page's connection, which is closed when its reader's role changes, or after
+    `PAGE_SECONDS`."""
     began, whose, is_cut = time.monotonic(), person_of(headers), False
 
     async def received() -> Any:
         nonlocal is_cut
-        while True:
-            message = await receive()
-            is_over = time.monotonic() - began > PAGE_SECONDS or person_of(headers) != whose
-            if has_sign_in() and is_over and not is_cut:
-                await send({"type": "websocket.close", "code": 4401, "reason": ""})
-                is_cut = True
-            if is_cut:
-                return {"type": "websocket.disconnect", "code": 4401}
-            content = message.get("bytes")
-            if message["type"] != "websocket.receive" or content is None or _is_known(content):
-                return message
+        message = await receive()
+        is_over = time.monotonic() - began > PAGE_SECONDS or person_of(headers) != whose
+        if has_sign_in() and is_over and not is_cut:
+            await send({"type": "websocket.close", "code": 4401, "reason": ""})
+            is_cut = True
+        return {"type": "websocket.disconnect", "code": 4401} if is_cut else message
 
     async def sent(message: Any) -> None:
         if not is_cut:
             await send(message)
 
     return received, sent
-
-
-def _is_known(content: bytes) -> bool:
-    """Whether our pages send such a message. Invalid content ends the connection."""
-    with suppress(DecodeError):
-        return BackMsg.FromString(content).WhichOneof("type") in MESSAGES
-    return True
 
 
 def _with_headers(scope: Any, send: Any) -> Any:
