@@ -17,12 +17,14 @@ NUM_RECENT_STEPS = 20
 
 @dataclass
 class RunProgress:
-    """Progress of a run for the terminal; `update` reads the latest events."""
+    """Progress of a run for terminal and pages; `update` reads the latest events."""
 
     run: RunDir
     spec: ExperimentSpec
     state: RunState = RunState.QUEUED
     phase: str = ""
+    phase_started: float | None = None
+    """Seconds since the epoch."""
     steps_done: int = 0
     loss: float | None = None
     held_out: tuple[str, float] | None = None
@@ -68,6 +70,10 @@ class RunProgress:
         """Median of the latest steps without compiling."""
         return median(self._recent_seconds) if self._recent_seconds else None
 
+    def begin_after(self, offset: int, last_seq: int) -> None:
+        """Skips the beginning of the journal, which was read elsewhere."""
+        self._offset, self._order = offset, Order(last_seq)
+
     def update(self) -> None:
         """Reads the events since the last call."""
         # The state comes first, so that all events before the end are read below.
@@ -88,7 +94,7 @@ class RunProgress:
     def _take(self, event: dict[str, Any]) -> None:
         match event["kind"]:
             case "phase":
-                self.phase = str(event["phase"])
+                self.phase, self.phase_started = str(event["phase"]), float(event["time"])
             case "compile_started" | "compile_ended":
                 self._take_compilation(event)
             case "step":
@@ -138,7 +144,8 @@ class RunProgress:
     def _take_step(self, step: dict[str, Any]) -> None:
         loss = None if step["loss"] is None else float(step["loss"])
         seconds = float(step["seconds"])
-        self.steps_done, self.loss = self._count(step["step"] + 1), loss
+        self.steps_done = self._count(step["step"] + 1)
+        self.loss = self.loss if loss is None else loss
         if not step["compiled"]:
             recent = [*self._recent_seconds, seconds]
             self._recent_seconds = recent[-NUM_RECENT_STEPS:]

@@ -6,16 +6,15 @@ computed again, on a machine that is being timed.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from breakeven.runner.errors import RunnerError, cause_of
-from breakeven.runner.folders.events import Order, read_complete_lines, read_event, stat_journal
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.errors import cause_of
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
@@ -150,17 +149,17 @@ NUM_STEPS = """
             coalesce(nullif(num_steps, 0), planned.steps, 0) AS num_steps"""
 
 
-TAKEN_IN = ("journal_offset", "journal_inode", "last_seq")
+TAKEN_IN = ("journal_offset", "last_seq")
 """Columns with the position up to which the journal was read."""
 
 
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with their present states.
 
-    `compiling_since` and `compile_trigger` describe the present compilation of a running run,
-    `compiled_seconds` the earlier ones: a run compiles one graph after the other. `last_loss` is
-    None before the first step and for forward passes, which have no loss; NaN is a loss that is not
-    a number. If a run failed with an error, `reason` is its `cause_of`.
+    `compiling_since` is the beginning of the present compilation of a running run, and
+    `compiled_seconds` the time of the earlier ones: a run compiles one graph after the other.
+    `last_loss` is None before the first step and for forward passes, which have no loss; NaN is a
+    loss that is not a number. If a run failed with an error, `reason` is its `cause_of`.
     """
     return runs_as_taken_in(store, experiment_id).drop(columns=[*TAKEN_IN])
 
@@ -175,7 +174,7 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                 min(time) AS started
             FROM phases WHERE {MINE} GROUP BY run_id),
         compiling AS (
-            SELECT run_id, arg_min(time, seq) AS since, arg_min(trigger, seq) AS trigger
+            SELECT run_id, arg_min(time, seq) AS since
             FROM compile_starts s
             WHERE s.{MINE} AND NOT EXISTS (
                 FROM compile_ends e
@@ -203,7 +202,6 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
         {PLANNED_AND_ERRORS}
         SELECT run_id, label, role, backend, state, phase, phase_started, {REASON},
             CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
-            CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
             coalesce(compiled.seconds, 0) AS compiled_seconds,
             coalesce(steps_done, 0) AS steps_done, {NUM_STEPS}, last_loss, num_losses,
             steady_step_seconds,
@@ -254,139 +252,54 @@ def unreadable(store: Store) -> pd.DataFrame:
     return store.query("SELECT folder, message FROM unreadable ORDER BY folder")
 
 
-MAX_BYTES = 2_000_000
-"""Largest number of bytes read here after the ingested part of a journal: thousands of lines."""
-TYPES: dict[str, Any] = {
+_following: WeakKeyDictionary[Store, dict[str, tuple[tuple[int, ...], RunProgress]]] = (
+    WeakKeyDictionary()
+)
+"""The running runs of a store: the place in the journal from which each is read on, and the run."""
+_reading = threading.Lock()
+LIVE: dict[str, Any] = {
     "phase": "str",
     "phase_started": "datetime64[ns, UTC]",
-    "compile_trigger": "str",
     "compiling_since": "datetime64[ns, UTC]",
+    "compiled_seconds": "float64",
+    "steps_done": "int64",
     "last_loss": object,
 }
-"""Types of the columns that new lines of journals may change."""
+"""Columns that new lines of journals may change, with their types."""
 
 
-def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
-    """`list_runs` with the present phase, compilation, steps and last loss, and whether only a tick
-    can find the present state."""
+def latest_runs(store: Store, experiment_id: str) -> pd.DataFrame:
+    """`list_runs` with the present phase, compilation, steps and last loss of running runs."""
     runs = runs_as_taken_in(store, experiment_id)
-    tails_of_store = _journals.setdefault(store, _Tails())
-    taken_in = [runs.pop(name) for name in TAKEN_IN]
-    tails = [tails_of_store.tail(*run) for run in zip(runs["run_id"], runs["folder"], runs["state"],
-             *taken_in, strict=True)]  # fmt: skip
-    runs["steps_done"] = runs["steps_done"] + [tail.num_steps for tail in tails]
-    for name in ("phase", "phase_started", "last_loss"):
-        _replace(runs, name, [tail.reported.get(name) for tail in tails])
-    idle = runs["compiling_since"].isna()
-    began = [tail.open[0] if free and tail.open else (None, None, None)
-             for tail, free in zip(tails, idle, strict=True)]  # fmt: skip
-    _replace(runs, "compile_trigger", [trigger for _, trigger, _ in began])
-    _replace(runs, "compiling_since", [since for _, _, since in began])
-    runs["compiled_seconds"] += [tail.compiled_seconds if free else 0.0
-                                 for tail, free in zip(tails, idle, strict=True)]  # fmt: skip
-    return runs, any(tail.needs_tick for tail in tails)
+    places = list(zip(*(runs.pop(name) for name in TAKEN_IN), strict=True))
+    rows = runs.to_dict("records")
+    with _reading:
+        for row, place in zip(rows, places, strict=True):
+            if row["state"] == RunState.RUNNING:
+                row |= _present(store, experiment_id, row, place)
+    return runs.assign(**{name: pd.Series([row[name] for row in rows], runs.index, kind)
+                          for name, kind in LIVE.items()})  # fmt: skip
 
 
-def _replace(runs: pd.DataFrame, name: str, reported: Sequence[Any]) -> None:
-    """Replaces values of a column by those from journals, where there are any."""
-    if any(value is not None for value in reported):
-        values = [
-            old if new is None else new for new, old in zip(reported, runs[name], strict=True)
-        ]
-        runs[name] = pd.Series(values, index=runs.index, dtype=TYPES[name])
-
-
-@dataclass
-class _Tail:
-    """The content of a journal after an offset."""
-
-    offset: int
-    inode: int | None
-    position: int
-    """Offset up to which it was read."""
-    order: Order
-    num_steps: int = 0
-    reported: dict[str, Any] = field(default_factory=dict)
-    open: list[tuple[object, object, pd.Timestamp]] = field(default_factory=list)
-    """Compilations without an end: id, trigger, beginning."""
-    compiled_seconds: float = 0.0
-    """Seconds in compilations that began and ended here; overlaps count once."""
-    needs_tick: bool = False
-
-    def read_on(self, run_dir: RunDir) -> None:
-        try:
-            found = stat_journal(run_dir.events_file)
-            if found is None or found.size == self.position:
-                return
-            is_other = self.inode is not None and found.inode != self.inode
-            if is_other or not 0 < found.size - self.position <= MAX_BYTES:
-                self.needs_tick = True
-                return
-            lines, self.position = read_complete_lines(run_dir.events_file, self.position)
-        except (RunnerError, OSError):
-            self.needs_tick = True
-            return
-        for event in map(read_event, lines.splitlines()):
-            if event is not None and self.order.takes(event):
-                self.take(event)
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Applies an event, with the same effect as `list_runs` after a tick."""
-        kind = event.get("kind")
-        if kind == "step" and isinstance(event.get("step"), int):
-            self.num_steps += 1
-            if event.get("loss") is not None:
-                self.reported["last_loss"] = _number(event["loss"])
-        elif kind == "phase" and isinstance(event.get("phase"), str):
-            self.reported["phase"] = event["phase"]
-            self.reported["phase_started"] = _moment(event)
-        elif kind == "compile_started":
-            self.open.append((event.get("compile_id"), event.get("trigger"), _moment(event)))
-        elif kind == "compile_ended":
-            ended = event.get("compile_id"), event.get("trigger")
-            others = [one for one in self.open if one[:2] != ended]
-            # A compilation that began before the offset is only in the database.
-            self.needs_tick |= others == self.open
-            if self.open and not others:
-                spent = _moment(event) - self.open[0][2]
-                self.compiled_seconds += max(0.0, spent.total_seconds())
-            self.open = others
-        elif kind == "resumed":
-            self.needs_tick = True
-
-
-class _Tails:
-    """The tails of a store's running runs."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tails: dict[str, _Tail] = {}
-
-    def tail(
-        self, run_id: str, folder: str, state: str, offset: int, inode: int | None, last_seq: int
-    ) -> _Tail:
-        inode = None if pd.isna(inode) else inode
-        with self._lock:
-            tail = self._tails.get(run_id)
-            if state != RunState.RUNNING:
-                self._tails.pop(run_id, None)
-                return _Tail(offset, inode, offset, Order(last_seq))
-            if tail is None or (tail.offset, tail.inode) != (offset, inode):
-                tail = self._tails[run_id] = _Tail(offset, inode, offset, Order(last_seq))
-            tail.read_on(RunDir(Path(folder)))
-            return tail
-
-
-_journals: WeakKeyDictionary[Store, _Tails] = WeakKeyDictionary()
-
-
-def _moment(event: Mapping[str, Any]) -> pd.Timestamp:
-    return timestamp(pd.Series([_number(event.get("time"))]))[0]
-
-
-def _number(value: Any) -> float | None:
-    """The value as a number, also from journals' texts for numbers that are not finite."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+def _present(
+    store: Store, experiment_id: str, row: Mapping[Any, Any], place: tuple[int, ...]
+) -> dict[str, Any]:
+    """The present values of a running run's columns, from its journal after a place."""
+    following = _following.setdefault(store, {})
+    begun_at, run = following.get(row["run_id"], ((), None))
+    if run is None or begun_at != place:
+        known = {name: None if pd.isna(row[name]) else row[name] for name in LIVE}
+        times = [one and one.timestamp()
+                 for one in (known["phase_started"], known["compiling_since"])]  # fmt: skip
+        run = RunProgress(
+            RunDir(Path(row["folder"])), experiment_spec(store, experiment_id),
+            phase=known["phase"] or "", phase_started=times[0], compiling_since=times[1],
+            compiled_seconds=row["compiled_seconds"], steps_done=row["steps_done"],
+            loss=row["last_loss"],
+        )  # fmt: skip
+        run.begin_after(*place)
+        following[row["run_id"]] = place, run
+    run.update()
+    moments = timestamp(pd.Series([run.phase_started, run.compiling_since], dtype=float))
+    values = (run.phase or None, *moments, run.compiled_seconds, run.steps_done, run.loss)
+    return dict(zip(LIVE, values, strict=True))

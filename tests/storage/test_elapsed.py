@@ -167,7 +167,7 @@ def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir
             recording.log.append(f"compile_{kind}", time=T0 + at, step=0, trigger="DYNAMO",
                                  compile_id=number, seconds=30.0)  # fmt: skip
         recording.log.flush()
-        latest, _ = queries.latest_runs(store, EXPERIMENT_ID)
+        latest = queries.latest_runs(store, EXPERIMENT_ID)
     (found,) = latest.to_dict("records")
     assert found["compiled_seconds"] == pytest.approx(30)
     assert found["compiling_since"] == pd.Timestamp(T0 + 31, unit="s", tz="UTC")

@@ -51,11 +51,7 @@ def show(store: Store, experiment: pd.Series) -> None:
 
 
 def show_progress(store: Store, experiment_id: str) -> None:
-    runs, needs_tick = queries.latest_runs(store, experiment_id)
-    if needs_tick:
-        with keeping_up(store, at_once=True):
-            runs, _ = queries.latest_runs(store, experiment_id)
-    show_runs(store, experiment_id, runs)
+    show_runs(store, experiment_id, queries.latest_runs(store, experiment_id))
 
 
 def show_rest(store: Store, experiment_id: str) -> None:

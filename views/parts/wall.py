@@ -95,7 +95,7 @@ def tile(device: str, going: Html = IDLE, num_waiting: int = 0, last: Html = "")
 
 def _going(store: Store, one: Mapping[Any, Any], now: pd.Timestamp) -> Html:
     experiment_id = str(one["experiment_id"])
-    runs, _ = queries.latest_runs(store, experiment_id)
+    runs = queries.latest_runs(store, experiment_id)
     losses = queries.losses(store, experiment_id)
     return going_html(str(one["name"]), runs, progress(store, experiment_id, runs), losses, now)
 

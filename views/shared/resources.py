@@ -176,8 +176,6 @@ SHARE = 0.03
 """Share of a core for reading and drawing new rows."""
 SOONEST, LATEST = 1.8, 10.0
 """Least and most seconds between two reads."""
-AT_ONCE = 0.5
-"""Least seconds between two reads if there are known to be new rows."""
 ALONE = 4
 """Readers up to this number do not slow down each other's updates."""
 
@@ -202,7 +200,7 @@ def one_more_reader() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def keeping_up(store: "Store", *, at_once: bool = False) -> Iterator[None]:
+def keeping_up(store: "Store") -> Iterator[None]:
     """Ingests new rows of the run folders, if due, before the body draws them.
 
     Several parts of a page, and several readers, share the rows and the charts drawn from them.
@@ -210,8 +208,7 @@ def keeping_up(store: "Store", *, at_once: bool = False) -> Iterator[None]:
     shared, folder = process_wide(), store.data_dir.path
     moment, begun = time.monotonic(), time.thread_time()
     with shared.lock:
-        due = shared.due.get(folder, 0.0)
-        is_due = moment >= due or (at_once and moment >= shared.looked.get(folder, 0.0) + AT_ONCE)
+        is_due = moment >= shared.due.get(folder, 0.0)
         if is_due:
             shared.due[folder], shared.looked[folder] = moment + LATEST, moment
     if not is_due:

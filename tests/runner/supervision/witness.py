@@ -59,7 +59,7 @@ class Witness:
             self.wrong.append(f"told of {sorted(told.index)}")
         for key, steps in self.expected.items():
             row = told.loc[key]
-            runs, _ = queries.latest_runs(store, key)
+            runs = queries.latest_runs(store, key)
             experiment = find_experiment(self.data_dir, key)
             if not row["num_ended"] <= row["num_runs"] == len(runs) == len(experiment.runs):
                 self.wrong.append(f"{key}: {row['num_ended']} of {row['num_runs']} over")

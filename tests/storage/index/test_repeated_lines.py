@@ -161,7 +161,7 @@ def test_what_is_told_between_two_looks_counts_copies_once(data_dir: DataDir) ->
         with run.run.events_file.open("ab") as file:
             file.write(copy)
         run.block([0.1] * 3, [1.5, 1.4, 1.3])
-        assert queries.latest_runs(store, EXPERIMENT_ID)[0]["steps_done"].tolist() == [5]
+        assert queries.latest_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
         store.ingest()
         assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
 
