@@ -1,1 +1,1 @@
-"""Causes faults on purpose and counts their damage: `docs/promises.md`."""
+"""Causes faults on purpose and counts their damage: `benchmarks/README.md`."""
