@@ -45,6 +45,8 @@ def run_session(
     set_ddp_mode(spec.variant)
     context = RunContext(spec, run, device, log, group)
     record_environment(context)
+    if experiment.kind.compares_causes:
+        return _investigate(context, turns)
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
@@ -60,6 +62,20 @@ def run_session(
         finished = not turns.stop_requested and work(RecordedTurns(turns, log))
     if finished:
         log.enter("done")
+    return finished
+
+
+def _investigate(context: RunContext, turns: TurnSource) -> bool:
+    """Searches the cause of a failure; other processes load the model and train."""
+    from breakeven.runner.worker.investigation.investigator import Investigation
+
+    context.log.enter("waiting")
+    turns.ready()
+    finished = not turns.stop_requested and Investigation(context).run(
+        RecordedTurns(turns, context.log)
+    )
+    if finished:
+        context.log.enter("done")
     return finished
 
 

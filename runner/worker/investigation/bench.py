@@ -1,0 +1,195 @@
+"""A process that makes trials, which a faulty compiler may crash or stop."""
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._inductor.config
+import transformers
+
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
+from breakeven.runner.worker.investigation.lockstep import Lockstep
+from breakeven.runner.worker.investigation.outcomes import Outcome
+from breakeven.runner.worker.investigation.program import Program, make_program
+from breakeven.runner.worker.investigation.reduction import Culprit, bisect, minify
+from breakeven.runner.worker.model.workload import load_workload
+
+POLL_SECONDS = 0.2
+REPLAYED_CALLS = 3
+"""Calls until a CUDA graph was warmed up, captured and replayed."""
+
+
+class Stopped(Exception):
+    """Ends an investigation that was stopped, or has no time left."""
+
+
+class Bench:
+    """The trials of one experiment; lives in a process of its own."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        transformers.utils.logging.disable_progress_bar()
+        self._experiment: ExperimentSpec = spec.experiment
+        device = open_device(spec.device)
+        harness = spec.experiment.settings == "harness"
+        device.allow_tf32(
+            spec.experiment.training.precision == "tf32" or harness or spec.variant.tf32
+        )
+        device.reduce_math_attention(spec.variant.math_attention == "reduced")
+        # A cache would return code of an earlier trial that compiled with other passes.
+        torch._inductor.config.force_disable_caches = True
+        torch._inductor.config.fallback_random = True
+        workload = load_workload(spec.experiment)
+        workload.model.to(device.torch_device)
+        self._lockstep = Lockstep(spec.experiment, workload, device)
+        self._graphs: dict[int, list[Graph]] = {}
+        self._small: dict[int, Graph] = {}
+
+    def baseline(self, steps: int) -> Outcome:
+        return self._lockstep.baseline(steps)
+
+    def compare(self, variant: Variant, first: int, last: int) -> Outcome:
+        """The outcome of the steps from `first` up to `last`, without it."""
+        torch._dynamo.reset()
+        return self._lockstep.compare(variant, first, last)
+
+    def num_graphs(self, variant: Variant, step: int) -> int:
+        """How many graphs the step has in the scope of the variant."""
+        return len(self._captured(variant, step))
+
+    def graph_outcome(self, variant: Variant, step: int, number: int) -> Outcome:
+        """The outcome of one of the step's graphs alone, counted from 0."""
+        graph = self._captured(variant, step)[number]
+        return self._trials(self._small.get(number, graph)).outcome(variant)
+
+    def minify(
+        self, variant: Variant, step: int, number: int, outcome: Outcome, seconds: float
+    ) -> int:
+        """Replaces the graph by a smaller one that fails alike; returns its operations."""
+        graph = self._captured(variant, step)[number]
+        until = time.monotonic() + seconds
+        self._small[number] = minify(graph, variant, outcome, self._lockstep.tolerance, until)
+        return self._small[number].num_nodes
+
+    def bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> Culprit | None:
+        graph = self._small.get(number, self._captured(variant, step)[number])
+        return bisect(graph, variant, outcome, self._lockstep.tolerance)
+
+    def program(
+        self, variant: Variant, step: int, number: int, outcome: Outcome, title: str
+    ) -> Program | None:
+        graph = self._small.get(number, self._captured(variant, step)[number])
+        return make_program(graph, variant, outcome, self._lockstep.tolerance, title)
+
+    def _trials(self, graph: Graph) -> GraphTrials:
+        return GraphTrials(graph, self._lockstep.tolerance)
+
+    def _captured(self, variant: Variant, step: int) -> list[Graph]:
+        if step not in self._graphs:
+            self._graphs[step] = self._capture(variant, step)
+        return self._graphs[step]
+
+    def _capture(self, variant: Variant, step: int) -> list[Graph]:
+        """The graphs of a step, whose optimizer has a state already if the step is not the first
+        one."""
+        torch._dynamo.reset()
+        recorder = Recorder()
+        recorder.is_open = True
+
+        def compile(function: Callable[..., Any]) -> Callable[..., Any]:
+            return torch.compile(function, backend=recorder, dynamic=variant.dynamic)
+
+        self._lockstep.compare(variant, step, step + 1, compile)
+        torch._dynamo.reset()
+        accumulates = self._experiment.batches_per_step > 1
+        replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
+        num_calls = max(replays, 2 if accumulates else 1)
+        return recorder.graphs(num_calls=num_calls, accumulates=accumulates)
+
+
+def serve(connection: Connection, spec: RunSpec) -> None:
+    """Answers requests, each the name of a method with its arguments, until the pipe ends."""
+    bench: Bench | None = None
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            bench = bench or Bench(spec)
+            answer = getattr(bench, name)(*arguments)
+        except Exception as error:  # The other end raises it.
+            answer = error
+        connection.send(answer)
+
+
+class RemoteBench:
+    """The other end: starts the process again after a crash."""
+
+    def __init__(self, spec: RunSpec, is_stopped: Callable[[], bool], until: float) -> None:
+        """`until`: time of `time.monotonic` at which an investigation has to end."""
+        self._spec, self._is_stopped, self._until = spec, is_stopped, until
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """The answer of a method of `Bench`; the outcome `crashes` if the process died.
+
+        Raises `Stopped`, and the exception of a trial that could not be made.
+        """
+        if self._process is None:
+            self._start()
+        assert self._pipe is not None
+        try:
+            self._pipe.send((name, arguments))
+            while not self._pipe.poll(POLL_SECONDS):
+                if self._is_stopped() or time.monotonic() > self._until:
+                    self.close()
+                    raise Stopped
+            answer = self._pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            self._process.join()
+            status = self._process.exitcode
+            self.close()
+            return Outcome(kind="crashes", error=f"the process ended with exit status {status}")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, self._spec), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+
+def try_program(command: list[str], folder: Path, seconds: float) -> int | None:
+    """The exit status of a program in a new process; None if it takes too long."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode

@@ -1,0 +1,185 @@
+"""Captures the graphs of a training step, and runs each alone, under a compiler and without one."""
+
+import copy
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import Tensor
+from torch.fx import GraphModule
+
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import compile_arguments
+from breakeven.runner.worker.investigation.outcomes import (
+    PASSES,
+    ROUNDING,
+    Outcome,
+    Tensors,
+    are_close,
+    first_difference,
+    is_plausible,
+    raised,
+)
+
+SEED = 0
+Value = Any
+"""An input of a graph: a tensor or a number."""
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A graph that Dynamo captured, with the inputs of one call."""
+
+    module: GraphModule
+    inputs: tuple[Value, ...]
+    num_calls: int = 1
+    """Forward and backward passes; captured CUDA graphs need several until they are replayed."""
+    accumulates: bool = False
+    """Whether the passes add up their gradients, as micro-batches do."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Operations, without inputs and outputs."""
+        return sum(node.op not in ("placeholder", "output") for node in self.module.graph.nodes)
+
+
+class Recorder:
+    """A backend that keeps each graph with the inputs of its latest call, and runs it as it is."""
+
+    def __init__(self) -> None:
+        self._modules: list[GraphModule] = []
+        self._inputs: list[tuple[Value, ...]] = []
+        self.is_open = False
+        """Whether calls are recorded."""
+
+    def __call__(self, module: GraphModule, inputs: Sequence[Value]) -> Call:
+        place = len(self._modules)
+        self._modules.append(copy.deepcopy(module))
+        self._inputs.append(())
+
+        def run(*arguments: Value) -> Any:
+            if self.is_open and not self._inputs[place]:
+                self._inputs[place] = tuple(map(_kept, arguments))
+            return module.forward(*arguments)
+
+        return run
+
+    def graphs(self, *, num_calls: int, accumulates: bool) -> list[Graph]:
+        """The graphs that were called while the recorder was open."""
+        return [
+            Graph(module=module, inputs=inputs, num_calls=num_calls, accumulates=accumulates)
+            for module, inputs in zip(self._modules, self._inputs, strict=True)
+            if inputs
+        ]
+
+
+def _kept(value: Value) -> Value:
+    if not isinstance(value, Tensor):
+        return value
+    copied = value.detach().clone(memory_format=torch.preserve_format)
+    return copied.requires_grad_(value.requires_grad)
+
+
+def compile_graph(module: GraphModule, variant: Variant) -> Call:
+    """The graph under the variant's backend."""
+    arguments = {**compile_arguments(variant), "fullgraph": False}
+    return torch.compile(module, **arguments)
+
+
+def run_graph(call: Call, graph: Graph, inputs: Sequence[Value]) -> Tensors:
+    """Outputs, changed inputs and gradients of a graph; always with the same random numbers."""
+    mine = [*map(_kept, inputs)]
+    found: Tensors = {}
+    for _ in range(graph.num_calls):
+        torch.manual_seed(SEED)
+        if not graph.accumulates:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            _clear(mine)
+        outputs = _flat(call(*mine))
+        torch.manual_seed(SEED)
+        # Drawn in one precision on one device, so that a reference has the same numbers.
+        terms = [
+            (one * torch.randn(one.shape).to(one)).sum()
+            for one in outputs
+            if one.requires_grad and one.grad_fn is not None
+        ]
+        found = {("output", str(place)): one.detach().clone() for place, one in enumerate(outputs)}
+        if terms:
+            torch.stack([term.to(terms[0].dtype) for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
+    for place, value in enumerate(mine):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            found["input", str(place)] = value.detach().clone()
+            if value.grad is not None:
+                found["gradient", str(place)] = value.grad.detach().clone()
+    return found
+
+
+def _clear(values: Sequence[Value]) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            value.grad = None
+
+
+def _flat(outputs: Any) -> list[Tensor]:
+    flat = torch.utils._pytree.tree_leaves(outputs)
+    return [one for one in flat if isinstance(one, Tensor) and one.is_floating_point()]
+
+
+class GraphTrials:
+    """Runs one graph under compilers, against itself without one."""
+
+    def __init__(self, graph: Graph, tolerance: float) -> None:
+        """Raises if the graph fails without a compiler."""
+        self._graph, self._tolerance = graph, tolerance
+        self._expected = run_graph(graph.module, graph, graph.inputs)
+        self._reference: Tensors | None = None
+
+    def outcome(self, variant: Variant) -> Outcome:
+        """The outcome of the graph under the variant."""
+        torch._dynamo.reset()
+        graph = self._graph
+        try:
+            call = compile_graph(copy.deepcopy(graph.module), variant)
+            result = run_graph(call, graph, graph.inputs)
+        except Exception as error:  # Any error of a backend is a result here.
+            return raised(error, traceback.format_exc())
+        if are_close(result, self._expected, self._tolerance):
+            return PASSES
+        return first_difference(result, self._expected, self.reference, self._tolerance) or PASSES
+
+    @property
+    def reference(self) -> Tensors:
+        """The tensors in double precision, or else those of inputs that rounding changed."""
+        if self._reference is None:
+            graph, expected = self._graph, self._expected
+            self._reference = _tried(copy.deepcopy(graph.module).double(), graph, _doubled)
+            if not is_plausible(self._reference, expected):
+                self._reference = _tried(graph.module, graph, _rounded)
+        return self._reference
+
+
+def _tried(call: Call, graph: Graph, change: Callable[[Tensor], Tensor]) -> Tensors:
+    """The tensors with changed inputs; empty if a kernel or a type in the graph forbids them."""
+    inputs = [
+        change(value.detach()).requires_grad_(value.requires_grad)
+        if isinstance(value, Tensor) and value.is_floating_point()
+        else value
+        for value in graph.inputs
+    ]
+    try:
+        return run_graph(call, graph, inputs)
+    except Exception:  # Any error only means that there is no reference.
+        return {}
+
+
+def _doubled(value: Tensor) -> Tensor:
+    return value.double()
+
+
+def _rounded(value: Tensor) -> Tensor:
+    torch.manual_seed(SEED)
+    return value * (1 + ROUNDING * torch.randn(value.shape).to(value))

@@ -1,0 +1,374 @@
+"""Finds the cause of one run's failure: reproduces it, then takes parts of the compiler away.
+
+Each finding rests on trials that were repeated: the fault comes with the part and does not come
+without it. `docs/investigate.md` describes the stages.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+import torch._inductor
+from torch.utils.collect_env import get_pretty_env_info
+
+from breakeven.runner.masking import mask
+from breakeven.runner.specs.ladder import RUNGS
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped, try_program
+from breakeven.runner.worker.investigation.lockstep import num_steps
+from breakeven.runner.worker.investigation.outcomes import Outcome
+from breakeven.runner.worker.investigation.program import Program
+from breakeven.runner.worker.investigation.reduction import is_same
+from breakeven.runner.worker.turn_source import TurnSource
+
+FEWEST_STEPS = 4
+"""Steps that are compared at least: CUDA graphs are replayed from the third one on."""
+PROGRAM_TRIES = 3
+SHARE_FOR_MINIFYING = 0.4
+"""Share of the remaining time that the minifier may take."""
+SHARE_OF_BUDGET = 0.9
+"""Share of the run's time limit after which the answer so far is given."""
+STAGES = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+"""Backends of torch of which each adds one stage of the compiler, in the order of the ladder."""
+BISECTED = STAGES[2:]
+"""Those in which torch's bisector tells parts apart."""
+SWITCHES: tuple[tuple[str, Any], ...] = (
+    ("emulate_precision_casts", True),
+    ("max_fusion_size", 1),
+    ("epilogue_fusion", False),
+    ("pattern_matcher", False),
+    ("split_reductions", False),
+    ("cpp.simdlen", 1),
+    ("layout_optimization", False),
+    ("shape_padding", False),
+)
+"""Features of Inductor that are switched off one at a time."""
+ON_CPU_ALONE = "cpp."
+AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
+              "coordinate_descent_tuning")  # fmt: skip
+
+
+@dataclass
+class Finding:
+    """What is known about the cause; the fields of the event `investigation_finding`."""
+
+    cause: str = "searching"
+    compiler_stage: str | None = None
+    subsystem: str | None = None
+    subsystem_number: int | None = None
+    operation: str | None = None
+    labels: list[str] = field(default_factory=list)
+    problem: str | None = None
+    step: int | None = None
+    quantity: str | None = None
+    tensor: str | None = None
+    max_error: float | None = None
+    allowed_error: float | None = None
+    error: str | None = None
+    traceback: str | None = None
+    graph: int | None = None
+    num_graphs: int | None = None
+    program: str | None = None
+    num_nodes: int | None = None
+    program_tries: int | None = None
+    program_fails: int | None = None
+    program_passes: int | None = None
+    program_note: str | None = None
+    environment: str | None = None
+    generated_code: str | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        """Takes the facts of the reproduced failure."""
+        self.problem = "differs" if outcome.kind == "differs" else "raises"
+        self.step, self.error, self.traceback = outcome.step, outcome.error, outcome.traceback
+        self.quantity, self.tensor = outcome.quantity, outcome.tensor
+        self.max_error, self.allowed_error = outcome.max_error, outcome.allowed_error
+
+
+class _Answered(Exception):
+    """Ends the search: the finding is complete."""
+
+
+class Investigation:
+    """Searches the cause of one run's failure, in a single turn."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._variant, self._log = context.variant, context.log
+        self._step = context.experiment.investigation.step
+        self._finding = Finding()
+        self._num_trials = 0
+        self._folder = context.run.artifacts / "investigation"
+
+    def run(self, turns: TurnSource) -> bool:
+        """Searches; False if the run was stopped earlier."""
+        if turns.wait() is None:
+            return False
+        self._log.enter("checking")
+        self._until = time.monotonic() + SHARE_OF_BUDGET * self._budget
+        self._bench = RemoteBench(self._context.spec, lambda: turns.stop_requested, self._until)
+        try:
+            self._finding.environment = mask(get_pretty_env_info())  # type: ignore[no-untyped-call]
+            self._search()
+        except _Answered:
+            pass
+        except Stopped:
+            if turns.stop_requested:
+                return False
+            if self._finding.cause == "searching":
+                self._finding.cause = "out of time"
+        finally:
+            self._bench.close()
+            self._write()
+        turns.done(finished=True)
+        return True
+
+    @property
+    def _budget(self) -> float:
+        return self._context.experiment.time_limit_seconds
+
+    def _search(self) -> None:
+        first, last, outcome = self._reproduce()
+        lowest = self._lowest_stage(first, last, outcome)
+        if lowest is not None and lowest.backend == self._variant.backend != "inductor":
+            self._finding.cause = "backend"
+            self._finding.compiler_stage = self._stage_of(lowest)
+        elif lowest is None:
+            self._find_setting(first, last, outcome)
+            lowest = self._variant
+        else:
+            self._finding.cause = "stage"
+            self._finding.compiler_stage = self._stage_of(lowest)
+        self._write()
+        if last - first > 1:
+            self._finding.program_note = "the fault needs several steps of the training"
+            self._answer("training only" if self._finding.cause == "backend" else None)
+        if self._finding.compiler_stage == "Dynamo":
+            self._finding.program_note = "Dynamo's own graphs are the fault"
+            self._answer()
+        self._search_graphs(lowest, first)
+
+    def _reproduce(self) -> tuple[int, int, Outcome]:
+        """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
+        last = max(self._step + 2, FEWEST_STEPS)
+        last = min(last, num_steps(self._context.experiment))
+        baseline = self._trial("reproduction", BASELINE, "baseline", last)
+        if baseline.fails:
+            self._finding.take(baseline)
+            self._answer("own code")
+        found = self._compare("reproduction", self._variant, 0, last)
+        if not found.fails:
+            self._answer("not reproduced")
+        self._finding.take(found)
+        if found.is_unstable:
+            self._answer("unstable")
+        step = last - 1 if found.step is None else found.step
+        alone = self._compare("reproduction", self._variant, step, step + 1)
+        if is_same(alone, found):
+            return step, step + 1, alone
+        again = self._compare("reproduction", self._variant, 0, step + 1)
+        if not is_same(again, found):
+            self._answer("unstable")
+        return 0, step + 1, found
+
+    def _lowest_stage(self, first: int, last: int, outcome: Outcome) -> Variant | None:
+        """The lowest stage that fails as the run does; None if only settings make it fail."""
+        for backend in self._stages():
+            variant = replace(self._variant, backend=backend, mode=None, options={})
+            found = self._compare("stages", variant, first, last)
+            if found.fails:
+                # Both sides of the boundary were seen once; the failing side is seen once more.
+                if not is_same(self._compare("stages", variant, first, last), found):
+                    self._answer("unstable")
+                self._finding.take(found)
+                return variant
+        return None
+
+    def _stages(self) -> Iterator[str]:
+        backend = self._variant.backend
+        assert backend is not None
+        torchs = ("eager", "aot_eager", "aot_eager_decomp_partition")
+        yield from torchs[: torchs.index(backend)] if backend in torchs else torchs[:2]
+        if backend == "inductor":
+            yield torchs[2]
+        yield backend
+
+    def _stage_of(self, variant: Variant) -> str:
+        if variant.backend == "cudagraphs":
+            return "CUDA graphs"
+        stages = {name: rung.stage for rung in RUNGS for name in rung.backends}
+        assert variant.backend is not None
+        return stages.get(variant.backend, variant.backend)
+
+    def _find_setting(self, first: int, last: int, outcome: Outcome) -> None:
+        """Takes each setting away: the fault needs those without which it does not come."""
+        needed = []
+        for name in self._options():
+            options = {key: value for key, value in self._options().items() if key != name}
+            variant = replace(self._variant, mode=None, options=options)
+            if not self._compare("settings", variant, first, last).fails:
+                needed.append(name)
+        self._finding.cause = "setting"
+        self._finding.labels = [f"{self._variant.backend}:{name}={_text(False)}"
+                                if self._options()[name] is True else name
+                                for name in needed]  # fmt: skip
+        if any("cudagraphs" in name for name in needed):
+            self._finding.compiler_stage = "CUDA graphs"
+        elif any(name in AUTOTUNING for name in needed):
+            self._finding.compiler_stage = "autotuning"
+        else:
+            self._finding.compiler_stage = "Inductor"
+        self._write()
+
+    def _options(self) -> dict[str, Any]:
+        """All settings of Inductor that the variant changes; a mode is a set of them."""
+        by_mode = {}
+        if self._variant.mode is not None:
+            by_mode = torch._inductor.list_mode_options(self._variant.mode, self._variant.dynamic)
+        return {**by_mode, **self._variant.options}
+
+    def _search_graphs(self, variant: Variant, step: int) -> None:
+        """Finds the guilty graph of the step, and makes it small."""
+        count = self._bench.ask("num_graphs", variant, step)
+        if isinstance(count, Outcome):
+            self._finding.program_note = "the step's graphs could not be captured"
+            self._answer()
+        self._finding.num_graphs = count
+        for number in range(count):
+            began = time.monotonic()
+            found = self._bench.ask("graph_outcome", variant, step, number)
+            self._record("graphs", f"graph {number + 1} of {count}", found, began)
+            if found.fails:
+                self._finding.graph = number + 1
+                self._write()
+                self._reduce(variant, step, number, found)
+                return
+        self._finding.program_note = "no graph of the step fails alone"
+
+    def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
+        if outcome.kind != "crashes":
+            seconds = SHARE_FOR_MINIFYING * max(0.0, self._until - time.monotonic())
+            size = self._bench.ask("minify", variant, step, number, outcome, seconds)
+            if isinstance(size, int):
+                self._finding.num_nodes = size
+        self._try_program(variant, step, number, outcome)
+        if outcome.kind == "crashes":
+            return
+        if variant.backend == "inductor":
+            self._switch_off(variant, step, number)
+        if variant.backend in BISECTED:
+            self._bisect(variant, step, number, outcome)
+
+    def _switch_off(self, variant: Variant, step: int, number: int) -> None:
+        """Names the features of Inductor without which the graph does not fail."""
+        for name, value in SWITCHES:
+            if name.startswith(ON_CPU_ALONE) and self._context.device.torch_device.type != "cpu":
+                continue
+            label = f"inductor:{name}={_text(value)}"
+            began = time.monotonic()
+            changed = replace(variant, options={**variant.options, name: value})
+            found = self._bench.ask("graph_outcome", changed, step, number)
+            self._record("settings", label, found, began)
+            if not found.fails:
+                self._finding.labels.append(label)
+                self._write()
+
+    def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
+        began = time.monotonic()
+        found = self._bench.ask("bisect", variant, step, number, outcome)
+        if found is None or isinstance(found, Outcome):
+            return
+        finding = self._finding
+        finding.subsystem, finding.subsystem_number = found.subsystem, found.number
+        finding.operation = found.operation
+        what = " ".join(str(one) for one in (found.backend, found.subsystem, found.number)
+                        if one is not None)  # fmt: skip
+        self._record("bisection", what, outcome, began, detail=found.operation)
+        self._write()
+
+    def _try_program(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
+        """Writes the program, and keeps it if it fails by itself, and only under the backend."""
+        title = f"The fault of {variant.label}: {outcome.detail}"
+        program = self._bench.ask("program", variant, step, number, outcome, title)
+        if not isinstance(program, Program):
+            self._finding.program_note = "a module of the graph cannot be written as text"
+            return
+        path = program.write(self._folder)
+        statuses = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]
+        plain = [self._run_program([path.name, "eager"]) for _ in range(PROGRAM_TRIES - 1)]
+        fails = sum(status not in (0, None) for status in statuses)
+        passes = plain.count(0)
+        self._finding.program_tries = len(statuses)
+        self._finding.program_fails, self._finding.program_passes = fails, passes
+        if fails < len(statuses) or passes < len(plain):
+            self._finding.program_note = "the program does not fail by itself each time"
+            return
+        self._finding.program, self._finding.num_nodes = program.source, program.num_nodes
+        self._write()
+
+    def _run_program(self, arguments: list[str]) -> int | None:
+        seconds = max(1.0, self._until - time.monotonic())
+        began = time.monotonic()
+        status = try_program([sys.executable, *arguments], self._folder, seconds)
+        kind: Any = {0: "passes", None: "times out"}.get(status, "raises")
+        self._record("program", " ".join(arguments), Outcome(kind=kind), began)
+        return status
+
+    def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
+        return self._trial(stage, variant, "compare", variant, first, last)
+
+    def _trial(self, stage: str, variant: Variant, name: str, *arguments: Any) -> Outcome:
+        began = time.monotonic()
+        found: Outcome = self._bench.ask(name, *arguments)
+        self._record(stage, _written(variant), found, began)
+        return found
+
+    def _record(
+        self, stage: str, what: str, outcome: Outcome, began: float, detail: str | None = None
+    ) -> None:
+        self._num_trials += 1
+        self._log.append(
+            "investigation_trial",
+            number=self._num_trials,
+            stage=stage,
+            what=what,
+            outcome=outcome.kind,
+            detail=mask(detail or outcome.detail or "") or None,
+            step=outcome.step,
+            trial_seconds=time.monotonic() - began,
+        )
+        self._log.flush()
+
+    def _answer(self, cause: str | None = None) -> None:
+        """Ends the search."""
+        if cause is not None:
+            self._finding.cause = cause
+        raise _Answered
+
+    def _write(self) -> None:
+        fields = asdict(self._finding)
+        for name in ("error", "traceback", "program", "generated_code"):
+            if fields[name] is not None:
+                fields[name] = mask(fields[name])
+        self._log.append("investigation_finding", **fields)
+        self._log.flush(durable=True)
+
+
+def _written(variant: Variant) -> str:
+    """The variant as on the command line."""
+    if variant.backend is None:
+        return "no compiler"
+    settings = {**variant.options, **({} if variant.mode is None else {"mode": variant.mode})}
+    if variant.scope != "iteration":
+        settings["scope"] = variant.scope
+    texts = "+".join(f"{name}={_text(value)}" for name, value in settings.items())
+    return ":".join(filter(None, [variant.backend, texts]))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

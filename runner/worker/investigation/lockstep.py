@@ -1,0 +1,266 @@
+"""Trains step by step under a compiler and without one, and compares each step.
+
+Before each step the compiled model gets the weights and the optimizer's state of the model without
+a compiler. Rounding cannot add up, and the first wrong step shows, however late it is.
+"""
+
+import copy
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, make_compiler
+from breakeven.runner.worker.correctness.judgement import default_tolerance
+from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.data.splits import EpochBatches, MicroBatch, Split
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.investigation.outcomes import (
+    PASSES,
+    ROUNDING,
+    Outcome,
+    Tensors,
+    are_close,
+    first_difference,
+    is_plausible,
+    raised,
+)
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.random_state import step_seed
+from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
+from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
+
+
+def num_steps(experiment: ExperimentSpec) -> int:
+    """Steps of the training; the investigation itself has no number of steps."""
+    return SCENARIOS["train"].num_steps(experiment)
+
+
+class Model:
+    """A copy of the workload's model with an optimizer, which trains single steps."""
+
+    def __init__(
+        self,
+        experiment: ExperimentSpec,
+        workload: Workload,
+        device: Device,
+        variant: Variant,
+        compiler: Compile | None = None,
+        *,
+        is_double: bool = False,
+    ) -> None:
+        """`compiler` replaces the variant's own."""
+        training = experiment.training
+        if is_double:
+            training = replace(training, precision="float32", scaler_options={})
+        model = copy.deepcopy(workload.model).train()
+        self.model = model.double() if is_double else model
+        self._device, self._seed = device, experiment.training.seed
+        self._captures = variant.captures_cuda_graphs
+        self.optimizers = make_optimizers(
+            training, self.model, device.torch_device,
+            capturable=device.captures_graphs, form=variant.optimizer,
+        )  # fmt: skip
+        self.rate = LearningRate(training, num_steps(experiment), self.optimizers)
+        self._precision = MixedPrecision(training, device.torch_device)
+        if variant.scope == "blocks" and variant.backend is not None:
+            compile_blocks(self.model, variant)
+        maker = StepMaker(
+            self.model, Objective(training, replace(workload, model=self.model)),
+            self.optimizers, self._precision, training,
+            like_harness=experiment.steps_like_harness,
+        )  # fmt: skip
+        self._step = maker.make(variant.scope, compiler or make_compiler(variant))
+
+    def step(self, number: int, batches: list[MicroBatch]) -> Tensors:
+        """Trains step `number` and returns what it computed: loss, updates of weights, buffers
+        and the optimizer's state."""
+        before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self._device.seed(step_seed(self._seed, number))
+        if self._captures:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        result = self._step(batches)
+        found: Tensors = {("loss", "loss"): result.loss.detach().clone()}
+        if result.terms is not None:
+            found["loss", "terms"] = result.terms.detach().clone()
+        found |= self._state_of_optimizers()
+        for name, parameter in self.model.named_parameters():
+            found["update", name] = parameter.detach() - before[name]
+        for name, buffer in self.model.named_buffers():
+            if buffer.is_floating_point():
+                found["buffer", name] = buffer.detach().clone()
+        return found
+
+    def _state_of_optimizers(self) -> Tensors:
+        names: dict[Tensor, str] = {
+            parameter: name for name, parameter in self.model.named_parameters()
+        }
+        return {
+            (f"optimizer's {key} of", names[parameter]): value.detach().clone()
+            for optimizer in self.optimizers
+            for parameter, state in optimizer.state.items()
+            for key, value in state.items()
+            if isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
+        }
+
+    @torch.no_grad()
+    def load(self, other: "Model") -> None:
+        """Takes weights, buffers, the optimizers' state and rates, and the scale of the loss; in
+        place, so that compiled code and captured graphs stay valid."""
+        mine = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        theirs = {**dict(other.model.named_parameters()), **dict(other.model.named_buffers())}
+        for name, tensor in mine.items():
+            tensor.copy_(theirs[name])
+        for optimizer, source in zip(self.optimizers, other.optimizers, strict=True):
+            _load_optimizer(optimizer, source)
+        self._precision.scaler.load_state_dict(other._precision.scaler.state_dict())
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, source: torch.optim.Optimizer) -> None:
+    has_state = bool(optimizer.state) or not source.state
+    if not has_state:
+        optimizer.load_state_dict(copy.deepcopy(source.state_dict()))
+        return
+    for mine, theirs in zip(_parameters(optimizer), _parameters(source), strict=True):
+        state, given = optimizer.state[mine], source.state.get(theirs, {})
+        for key, value in given.items():
+            if isinstance(value, Tensor) and isinstance(state.get(key), Tensor):
+                state[key].copy_(value)
+            else:
+                state[key] = copy.deepcopy(value)
+    for group, given_group in zip(optimizer.param_groups, source.param_groups, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].copy_(given_group["lr"])
+        else:
+            group["lr"] = given_group["lr"]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+class Lockstep:
+    """Repeats steps of an experiment's training under other settings of the compiler."""
+
+    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device) -> None:
+        """The workload's model is on the device already; it never changes."""
+        self._experiment, self._workload, self._device = experiment, workload, device
+        self._split: Split = workload.data.train.to(device.torch_device)
+        self._batches: EpochBatches | None = None
+        self.tolerance = default_tolerance(experiment, "training", device)
+
+    def baseline(self, steps: int) -> Outcome:
+        """Trains without a compiler; the outcome of a training that fails by itself."""
+        model = self._model(BASELINE)
+        for number in range(steps):
+            try:
+                found = model.step(number, self.batches(number))
+            except Exception as error:  # Any error of the model is a result here.
+                return raised(error, traceback.format_exc(), number)
+            if not found["loss", "loss"].isfinite().all():
+                return Outcome(kind="raises", step=number, error="the loss is not finite")
+            model.rate.step_done()
+        return PASSES
+
+    def compare(
+        self, variant: Variant, first: int, last: int, compiler: Compile | None = None
+    ) -> Outcome:
+        """Compares the steps from `first` to `last` (without it); the first wrong one counts."""
+        plain = self.model_at(first)
+        before = self._model(BASELINE)
+        try:
+            compiled = self._model(variant, compiler)
+        except Exception as error:  # Some backends fail before they see a graph.
+            return raised(error, traceback.format_exc(), first)
+        for number in range(first, last):
+            batches = self.batches(number)
+            compiled.load(plain)
+            before.load(plain)
+            expected = plain.step(number, batches)
+            plain.rate.step_done()
+            try:
+                result = compiled.step(number, _copied(batches))
+            except Exception as error:  # Any error of a backend is a result here.
+                return raised(error, traceback.format_exc(), number)
+            if not are_close(result, expected, self.tolerance):
+                found = self._judge(result, expected, before, number)
+                if found is not None:
+                    return replace(found, step=number)
+        return PASSES
+
+    def model_at(self, step: int) -> Model:
+        """A model that was trained up to the step without a compiler."""
+        model = self._model(BASELINE)
+        for number in range(step):
+            model.step(number, self.batches(number))
+            model.rate.step_done()
+        return model
+
+    def batches(self, step: int) -> list[MicroBatch]:
+        """The micro-batches of a step."""
+        epoch, window = divmod(step, self._experiment.steps_per_epoch)
+        if self._batches is None or self._batches.epoch != epoch:
+            training = self._experiment.training
+            self._batches = EpochBatches(self._split, training, epoch, symbolic_size=False)
+        return self._batches.window(window)
+
+    def _judge(
+        self, result: Tensors, expected: Tensors, before: Model, number: int
+    ) -> Outcome | None:
+        """The first tensor that differs by more than rounding explains; None if all agree.
+
+        The step without a compiler is repeated in double precision, and once more as it is.
+        """
+        again = self._step_of(before, number)
+        reference = self._step_of(before, number, is_double=True)
+        if not is_plausible(reference, expected):
+            reference = self._step_of(before, number, rounding=ROUNDING)
+        found = first_difference(result, expected, reference, self.tolerance)
+        if found is None or not again:
+            return found
+        own = first_difference(again, expected, reference, self.tolerance)
+        return replace(found, is_unstable=own is not None)
+
+    def _step_of(
+        self, before: Model, number: int, *, is_double: bool = False, rounding: float = 0.0
+    ) -> Tensors:
+        """The step without a compiler; empty if it cannot be repeated."""
+        try:
+            model = self._model(BASELINE, is_double=is_double)
+            model.load(before)
+            perturb(model.model, rounding, number)
+            batches = self.batches(number)
+            return model.step(number, _doubled(batches) if is_double else batches)
+        except Exception:  # Some models lack kernels, and some devices lack memory for this.
+            return {}
+
+    def _model(
+        self, variant: Variant, compiler: Compile | None = None, *, is_double: bool = False
+    ) -> Model:
+        return Model(
+            self._experiment, self._workload, self._device, variant, compiler, is_double=is_double
+        )
+
+
+def _copied(batches: list[MicroBatch]) -> list[MicroBatch]:
+    """Copies, so that a backend that writes into its inputs spoils no other step."""
+    return _mapped(batches, torch.clone)
+
+
+def _doubled(batches: list[MicroBatch]) -> list[MicroBatch]:
+    return _mapped(batches, lambda one: one.double() if one.is_floating_point() else one.clone())
+
+
+def _mapped(batches: list[MicroBatch], change: Callable[[Tensor], Tensor]) -> list[MicroBatch]:
+    return [
+        MicroBatch({name: change(tensor) for name, tensor in batch.inputs.items()},
+                   batch.share.clone())
+        for batch in batches
+    ]  # fmt: skip

@@ -1,0 +1,139 @@
+"""A graph that fails becomes as small as its fault, and a program that fails by itself."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor.config
+from torch import Tensor, nn
+
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
+from breakeven.runner.worker.investigation.program import make_program
+from breakeven.runner.worker.investigation.reduction import bisect, is_same, minify
+from tests.faults.stage_faults import wrong_decomposition
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch", "without_caches")]
+TOLERANCE = 1e-4
+DECOMPOSED = parse_backend("aot_eager_decomp_partition")
+WRONG_RELU = parse_backend("relu_accuracy_error_TESTING_ONLY")
+
+
+@pytest.fixture
+def without_caches() -> Iterator[None]:
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield
+
+
+def captured(function: Callable[..., Tensor], *inputs: Tensor) -> Graph:
+    recorder = Recorder()
+    recorder.is_open = True
+    torch.compile(function, backend=recorder)(*inputs)
+    torch._dynamo.reset()
+    (graph,) = recorder.graphs(num_calls=1, accumulates=False)
+    return graph
+
+
+def relu_between_other_operations() -> Graph:
+    linear = nn.Linear(8, 8)
+
+    def function(x: Tensor) -> Tensor:
+        y = torch.relu(linear(torch.sin(x)))
+        return nn.functional.layer_norm(y, (8,)).square().sum()
+
+    return captured(function, torch.randn(4, 8))
+
+
+def names_of(graph: Graph) -> list[str]:
+    nodes = [one for one in graph.module.graph.nodes if one.op == "call_function"]
+    return [one.target.__name__ for one in nodes]
+
+
+def test_a_wrong_gradient_of_relu_leaves_relu_alone() -> None:
+    graph = relu_between_other_operations()
+    with wrong_decomposition():
+        outcome = GraphTrials(graph, TOLERANCE).outcome(DECOMPOSED)
+        small = minify(graph, DECOMPOSED, outcome, TOLERANCE, time.monotonic() + 60)
+        culprit = bisect(small, DECOMPOSED, outcome, TOLERANCE)
+    assert (outcome.kind, outcome.quantity) == ("differs", "gradient")
+    assert names_of(small) == ["relu"]
+    assert culprit is not None
+    assert culprit.backend == "aot_eager_decomp_partition"
+
+
+def test_a_graph_without_a_fault_passes() -> None:
+    assert GraphTrials(relu_between_other_operations(), TOLERANCE).outcome(DECOMPOSED) == PASSES
+
+
+def test_without_time_the_whole_graph_remains() -> None:
+    graph = relu_between_other_operations()
+    with wrong_decomposition():
+        outcome = GraphTrials(graph, TOLERANCE).outcome(DECOMPOSED)
+        small = minify(graph, DECOMPOSED, outcome, TOLERANCE, time.monotonic())
+    assert small.num_nodes == graph.num_nodes
+
+
+def test_dropout_that_double_precision_draws_otherwise_excuses_no_fault() -> None:
+    linear = nn.Linear(32, 32)
+
+    def function(x: Tensor) -> Tensor:
+        return nn.functional.dropout(torch.relu(linear(x)), 0.5)
+
+    trials = GraphTrials(captured(function, torch.randn(8, 32)), TOLERANCE)
+    assert trials.outcome(WRONG_RELU).kind == "differs"
+
+
+@pytest.mark.parametrize("backend, arguments, status", [
+    (WRONG_RELU, [], 1), (WRONG_RELU, ["eager"], 0),
+], ids=["under the backend", "without a compiler"])  # fmt: skip
+def test_a_program_fails_under_the_backend_alone(
+    backend: Any, arguments: list[str], status: int, tmp_path: Path
+) -> None:
+    graph = relu_between_other_operations()
+    outcome = GraphTrials(graph, TOLERANCE).outcome(backend)
+    program = make_program(graph, backend, outcome, TOLERANCE, "wrong relu")
+    assert program is not None
+    assert len(program.source.splitlines()) < 80
+    done = subprocess.run([sys.executable, program.write(tmp_path).name, *arguments], cwd=tmp_path)
+    assert done.returncode == status
+
+
+def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> None:
+    """Both inputs are equal, which random numbers are not."""
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        def run(*arguments: Tensor) -> Any:
+            outputs = module.forward(*arguments)
+            wrong = torch.equal(arguments[0], arguments[1])
+            return [one + 1.0 for one in outputs] if wrong else outputs
+
+        return run
+
+    torch._dynamo.register_backend(backend, name="wrong_for_equal_inputs")
+    x = torch.randn(5, 7)
+    graph = captured(lambda a, b: (a * b).sum(), x, x.clone())
+    variant = parse_backend("wrong_for_equal_inputs")
+    outcome = GraphTrials(graph, TOLERANCE).outcome(variant)
+    program = make_program(graph, variant, outcome, TOLERANCE, "equal inputs")
+    assert program is not None
+    assert sorted(program.data) == [0, 1]
+    assert torch.equal(program.data[0], x)
+
+
+@pytest.mark.parametrize("one, other, same", [
+    (Outcome(kind="raises", error="E: node 12 has shape (3, 4)"),
+     Outcome(kind="raises", error="E: node 7 has shape (5, 6)"), True),
+    (Outcome(kind="raises", error="TypeError: no"), Outcome(kind="raises", error="E: no"), False),
+    (Outcome(kind="raises", error="E: no"), Outcome(kind="differs"), False),
+    (PASSES, PASSES, False),
+])  # fmt: skip
+def test_failures_are_of_one_kind_if_their_messages_begin_alike(
+    one: Outcome, other: Outcome, same: bool
+) -> None:
+    assert is_same(one, other) is same

@@ -1,0 +1,166 @@
+"""An investigation names the planted fault, and none that was not planted."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
+from breakeven.runner.specs.scenarios import InvestigationSpec
+from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.investigation.investigator import Investigation
+from tests.faults import (
+    compiler_faults,
+    late_faults,
+    planted_faults,
+    rounding_backends,
+    stage_faults,
+)
+from tests.helpers.loop import FAULTS, TurnsOnPaper
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_torch")]
+DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
+BEGINS = 6
+COMPILERS = FAULTS / "compiler_faults.py"
+CORRECT = tuple(f"{FAULTS / 'rounding_backends.py'}:{name}" for name in rounding_backends.ROUNDING)
+TRAINING = TrainingSpec(losses=("CrossEntropyLoss",), batch_size=16, epochs=4, max_steps=60,
+                        learning_rate=1e-3)  # fmt: skip
+
+
+CHILDREN_IMPORT = f"{FAULTS.parents[1]}:{FAULTS}:{FAULTS / 'everywhere'}"
+
+
+@pytest.fixture(autouse=True)
+def backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials and programs are processes of their own, which find backends by name or by path."""
+    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
+    monkeypatch.setenv(late_faults.BEGINS, str(BEGINS))
+    monkeypatch.setenv("PYTHONPATH", CHILDREN_IMPORT)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]) -> None:
+    monkeypatch.setenv("PLANTED_FAULT", f"{fault.__module__}:{fault.__name__}")
+
+
+def investigate(
+    folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet", **training: Any
+) -> dict[str, Any]:
+    """The finding about a backend on a small network."""
+    spec = ExperimentSpec(
+        name="investigation", task="custom", scenario="investigate", backends=(backend,),
+        model=ModelSpec(source=f"{FAULTS / model}", dropout="off"),
+        data=DataSpec(source=f"{FAULTS / 'relu_net.py'}:samples", num_train_samples=320,
+                      num_eval_samples=10),
+        training=replace(TRAINING, **training), time_limit_seconds=600.0,
+        devices=(DEVICE,), investigates="experiment.run",
+        investigation=InvestigationSpec(step=step),
+    )  # fmt: skip
+    (variant,) = spec.variants
+    run_spec = RunSpec(experiment_id="investigation", experiment=spec, variant=variant)
+    run = RunDir(DataDir(folder).runs / run_spec.run_id)
+    run.path.mkdir(parents=True)
+    log = EventLog(run.events_file)
+    context = RunContext(run_spec, run, open_device(DEVICE), log)
+    assert Investigation(context).run(TurnsOnPaper())
+    log.close()
+    events = [*each_event(run.events_file)]
+    for one in events:
+        if one["kind"] == "investigation_trial":
+            sys.stderr.write(f"{one['stage']:13}{one['what']:45}{one['outcome']:9}"
+                             f"{one['trial_seconds']:5.1f} s  {one['detail']}\n")  # fmt: skip
+    return [one for one in events if one["kind"] == "investigation_finding"][-1]
+
+
+STAGES = {
+    "wrong_capture": (stage_faults.wrong_capture, "Dynamo"),
+    "wrong_autograd": (compiler_faults.wrong_autograd, "AOTAutograd"),
+    "wrong_decomposition": (stage_faults.wrong_decomposition, "decompositions"),
+    "missing_lowering": (stage_faults.missing_lowering, "Inductor"),
+    "raising_lowering": (compiler_faults.raising_lowering, "Inductor"),
+    "dropped_term": (compiler_faults.dropped_term, "Inductor"),
+    "wrong_post_grad_pass": (compiler_faults.wrong_post_grad_pass, "Inductor"),
+    "wrong_joint_pass": (compiler_faults.wrong_joint_pass, "Inductor"),
+    "relu_compile_error": (compiler_faults.relu_compile_error, "Inductor"),
+    "relu_runtime_error": (compiler_faults.relu_runtime_error, "Inductor"),
+    "relu_wrong": (compiler_faults.relu_wrong, "Inductor"),
+}
+
+
+@pytest.mark.parametrize("fault", STAGES)
+def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    context, stage = STAGES[fault]
+    plant(monkeypatch, context)
+    found = investigate(tmp_path, "inductor")
+    assert (found["cause"], found["compiler_stage"]) == ("stage", stage), found
+    if stage != "Dynamo":
+        assert found["program"].count("\n") <= 80
+        assert (found["program_fails"], found["program_passes"]) == (3, 2)
+
+
+@pytest.mark.parametrize("backend, has_program", [
+    ("zeroed_gradients", True), ("scaled_gradients", True), ("dead_layer", False),
+    ("wrong_epsilon", True), (f"{COMPILERS}:wrong_relu", True), (f"{COMPILERS}:rejecting", True),
+    (f"{COMPILERS}:aborting", True),
+    ("relu_accuracy_error_TESTING_ONLY", True), ("relu_runtime_error_TESTING_ONLY", True),
+    ("relu_compile_error_TESTING_ONLY", True),
+])  # fmt: skip
+def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: bool, tmp_path: Path):
+    found = investigate(tmp_path, backend, optimizer="SGD")
+    assert (found["cause"], found["compiler_stage"]) == ("backend", backend), found
+    assert bool(found["program"]) == has_program, found
+
+
+@pytest.mark.parametrize("backend, step", [
+    (f"{COMPILERS}:late_error", BEGINS),
+    (f"{FAULTS / 'late_faults.py'}:late_negated_gradients", BEGINS),
+    ("stale_batch", planted_faults.RARELY), ("skipped_update", planted_faults.RARELY),
+])  # fmt: skip
+def test_a_backend_that_goes_wrong_late_is_named_without_a_program(
+    backend: str, step: int, tmp_path: Path
+):
+    found = investigate(tmp_path, backend, step)
+    assert (found["cause"], found["compiler_stage"]) == ("training only", backend), found
+    assert found["program"] is None
+
+
+def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(monkeypatch, stage_faults.failing_autotuning)
+    found = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs")
+    assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor", *CORRECT])
+def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
+    found = investigate(tmp_path, backend, step=20)
+    assert found["cause"] == "not reproduced", found
+
+
+@pytest.mark.parametrize("model, training", [
+    ("failing_models.py:Misshaped", {}),
+    ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD"}),
+])  # fmt: skip
+def test_a_fault_of_the_training_is_not_blamed_on_a_compiler(
+    model: str, training: dict[str, Any], tmp_path: Path
+):
+    found = investigate(tmp_path, "inductor", step=5, model=model, **training)
+    assert found["cause"] == "own code", found
