@@ -27,6 +27,9 @@ POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
 """Calls until a CUDA graph was warmed up, captured and replayed."""
 
+DEVICE_ERROR = "CUDA error"
+"""Part of the message of an error after which a process cannot use its device any more."""
+
 
 class Stopped(Exception):
     """Ends an investigation that was stopped, or has no time left."""
@@ -162,6 +165,8 @@ class RemoteBench:
             return Outcome(kind="crashes", error=f"the process ended with exit status {status}")
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, Outcome) and DEVICE_ERROR in (answer.error or ""):
+            self.close()
         return answer
 
     def _start(self) -> None:

@@ -145,10 +145,10 @@ class GraphTrials:
         try:
             call = compile_graph(copy.deepcopy(graph.module), variant)
             result = run_graph(call, graph, graph.inputs)
+            if are_close(result, self._expected, self._tolerance):
+                return PASSES
         except Exception as error:  # Any error of a backend is a result here.
             return raised(error, traceback.format_exc())
-        if are_close(result, self._expected, self._tolerance):
-            return PASSES
         return first_difference(result, self._expected, self.reference, self._tolerance) or PASSES
 
     @property

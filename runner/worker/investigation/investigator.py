@@ -48,7 +48,8 @@ SWITCHES: tuple[tuple[str, Any], ...] = (
     ("shape_padding", False),
 )
 """Features of Inductor that are switched off one at a time."""
-ON_CPU_ALONE = "cpp."
+OF_CPP = "cpp."
+"""Beginning of the settings of generated C++; devices that capture graphs get Triton."""
 AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
               "coordinate_descent_tuning")  # fmt: skip
 
@@ -267,7 +268,7 @@ class Investigation:
     def _switch_off(self, variant: Variant, step: int, number: int) -> None:
         """Names the features of Inductor without which the graph does not fail."""
         for name, value in SWITCHES:
-            if name.startswith(ON_CPU_ALONE) and self._context.device.torch_device.type != "cpu":
+            if name.startswith(OF_CPP) and self._context.device.captures_graphs:
                 continue
             label = f"inductor:{name}={_text(value)}"
             began = time.monotonic()

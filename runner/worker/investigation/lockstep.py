@@ -162,9 +162,10 @@ class Lockstep:
         for number in range(steps):
             try:
                 found = model.step(number, self.batches(number))
+                is_finite = bool(found["loss", "loss"].isfinite().all())
             except Exception as error:  # Any error of the model is a result here.
                 return raised(error, traceback.format_exc(), number)
-            if not found["loss", "loss"].isfinite().all():
+            if not is_finite:
                 return Outcome(kind="raises", step=number, error="the loss is not finite")
             model.rate.step_done()
         return PASSES
@@ -187,9 +188,11 @@ class Lockstep:
             plain.rate.step_done()
             try:
                 result = compiled.step(number, _copied(batches))
+                # Reads the tensors, because a device reports an error of a kernel only then.
+                are_equal = are_close(result, expected, self.tolerance)
             except Exception as error:  # Any error of a backend is a result here.
                 return raised(error, traceback.format_exc(), number)
-            if not are_close(result, expected, self.tolerance):
+            if not are_equal:
                 found = self._judge(result, expected, before, number)
                 if found is not None:
                     return replace(found, step=number)

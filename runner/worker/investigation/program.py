@@ -176,7 +176,7 @@ def _random_text(value: Any) -> str:
 
 
 def _random_bool(value: Tensor) -> str:
-    device = "" if value.device.type == "cpu" else f", device={value.device.type!r}"
+    device = "" if value.is_cpu else f", device={value.device.type!r}"
     return f"torch.rand({tuple(value.shape)}{device}) < {value.double().mean().item():.3g}"
 
 
@@ -185,7 +185,7 @@ def _own_text(place: int, value: Any) -> str:
         return _random_text(value)
     if value.numel() <= MAX_LITERAL:
         return _literal(value)
-    on = "" if value.device.type == "cpu" else f".to({value.device.type!r})"
+    on = "" if value.is_cpu else f".to({value.device.type!r})"
     return f"data[{place}]{on}.clone()"
 
 
@@ -199,7 +199,7 @@ def _literal(value: Tensor) -> str:
 
 def _like(value: Tensor) -> str:
     dtype = "" if value.dtype == torch.float32 else f", dtype={value.dtype}"
-    return dtype + ("" if value.device.type == "cpu" else f", device={value.device.type!r}")
+    return dtype + ("" if value.is_cpu else f", device={value.device.type!r}")
 
 
 def _fails_with(
