@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,20 @@ def test_events_are_numbered_and_stamped(journal: Path) -> None:
     assert (first["v"], first["seq"], first["kind"], first["phase"]) == (1, 0, "phase", "preparing")
     assert (second["seq"], second["step"], second["loss"]) == (1, 0, 0.5)
     assert second["time"] >= first["time"] > 1.7e9
+
+
+def test_the_disk_is_waited_for_on_request_and_at_the_end(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", waited.append)
+    log = EventLog(journal)
+    log.append("step", step=0)
+    log.flush()
+    assert waited == [] and journal.read_bytes()
+    log.flush(durable=True)
+    log.close()
+    assert len(waited) == 2
 
 
 def test_text_that_is_no_unicode_does_not_lose_its_event(journal: Path) -> None:

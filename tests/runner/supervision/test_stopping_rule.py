@@ -115,3 +115,13 @@ def test_looks_lie_farther_and_farther_apart() -> None:
     eager = [1.0, 1.5, 1.0, 1.5, 1.0, 1.5, 1.0, 1.5, *STEADY]
     rounds, _ = measure(rule(), {"baseline": STEADY, "control": STEADY, "eager": eager})
     assert rounds == 18
+
+
+def test_ratios_that_persist_widen_the_interval() -> None:
+    """Seven of 1, the median, then six of 2. The sides 0 and 1 have the mean 6/13; the products of
+    neighbours are 6 x 36, -42 and 5 x 49, their sum 419 over 546, the squares: r = 0.767. Two or
+    fewer heads of 13 have 1.1 %, three 4.6 %: the third smallest and largest are the ends, 1 and 2.
+    """
+    r = 419 / 546
+    stretch = math.sqrt((1 + r) / (1 - r))
+    assert width_of_median([1.0] * 7 + [2.0] * 6) == pytest.approx(2**stretch - 1)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from breakeven.runner.supervision.turns import Turn, TurnPost
+from breakeven.runner.supervision.turns import Turn, TurnPost, TurnTaker
 
 
 @pytest.fixture
@@ -47,3 +47,14 @@ def test_what_is_no_word_changes_nothing(post: TurnPost, line: bytes) -> None:
     post.give(Turn(round=0, position=0))
     os.set_blocking(post.run_fds[1], False)
     assert say(post, line[:60_000], b"\n", b'{"say": "done", "round": 0}\n') == ["done"]
+
+
+@pytest.mark.parametrize(("finished", "word"), [(False, "done"), (True, "finished")])
+def test_a_run_says_with_its_turn_whether_it_was_the_last(
+    post: TurnPost, finished: bool, word: str
+) -> None:
+    taker = TurnTaker(*post.run_fds, on_abandoned=lambda: None)
+    post.give(Turn(round=2, position=1))
+    assert taker.wait() == Turn(round=2, position=1)
+    taker.done(finished=finished)
+    assert post.read() == [word]

@@ -5,16 +5,25 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.storage.statistics.intervals import block_length, median_interval, persistence
+from breakeven.storage.statistics.intervals import (
+    block_length,
+    median_interval,
+    middle,
+    p_of_processes,
+    persistence,
+    typical,
+)
 from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     break_even,
     holm,
     noise_floor,
+    p_of_rounds,
     paired_ratio,
     rounds_missing,
     sign_test_p,
+    speed_doubt,
     speed_verdict,
 )
 
@@ -244,3 +253,40 @@ def test_the_interval_is_that_of_the_medians_of_all_resamples(count: int, shape:
         medians.append(np.median(picked[:count]))
     assert chunk == 2000
     assert median_interval(values) == tuple(np.quantile(medians, [0.025, 0.975]))
+
+
+def test_two_processes_are_two_observations() -> None:
+    """Medians of 1 and 3 have the mean 2 with a standard error of 1. Student's t of one degree of
+    freedom is Cauchy's distribution: p = 1 - 2 atan(2) / pi = 0.295."""
+    values, processes = [1.0] * 6 + [3.0] * 6, [1] * 6 + [2] * 6
+    assert p_of_processes(values, processes) == pytest.approx(1 - 2 * math.atan(2) / math.pi)
+    assert p_of_processes(values[:6], processes[:6]) == 0.0
+
+
+def test_a_process_with_few_rounds_counts_only_if_no_other_has_enough() -> None:
+    assert middle([1.0] * 6 + [9.0], [1] * 6 + [2]) == 1.0
+    assert middle([1.0, 5.0], [1, 2]) == 3.0
+
+
+def test_the_interval_of_several_processes_is_as_wide_as_their_rounds_demand() -> None:
+    """Two processes with equal medians: only the intervals of their rounds have a width."""
+    rounds = [0.9, 1.1, 0.95, 1.05, 0.9, 1.1, 0.95, 1.05]
+    low, high = median_interval(np.array(rounds))
+    assert low is not None and high is not None
+    usual, least, most = typical(rounds * 2, [1] * 8 + [2] * 8)
+    half = (high - low) / 2 / math.sqrt(2)  # The error of a mean of two is smaller by the root.
+    assert (usual, least, most) == pytest.approx((1.0, 1.0 - half, 1.0 + half))
+
+
+def test_few_rounds_that_agree_are_judged_by_their_distance_in_both_directions() -> None:
+    logs = np.array([1.0, 1.1, 0.9, 1.0, 1.1, 0.9])
+    assert p_of_rounds(logs) == pytest.approx(p_of_rounds(-logs))
+    assert p_of_rounds(logs) < 0.001 < 2 / 2**6
+
+
+@pytest.mark.parametrize("lacking", ["low", "high", "p"])
+def test_a_speed_without_an_interval_had_too_few_rounds(lacking: str) -> None:
+    whole = {"low": 0.9, "high": 1.2, "p": 0.5}
+    assert speed_doubt(ratio(1.0, whole["low"], whole["high"]), whole["p"]) == "chance"
+    given = whole | {lacking: None}
+    assert speed_doubt(ratio(1.0, given["low"], given["high"]), given["p"]) == "few"
