@@ -32,7 +32,12 @@ from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.index.store import Store
-from breakeven.storage.investigation import NAMED, load_investigation, next_experiment
+from breakeven.storage.investigation import (
+    NAMED,
+    fault_to_find,
+    load_investigation,
+    next_experiment,
+)
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import trends
@@ -118,7 +123,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
     causes = known_causes(store, options.experiment)
-    parts = [report(comparison), causes_report(causes), _rounds_line(comparison, store.data_dir),
+    parts = [report(comparison), causes_report(causes), _investigate_lines(store, comparison),
+             _rounds_line(comparison, store.data_dir),
              _plan_line(planned, store), _recipe_lines(planned, comparison.spec), caches,
              spent]  # fmt: skip
     text = "\n\n".join(filter(None, parts))
@@ -159,6 +165,15 @@ def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
     if length is None and not (kind.trains_fully or kind.searches):
         return None
     return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+
+
+def _investigate_lines(store: Store, comparison: Comparison) -> str:
+    """The command that finds the cause, for each run that failed or learned something else."""
+    found = {one.run_id: fault_to_find(store, one.run_id)
+             for one in comparison.results if one.role == "backend"}  # fmt: skip
+    return "\n".join(f"to find the cause: breakeven investigate {run_id}"
+                     for run_id, fault in found.items()
+                     if fault is not None and fault.kind != "slow")  # fmt: skip
 
 
 def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:

@@ -29,7 +29,7 @@ NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 LONGEST_NAME = 120
 
 
-class NoFault(StoreError):
+class NoFault(StoreError, RunnerError):
     """A run without a fault that can be investigated; says why."""
 
 
@@ -226,10 +226,10 @@ def next_experiment(
     )
 
 
-def has_fault(store: Store, run_id: str) -> bool:
-    """Whether `next_experiment` has an answer."""
+def fault_to_find(store: Store, run_id: str) -> Fault | None:
+    """The fault of a run if `next_experiment` can find its cause."""
     try:
         next_experiment(store, run_id)
+        return fault_of(store, run_id)
     except (StoreError, RunnerError):
-        return False
-    return True
+        return None

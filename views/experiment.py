@@ -67,7 +67,8 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
             stop_button(experiment_id)
     else:
         resume_button(experiment, queries.list_runs(store, experiment_id))
-        again_link(experiment_id)
+        if pd.isna(experiment["investigates"]):  # an investigation has no form
+            again_link(experiment_id)
     st.page_link("views/experiments.py", label="Side by side", icon=":material/compare_arrows:",
                  query_params={"view": "Side by side", "side": experiment_id},
                  help="Chooses the experiments to hold beside this one.")  # fmt: skip

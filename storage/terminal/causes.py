@@ -347,7 +347,8 @@ RULES = (
     Rule(
         kind="unknown", when=lambda failure: failure.baseline is None and failure.is_compiling,
         cause="The cause of this error is not known; the baseline does not have it.",
-        advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
+        advice="An investigation (breakeven investigate, or Find the cause) names the part of the "
+        "compiler that is to blame.", remedies=(whole_ladder,),
     ),
 )  # fmt: skip
 

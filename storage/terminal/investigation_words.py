@@ -28,6 +28,8 @@ SUBSYSTEMS = {
 LONGEST_ERROR = 200
 MOST_CODE_LINES = 150
 """Generated code with more lines is no part of an issue."""
+DATA_FILE = "repro-data.pt"
+"""Tensors of the training that the program reads, beside the program."""
 HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
 
 
@@ -217,7 +219,7 @@ def _sections(found: Investigation) -> Iterator[str]:
     yield f"Found in a training of {found.record.spec.subject} by trials, each under one backend:"
     yield _markdown_table(found.trials)
     if finding.program is not None:
-        loads = "It loads `repro-data.pt`, which is attached. " if loads_data(finding) else ""
+        loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""
         yield f"The program. {loads}`python repro.py` fails, `python repro.py eager` does not:"
         yield _fenced(finding.program, "python")
     else:
@@ -235,7 +237,7 @@ def _sections(found: Investigation) -> Iterator[str]:
 
 def loads_data(finding: Finding) -> bool:
     """Whether the program reads tensors of the training from a file."""
-    return "repro-data.pt" in (finding.program or "")
+    return DATA_FILE in (finding.program or "")
 
 
 def _markdown_table(trials: Sequence[Trial]) -> str:

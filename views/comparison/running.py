@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from breakeven.runner.folders.states import FAILED_RUNS, ExperimentState
+from breakeven.runner.folders.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
 from breakeven.storage import queries
 from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
@@ -19,6 +19,7 @@ from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_t
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
+from breakeven.views.comparison import cause
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.cards import Card
@@ -111,17 +112,20 @@ def show_failures(store: Store, experiment_id: str) -> None:
         )
         show_causes(experiment_id, [one for one in causes if one.label in set(group["label"])])
         run_id = str(group["run_id"].iloc[0])
-        st.button(
-            "What happened", icon=":material/troubleshoot:", type="tertiary",
-            key=f"happened-{run_id}", on_click=_open_run, args=[run_id],
-        )  # fmt: skip
+        with st.container(horizontal=True):
+            st.button(
+                "What happened", icon=":material/troubleshoot:", type="tertiary",
+                key=f"happened-{run_id}", on_click=_open_run, args=[run_id],
+            )  # fmt: skip
+            if not runs["state"].isin(ACTIVE_RUNS).any():
+                cause.show_buttons(store, run_id)
     show_causes(experiment_id, [one for one in causes if one.label not in set(failed["label"])])
 
 
 def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:
     """Shows each cause once, and a link to Launch for each remedy."""
-    for cause in dict.fromkeys(one.words for one in causes):
-        st.markdown(inert(cause))
+    for known in dict.fromkeys(one.words for one in causes):
+        st.markdown(inert(known))
     remedies = {remedy_text(remedy): remedy for one in causes for remedy in one.remedies}
     for text, remedy in remedies.items():
         again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))

@@ -61,6 +61,10 @@ def requested(store: Store) -> Again | None:
     except NotInStore as error:
         st.warning(inert(error), icon=":material/search_off:")
         return None
+    if spec.kind.compares_causes:
+        st.warning("An investigation has no form; start it on the page of the run with the fault.",
+                   icon=":material/search:")  # fmt: skip
+        return None
     changes = st.query_params.get(CHANGES, "")
     try:
         spec = changed(spec, changes)

@@ -20,7 +20,9 @@ from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import load_investigation
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal import investigation_words
 from breakeven.storage.terminal.break_even_words import break_even_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
@@ -161,10 +163,22 @@ def _of_caches(store: Store, comparison: Comparison) -> Page:
     )  # fmt: skip
 
 
+def _of_causes(store: Store, comparison: Comparison) -> Page:
+    found = load_investigation(store, comparison.experiment_id)
+    rows = map(investigation_words.trial_cells, found.trials)
+    trials = pd.DataFrame(rows, columns=list(investigation_words.HEADER))
+    return Page(
+        headline=inert(investigation_words.headline(found)),
+        captions=[inert(fact) for fact in investigation_words.facts(found)],
+        tables=[Table(title="Trials", name="trials", shown=trials, numbers=trials)],
+    )
+
+
 PAGES: dict[Compared, Callable[[Store, Comparison], Page]] = {
     "runs": _of_runs,
     "tensors": _of_tensors,
     "caches": _of_caches,
+    "causes": _of_causes,
 }
 """By the kind of comparison."""
 

@@ -19,6 +19,7 @@ from breakeven.views.comparison import (
     answers,
     cache,
     cards,
+    cause,
     first_screen,
     ladder,
     leaderboard,
@@ -55,6 +56,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         return
     st.markdown(f"### {answers.headline(comparison)}")
     running.show_failures(store, comparison.experiment_id)
+    cause.offer(store, comparison)
     searching.show(store, comparison)
     first_screen.show(store, experiment, comparison)
     show_doubts(comparison)
@@ -139,7 +141,10 @@ def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) ->
 def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """How to run the experiment again, its settings, and PyTorch's own formats."""
     st.markdown("**The same experiment without the browser**")
-    show_command(comparison.spec)
+    if comparison.spec.investigates is None:
+        show_command(comparison.spec)
+    else:
+        st.code(f"breakeven investigate {comparison.spec.investigates}", language="bash")
     if comparison.spec.kind.compares == "runs":
         exchange.buttons(store, comparison.experiment_id)
         exchange.show_imported(store, comparison.experiment_id)
@@ -153,7 +158,14 @@ def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) ->
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
     accuracy.show(store, comparison.experiment_id, comparison.spec)
+    cause.offer(store, comparison)
     running.show_failures(store, comparison.experiment_id)
+
+
+def show_cause(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    cause.show(store, experiment, comparison)
+    if ExperimentState(experiment["state"]).is_final:
+        running.show_failures(store, comparison.experiment_id)
 
 
 def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -181,5 +193,6 @@ TABS: dict[Compared, Mapping[str, Show]] = {
         "Runs": show_one_run,
         "Settings": show_settings,
     },
+    "causes": {"Cause": show_cause, "Runs": show_one_run, "Settings": show_settings},
     "caches": {"Verdict": show_caches, "Runs": show_one_run, "Settings": show_settings},
 }

@@ -1,0 +1,133 @@
+"""Investigations on the pages: the button that starts one, and its answer, program and issue."""
+
+from io import BytesIO
+from zipfile import ZipFile
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import load_investigation
+from breakeven.views.comparison.cause import archive
+from breakeven.views.report.content import content
+from tests.faults.investigations import (
+    INVESTIGATION_ID,
+    SPEC,
+    record_broken,
+    record_failed,
+    record_investigation,
+)
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.pages import opened, opened_run, text
+
+
+def labels(app: AppTest) -> list[str]:
+    return [one.label for one in app.button]
+
+
+@pytest.mark.parametrize("on", ["the verdict", "the run"])
+def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(
+    on: str, folder: DataDir
+) -> None:
+    run = record_failed(folder, "inductor")
+    app = opened(experiment=EXPERIMENT_ID) if on == "the verdict" else opened_run()
+    app = app.button(key=f"investigate-{run}").click().run()
+    assert not app.exception and not app.error, text(app)
+    (queued,) = [one for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID]
+    assert (queued.spec.investigates, queued.spec.investigation.step) == (run, 10)
+    assert app.query_params["experiment"] == queued.experiment_id
+    assert "The search goes on: 0 trials so far" in text(app)
+
+
+def test_a_broken_run_offers_the_search_until_its_cause_is_known(folder: DataDir) -> None:
+    record_broken(folder)
+    app = opened(experiment=EXPERIMENT_ID)
+    assert "learns something else than the baseline" in text(app)
+    assert "Find the cause" in labels(app)
+    record_investigation(folder)
+    app = opened(experiment=EXPERIMENT_ID)
+    assert {"The cause", "Find the cause again"} <= {*labels(app)}
+    (found,) = [one for one in app.button if one.label == "The cause"]
+    assert "Inductor's lowering of aten.relu.default" in text(found.click().run())
+
+
+def test_a_slow_run_offers_the_stages_on_its_own_page(folder: DataDir) -> None:
+    record_experiment(folder.runs, experiment_spec(120, 10), backend_seconds=0.4)
+    assert "Find the slow stage" in labels(opened_run())
+
+
+def test_a_sound_run_and_a_fault_that_the_baseline_has_offer_nothing(folder: DataDir) -> None:
+    record_experiment(folder.runs, SPEC)
+    assert "Find the cause" not in labels(opened_run())
+    record_failed(folder, "baseline", "inductor")
+    assert "Find the cause" not in labels(opened_run())
+
+
+def test_the_page_has_the_answer_the_trials_the_program_and_the_whole_issue(
+    folder: DataDir,
+) -> None:
+    record_broken(folder)
+    record_investigation(folder)
+    app = opened(experiment=INVESTIGATION_ID)
+    shown = text(app)
+    assert "### Inductor's lowering of aten.relu.default (number 12 of the lowerings)" in shown
+    assert "Certain: a program of 3 operations" in shown
+    assert '<span class="verdict bad" title="">differs</span>' in shown
+    program, issue = [one.value for one in app.code]
+    assert program == "import torch\nprint('```')"
+    assert issue.startswith("# torch.compile: ") and "OS: Linux, ~/venv" in issue
+    assert not app.warning  # The program reads no tensors of the training.
+    app = next(one for one in app.button if one.label == "The run inductor").click().run()
+    assert (app.query_params["experiment"], app.query_params["tab"]) == (EXPERIMENT_ID, "Runs")
+
+
+def test_tensors_that_leave_with_the_program_are_named_and_in_the_archive(folder: DataDir) -> None:
+    reads = "data = torch.load('repro-data.pt')  # of /home/somebody/train.py\n"
+    record_investigation(folder, {"program": reads})
+    (run,) = map(RunDir, folder.runs.iterdir())
+    (run.artifacts / "investigation").mkdir(parents=True)
+    (run.artifacts / "investigation" / "repro-data.pt").write_bytes(b"tensors")
+    assert "numbers of its weights or samples leave" in text(opened(experiment=INVESTIGATION_ID))
+    with Store.in_memory(folder) as store:
+        made = archive(load_investigation(store, INVESTIGATION_ID))
+    with ZipFile(BytesIO(made)) as files:
+        assert files.namelist() == ["issue.md", "repro.py", "repro-data.pt"]
+        assert files.read("repro-data.pt") == b"tensors"
+        assert files.read("repro.py").decode() == reads.replace("/home/somebody", "~")
+
+
+def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(
+    folder: DataDir,
+) -> None:
+    record_investigation(folder, {"cause": "searching", "program": None}, state=None)
+    (run,) = map(RunDir, folder.runs.iterdir())
+    run.claim_file.unlink()  # The process of its claim is gone; so the run waits in the queue.
+    app = opened(experiment=INVESTIGATION_ID)
+    assert "The search goes on: 3 trials so far, and the cause is not known yet." in text(app)
+    assert not app.code
+
+
+@pytest.mark.parametrize(
+    "query", [{"tab": "Runs"}, {"tab": "Settings"}, {"page": "experiments"},
+              {"page": "experiments", "view": "Side by side", "side": INVESTIGATION_ID},
+              {"page": "launch", "again": INVESTIGATION_ID}],
+)  # fmt: skip
+def test_other_pages_show_an_investigation(query: dict[str, str], folder: DataDir) -> None:
+    record_investigation(folder)
+    page = query.pop("page", "experiment") if "page" in query else "experiment"
+    shown = text(opened(page, **{"experiment": INVESTIGATION_ID, **query}))
+    if query == {"tab": "Settings"}:
+        assert f"breakeven investigate {EXPERIMENT_ID}.inductor" in shown
+    if "again" in query:
+        assert "An investigation has no form" in shown
+
+
+def test_a_report_has_the_answer_and_the_trials(folder: DataDir) -> None:
+    record_investigation(folder)
+    with Store.in_memory(folder) as store:
+        page = content(store, INVESTIGATION_ID).page
+    assert page.headline.startswith("Inductor&#39;s lowering of aten.relu.default")
+    assert list(page.tables[0].shown["outcome"]) == ["passes", "differs", "passes"]

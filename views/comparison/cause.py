@@ -1,0 +1,205 @@
+"""Investigations: the button that starts one, and the page with its answer, program and issue."""
+
+from contextlib import suppress
+from functools import partial
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pandas as pd
+import streamlit as st
+
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.masking import mask_private
+from breakeven.runner.specs.investigations import BUDGET_SECONDS
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.investigation import (
+    NAMED,
+    Fault,
+    Investigation,
+    fault_to_find,
+    finished_investigation,
+    load_investigation,
+    next_experiment,
+)
+from breakeven.storage.terminal.causes import remedy_text
+from breakeven.storage.terminal.investigation_words import (
+    DATA_FILE,
+    HEADER,
+    facts,
+    headline,
+    issue,
+    loads_data,
+    remedies,
+    trial_cells,
+)
+from breakeven.views.access import permissions
+from breakeven.views.comparison.leaderboard import table, verdict_word
+from breakeven.views.parts.actions import again_link, errors_shown, launch
+from breakeven.views.parts.downloads import csv_button, download
+from breakeven.views.shared import words
+from breakeven.views.shared.address import write_address
+from breakeven.views.shared.inert import Html, code, inert
+from breakeven.views.shared.resources import (
+    among_readers,
+    data_dir,
+    get_store,
+    keeping_up,
+    look_at_machine,
+)
+
+SECONDS, AT_MOST = 2.0, 5.0
+"""Seconds between two readings of a running investigation: usually, and with many readers."""
+ISSUE_HEIGHT = 480
+OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad",
+                             "crashes": "bad", "times out": "plain"}  # fmt: skip
+DOES = {"raises": "failed", "differs": "learns something else than the baseline",
+        "slow": "is slower than the baseline"}  # fmt: skip
+
+
+def show_buttons(store: Store, run_id: str) -> None:
+    """For a run with a fault: the answer that was found, or the button that starts the search."""
+    found, fault = finished_investigation(store, run_id), fault_to_find(store, run_id)
+    if found is not None:
+        st.button("The cause", icon=":material/search_check:", key=f"cause-of-{run_id}",
+                  on_click=write_address, kwargs={"experiment": found, "tab": "Cause"})  # fmt: skip
+    if fault is not None and permissions.may_act():
+        _start_button(run_id, fault, again=found is not None)
+
+
+def _start_button(run_id: str, fault: Fault, *, again: bool) -> None:
+    label = "Find the slow stage" if fault.kind == "slow" else "Find the cause"
+    budget = words.duration(BUDGET_SECONDS)
+    help = (
+        "Runs every stage of the compiler against the baseline."
+        if fault.kind == "slow"
+        else f"Trials name the part of the compiler that is to blame, in at most {budget}."
+    )
+    if st.button(f"{label} again" if again else label, icon=":material/search:", help=help,
+                 key=f"investigate-{run_id}"):  # fmt: skip
+        with errors_shown():
+            investigate(run_id)
+
+
+def investigate(run_id: str) -> None:
+    """Queues what finds the cause of a run's fault and opens its page; raises `RunnerError`."""
+    permissions.require_acting()
+    with st.spinner("Looking at what this machine offers …"):
+        machine = look_at_machine(data_dir()).result()
+    launch(next_experiment(get_store(), run_id), machine)
+
+
+def offer(store: Store, comparison: Comparison) -> None:
+    """For each backend that learned something else: a sentence and the buttons. A failed one has
+    them at its error, a slow one on its own page."""
+    for result in comparison.results:
+        fault = fault_to_find(store, result.run_id) if result.role == "backend" else None
+        if fault is not None and fault.kind == "differs":
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"**{inert(result.label)}** {DOES[fault.kind]}.", width="content")
+                show_buttons(store, result.run_id)
+
+
+def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """The answer of an investigation; while it goes on, its trials as they come."""
+    is_active = ExperimentState(experiment["state"]).is_active
+    again = among_readers(SECONDS, AT_MOST) if is_active else None
+    st.fragment(_show_found, run_every=again)(store, comparison.experiment_id)
+
+
+def _show_found(store: Store, experiment_id: str) -> None:
+    with keeping_up(store):
+        found = load_investigation(store, experiment_id)
+    st.markdown(f"### {inert(headline(found))}")
+    if known := facts(found):
+        st.markdown("\n".join(f"- {inert(fact)}" for fact in known))
+    _show_links(store, found)
+    if found.trials:
+        _show_trials(found)
+    if found.is_over and found.finding.cause in NAMED:
+        _show_program(found)
+        _show_issue(found)
+
+
+def _show_links(store: Store, found: Investigation) -> None:
+    """Links to the run with the fault, and to Launch with each backend without the fault."""
+    experiment_id, _, label = found.investigated.partition(".")
+    with suppress(NotInStore), st.container(horizontal=True, vertical_alignment="center"):
+        queries.experiment_spec(store, experiment_id)
+        st.button(f"The run {inert(label)}", icon=":material/arrow_back:", key="investigated",
+                  on_click=write_address, kwargs={
+                      "experiment": experiment_id, "run": found.investigated, "tab": "Runs",
+                  })  # fmt: skip
+        for remedy in remedies(store, found).remedies:
+            text = remedy_text(remedy)
+            again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
+
+
+def _show_trials(found: Investigation) -> None:
+    rows = [trial_cells(trial) for trial in found.trials]
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{inert(words.plural(len(rows), 'trial'))}**", width="stretch")
+            csv_button("CSV", pd.DataFrame(rows, columns=list(HEADER)), "trials")
+        st.html(trials_html(found))
+
+
+def trials_html(found: Investigation) -> Html:
+    """A row for each trial, in the order in which they were made."""
+    rows = []
+    for trial in found.trials:
+        number, stage, what, _outcome, detail, took = map(inert, trial_cells(trial))
+        word = verdict_word(trial.outcome, OUTCOMES.get(trial.outcome, "plain"))
+        rows.append([number, stage, what, word, detail, took])
+    classes = dict.fromkeys(range(1, len(HEADER)), "words")
+    return table("Trials", [inert(title.capitalize()) for title in HEADER], rows, classes)
+
+
+def _show_program(found: Investigation) -> None:
+    program = found.finding.program
+    st.markdown("#### The program")
+    if program is None:
+        note = found.finding.program_note or "none was found"
+        st.caption(f"There is no program that shows the fault by itself: {inert(note)}.")
+        return
+    st.caption("It needs torch alone. `python repro.py` fails, `python repro.py eager` does not.")
+    st.code(program, language="python")
+
+
+def _show_issue(found: Investigation) -> None:
+    """The whole text before anything leaves, with a button that copies it, and the archive."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("#### The issue for PyTorch", width="stretch")
+        download("Download program and issue", partial(archive, found), "investigation.zip",
+                 "application/zip", help="An archive of `repro.py` and `issue.md`.")  # fmt: skip
+    st.caption(
+        "This is all that leaves: read it first. Secrets and home folders are masked; names in "
+        "the program and in errors are your own. The button at the corner copies the text."
+    )
+    if loads_data(found.finding):
+        st.warning(
+            f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "
+            "has: numbers of its weights or samples leave with the archive.",
+            icon=":material/info:",
+        )
+    st.code(issue(found), language="markdown", wrap_lines=True, height=ISSUE_HEIGHT)
+
+
+def archive(found: Investigation) -> bytes:
+    """`issue.md`, `repro.py`, and the tensors that the program reads."""
+    made = BytesIO()
+    with ZipFile(made, "w", ZIP_DEFLATED) as file:
+        file.writestr("issue.md", issue(found))
+        if found.finding.program is not None:
+            file.writestr("repro.py", mask_private(found.finding.program))
+        if loads_data(found.finding):
+            with (
+                suppress(OSError, RunnerError),
+                RunDir(found.record.folder).open(f"artifacts/investigation/{DATA_FILE}") as data,
+            ):
+                file.writestr(DATA_FILE, data.read())
+    return made.getvalue()
