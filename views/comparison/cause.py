@@ -106,23 +106,33 @@ def offer(store: Store, comparison: Comparison) -> None:
 
 def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The answer of an investigation; while it goes on, its trials as they come."""
-    is_active = ExperimentState(experiment["state"]).is_active
-    again = among_readers(SECONDS, AT_MOST) if is_active else None
-    st.fragment(_show_found, run_every=again)(store, comparison.experiment_id)
+    experiment_id = comparison.experiment_id
+    if ExperimentState(experiment["state"]).is_active:
+        again = among_readers(SECONDS, AT_MOST)
+        st.fragment(_show_so_far, run_every=again)(store, experiment_id)
+        # Buttons outside: in a fragment they would draw the fragment again instead of the page.
+        _show_links(store, load_investigation(store, experiment_id))
+        return
+    found = load_investigation(store, experiment_id)
+    _show_answer(found)
+    _show_links(store, found)
+    _show_trials(found)
+    if found.finding.cause in NAMED:
+        _show_program(found)
+        _show_issue(found)
 
 
-def _show_found(store: Store, experiment_id: str) -> None:
+def _show_so_far(store: Store, experiment_id: str) -> None:
     with keeping_up(store):
         found = load_investigation(store, experiment_id)
+    _show_answer(found)
+    _show_trials(found)
+
+
+def _show_answer(found: Investigation) -> None:
     st.markdown(f"### {inert(headline(found))}")
     if known := facts(found):
         st.markdown("\n".join(f"- {inert(fact)}" for fact in known))
-    _show_links(store, found)
-    if found.trials:
-        _show_trials(found)
-    if found.is_over and found.finding.cause in NAMED:
-        _show_program(found)
-        _show_issue(found)
 
 
 def _show_links(store: Store, found: Investigation) -> None:
@@ -140,6 +150,8 @@ def _show_links(store: Store, found: Investigation) -> None:
 
 
 def _show_trials(found: Investigation) -> None:
+    if not found.trials:
+        return
     rows = [trial_cells(trial) for trial in found.trials]
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
