@@ -10,8 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from breakeven.runner.folders.events import (
     FORMAT_VERSION,
     Order,
@@ -20,6 +18,11 @@ from breakeven.runner.folders.events import (
     require_known_format,
 )
 from breakeven.runner.masking import masker
+
+try:
+    import orjson
+except ModuleNotFoundError:  # a Python other than Breakeven's own
+    orjson = None  # type: ignore[assignment]
 
 OF_NUMBERS = ("step", "block", "device")
 """Kinds of events without texts, and so without secrets; masking so many would cost time."""
@@ -143,6 +146,8 @@ class SilentLog(EventLog):
 
 
 def _line(event: dict[str, Any]) -> bytes:
+    if orjson is None:
+        return _readable_line(event)
     try:
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # e.g. half of a surrogate pair, as in an undecodable path

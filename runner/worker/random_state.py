@@ -3,24 +3,37 @@
 import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from breakeven.runner.worker.device.base import Device
+
+try:
+    import numpy as np
+except ModuleNotFoundError:  # a Python other than Breakeven's own
+    np = None  # type: ignore[assignment]
 
 SEEDS_APART = 7_654_321
 """Distance between the seeds of two trainings, so that their steps draw different numbers."""
 
 
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if np is not None:
+        np.random.seed(seed % 2**32)
+
+
 def random_state(device: Device) -> dict[str, Any]:
     """The states as numbers, texts, tensors and lists: types that a checkpoint may hold."""
-    kind, words, position, has_gauss, gauss = np.random.get_state()
-    return {
+    state = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": [kind, [int(word) for word in words], position, has_gauss, gauss],
         **device.random_state(),
     }
+    if np is not None:
+        kind, words, position, has_gauss, gauss = np.random.get_state()
+        state["numpy"] = [kind, [int(word) for word in words], position, has_gauss, gauss]
+    return state
 
 
 def set_random_state(state: dict[str, Any], device: Device) -> None:
@@ -28,8 +41,9 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     torch.set_rng_state(state["torch"])
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    if np is not None and "numpy" in state:
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     device.set_random_state(state)
 
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import transformers
-
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.added_rounds import what_changed
 from breakeven.runner.folders.run_dir import RunDir
@@ -36,7 +34,6 @@ def run_session(
     A run on several devices passes the `device` of this process.
     """
     experiment = spec.experiment
-    transformers.utils.logging.disable_progress_bar()
     log.enter("preparing")
     device = device or open_device(spec.device)
     by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"

@@ -2,18 +2,19 @@
 
 import sysconfig
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch._dynamo
 import torch._inductor.config
 from torch._dynamo import utils as dynamo_utils
-from torch._dynamo.callback import CallbackArgs, callback_handler
+from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import counters
+from torch._guards import CompileContext
 from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
@@ -41,6 +42,15 @@ MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics torch holds until they are reported."""
 Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class Compilation(NamedTuple):
+    """What torch tells of a compilation when it starts."""
+
+    trigger: str | None
+    compile_id: str | None
+
+
 not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
 """Prevents Dynamo from compiling an observer. A backward pass that compiles calls observers within
 compiled code; Dynamo would compile them, too, and wait forever for the lock of this call."""
@@ -117,11 +127,11 @@ class CompileObserver:
         self.step = 0
         self.phase = "training"
         self._log = log
-        self._pending: tuple[CallbackArgs, float] | None = None
+        self._pending: tuple[Compilation, float] | None = None
         """The current compilation, and its start."""
         self._num_started = 0
         self._num_reported = 0
-        self._begun: dict[str, dict[str, Any]] = {}
+        self._begun: dict[str | None, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
         self._breaks_when: list[tuple[int, str]] = []
@@ -205,51 +215,54 @@ class CompileObserver:
             self._log.append("compile_cache", **self._now, layers=found)
 
     @not_compiled
-    def _on_start(self, args: CallbackArgs) -> None:
+    def _on_start(self, *args: Any) -> None:
         self._num_started += 1
-        self._begun.setdefault(args.compile_id, self._now)
-        self._pending = args, time.perf_counter()
-        self._log.append("compile_started", **self._stamp(args))
+        compilation = _compilation(*args)
+        self._begun.setdefault(compilation.compile_id, self._now)
+        self._pending = compilation, time.perf_counter()
+        self._log.append("compile_started", **self._now, **compilation._asdict())
         # The dashboard shows the elapsed time of a running compilation.
         self._log.flush()
 
     @not_compiled
-    def _on_end(self, args: CallbackArgs) -> None:
+    def _on_end(self, *_: Any) -> None:
         self._date_breaks()
         if self._pending is None:
             return
-        started, since = self._pending
+        compilation, since = self._pending
         seconds = time.perf_counter() - since
-        self._log.append("compile_ended", seconds=seconds, **self._stamp(started))
+        self._log.append("compile_ended", seconds=seconds, **self._now, **compilation._asdict())
         self._log.flush()
         self._pending = None
 
-    def _stamp(self, args: CallbackArgs) -> dict[str, Any]:
-        return {
-            **self._now,
-            "trigger": args.callback_trigger.name,
-            "compile_id": args.compile_id,
-        }
+
+def _compilation(args: Any = None) -> Compilation:
+    """The compilation that torch starts. Older versions, such as 2.6, tell callbacks nothing."""
+    if args is None:
+        return Compilation(trigger=None, compile_id=str(CompileContext.current_compile_id()))
+    return Compilation(trigger=args.callback_trigger.name, compile_id=args.compile_id)
 
 
-def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
-    """The fields of CompilationMetrics that exist in torch 2.11 to 2.13, in seconds."""
+def _summary(metrics: Any) -> dict[str, Any]:
+    """The fields of torch's CompilationMetrics, in seconds; None for those that this version of
+    torch does not have."""
+    metrics = defaultdict(lambda: None, vars(metrics))
     return {
-        "compile_id": metrics.compile_id,
-        "function": metrics.co_name,
-        "file": metrics.co_filename and short_path(metrics.co_filename),
-        "line": metrics.co_firstlineno,
-        "dynamo_seconds": _seconds(metrics.dynamo_cumulative_compile_time_us),
-        "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
-        "inductor_seconds": _seconds(metrics.inductor_cumulative_compile_time_us),
-        "code_seconds": _seconds(metrics.inductor_code_gen_cumulative_compile_time_us),
+        "compile_id": metrics["compile_id"],
+        "function": metrics["co_name"],
+        "file": metrics["co_filename"] and short_path(metrics["co_filename"]),
+        "line": metrics["co_firstlineno"],
+        "dynamo_seconds": _seconds(metrics["dynamo_cumulative_compile_time_us"]),
+        "aot_seconds": _seconds(metrics["aot_autograd_cumulative_compile_time_us"]),
+        "inductor_seconds": _seconds(metrics["inductor_cumulative_compile_time_us"]),
+        "code_seconds": _seconds(metrics["inductor_code_gen_cumulative_compile_time_us"]),
         # This includes C++, although torch names only Triton.
-        "kernel_seconds": _seconds(metrics.triton_compile_time_us),
-        "total_seconds": _seconds(metrics.duration_us),
-        "graph_ops": metrics.graph_op_count,
-        "guards": metrics.guard_count,
-        "recompile_reason": (metrics.recompile_reason or "")[:MAX_REASON_CHARACTERS] or None,
-        "failure": (metrics.fail_reason or "")[:MAX_REASON_CHARACTERS] or None,
+        "kernel_seconds": _seconds(metrics["triton_compile_time_us"]),
+        "total_seconds": _seconds(metrics["duration_us"]),
+        "graph_ops": metrics["graph_op_count"],
+        "guards": metrics["guard_count"],
+        "recompile_reason": (metrics["recompile_reason"] or "")[:MAX_REASON_CHARACTERS] or None,
+        "failure": (metrics["fail_reason"] or "")[:MAX_REASON_CHARACTERS] or None,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch._dynamo
 import torch._logging._internal
-from torch._dynamo.callback import CallbackArgs, callback_handler
+from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -94,7 +94,7 @@ def _record_trace_files(run: RunDir, log: EventLog) -> None:
     recorded: set[str] = set()
 
     @not_compiled
-    def on_start(args: CallbackArgs) -> None:
+    def on_start(*_: Any) -> None:
         for path in sorted((run.path / TRACE_FOLDER).glob("*.log")):
             if path.name not in recorded:
                 recorded.add(path.name)

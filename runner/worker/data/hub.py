@@ -24,7 +24,10 @@ def go_offline_without_hub(experiment: ExperimentSpec) -> None:
     """
     if not _may_ask_hub(experiment):
         return
-    from huggingface_hub import constants
+    try:
+        from huggingface_hub import constants
+    except ModuleNotFoundError:  # Without it, nothing asks the hub.
+        return
 
     why = None if constants.HF_HUB_OFFLINE else _why_unreachable()
     if why is not None:

@@ -2,6 +2,7 @@
 its division into micro-batches and windows. One step trains on one window.
 """
 
+import ctypes
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -118,8 +119,7 @@ def make_split(inputs: dict[str, Tensor], labels: Tensor) -> Split:
 def tensor_bytes(tensor: Tensor) -> bytes:
     """The bytes of all elements, of any type, in their order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    content: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return content
+    return ctypes.string_at(flat.data_ptr(), flat.nbytes)
 
 
 class RankPart(NamedTuple):

@@ -11,14 +11,14 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, BinaryIO, overload
-
-import PIL.Image
-import PIL.ImageOps
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 from breakeven.runner.checks.data import locate
 from breakeven.runner.errors import UnusableData, WorkloadError
 from breakeven.runner.worker.data.hub import hub_advice
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 FORMATS = {"PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF"}
 MAX_PIXELS = 100_000_000
@@ -27,7 +27,7 @@ IMAGE_COLUMN = "image"
 """Column in which `datasets` puts the images of a folder."""
 
 
-class Pictures(Sequence[PIL.Image.Image]):
+class Pictures(Sequence["PIL.Image.Image"]):
     """The images in `column` of a table, encoded or by path, as RGB."""
 
     def __init__(self, rows: Any, column: str, where: str) -> None:
@@ -38,7 +38,7 @@ class Pictures(Sequence[PIL.Image.Image]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> PIL.Image.Image: ...
+    def __getitem__(self, place: int) -> "PIL.Image.Image": ...
     @overload
     def __getitem__(self, place: slice) -> "Pictures": ...
     def __getitem__(self, place: int | slice) -> "PIL.Image.Image | Pictures":
@@ -54,11 +54,14 @@ class Pictures(Sequence[PIL.Image.Image]):
                 f"{self._where}: column {self._column!r} does not hold images ({cause})"
             ) from error
 
-    def __iter__(self) -> Iterator[PIL.Image.Image]:
+    def __iter__(self) -> "Iterator[PIL.Image.Image]":
         return (self[place] for place in range(len(self)))
 
 
-def _unpacked(cell: dict[str, Any]) -> PIL.Image.Image:
+def _unpacked(cell: dict[str, Any]) -> "PIL.Image.Image":
+    import PIL.Image
+    import PIL.ImageOps
+
     PIL.Image.init()
     known = sorted(FORMATS & PIL.Image.OPEN.keys())
     with _opened(cell) as source, PIL.Image.open(source, formats=known) as image:

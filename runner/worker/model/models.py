@@ -4,7 +4,6 @@ import hashlib
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -25,12 +24,12 @@ def _sizes(width: int, layers: int, heads: int) -> dict[str, int]:
     }
 
 
-BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
-    "builtin:bert-tiny": (transformers.BertConfig, _sizes(128, 2, 2)),
-    "builtin:bert-base": (transformers.BertConfig, _sizes(768, 12, 12)),
-    "builtin:gpt2": (transformers.GPT2Config, {"n_embd": 768, "n_layer": 12, "n_head": 12}),
-    "builtin:gpt2-tiny": (transformers.GPT2Config, {"n_embd": 128, "n_layer": 2, "n_head": 2}),
-    "builtin:vit-small": (transformers.ViTConfig, {**_sizes(128, 4, 4), "patch_size": 2}),
+BUILTIN_CONFIGURATIONS: dict[str, tuple[str, dict[str, int]]] = {
+    "builtin:bert-tiny": ("BertConfig", _sizes(128, 2, 2)),
+    "builtin:bert-base": ("BertConfig", _sizes(768, 12, 12)),
+    "builtin:gpt2": ("GPT2Config", {"n_embd": 768, "n_layer": 12, "n_head": 12}),
+    "builtin:gpt2-tiny": ("GPT2Config", {"n_embd": 128, "n_layer": 2, "n_head": 2}),
+    "builtin:vit-small": ("ViTConfig", {**_sizes(128, 4, 4), "patch_size": 2}),
 }
 
 
@@ -46,11 +45,14 @@ def make_model(
     `architecture` is one of transformers' Auto classes. `settings` apply to any configuration,
     `shape` only to that of a built-in model: pretrained models have their own shape.
     """
+    import transformers  # here, because a model of a person's own does not need it
+
     torch.manual_seed(experiment.training.seed)
     source = experiment.model.source
     if experiment.model.is_builtin:
         kind, size = BUILTIN_CONFIGURATIONS[source]
-        config = without_dropout(kind(**(size | shape | settings)), experiment)
+        config = getattr(transformers, kind)(**(size | shape | settings))
+        config = without_dropout(config, experiment)
         model: nn.Module = architecture.from_config(config)
         return model
     try:

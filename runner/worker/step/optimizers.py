@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
@@ -192,6 +191,8 @@ def _make_schedule(
         return lr_scheduler.StepLR(optimizer, **options)
     if training.scheduler == "multistep":
         return lr_scheduler.MultiStepLR(optimizer, **options)
+    import transformers  # here, because a constant rate without warm-up does not need it
+
     is_warm_up_alone = training.scheduler == "constant"
     schedule: lr_scheduler.LRScheduler = transformers.get_scheduler(
         "constant_with_warmup" if is_warm_up_alone else training.scheduler,

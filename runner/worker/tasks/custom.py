@@ -1,11 +1,9 @@
 """A model and samples from the user's Python files."""
 
 import inspect
-import random
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +23,7 @@ from breakeven.runner.worker.model.workload import (
     align_classes,
     align_numbers,
 )
+from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.user_code import call
 
 TASK = Task(
@@ -73,9 +72,7 @@ def _class_names(splits: Mapping[str, Split]) -> tuple[str, ...]:
 
 
 def _call_seeded(source: str, seed: int) -> Any:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
+    seed_all(seed)
     return call(source)
 
 

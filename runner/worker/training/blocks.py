@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.callback import CallbackArgs, callback_handler
+from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.folders.added_rounds import steps_measured
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -291,13 +291,13 @@ class Collector:
             gc.enable()
 
     @not_compiled
-    def _on_compile_start(self, args: CallbackArgs) -> None:
+    def _on_compile_start(self, *_: Any) -> None:
         gc.unfreeze()
         self._blocks_to_freeze = SETTLING_BLOCKS
         gc.enable()
 
     @not_compiled
-    def _on_compile_end(self, args: CallbackArgs) -> None:
+    def _on_compile_end(self, *_: Any) -> None:
         if self._is_held_back:
             gc.disable()
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet
 import torch
 from torch import Tensor
 
@@ -20,7 +18,6 @@ from breakeven.runner.worker.correctness.paired_answers import PairedAnswers
 from breakeven.runner.worker.data.splits import Split
 from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.losses import Objective
-from breakeven.runner.worker.model.metrics import Scores
 from breakeven.runner.worker.model.workload import Align, Workload, align_classes, align_numbers
 from breakeven.runner.worker.step.inference import Answer, Inference, Question
 
@@ -36,6 +33,8 @@ class _Tally:
         group: RankGroup,
         compiled: bool,
     ) -> None:
+        from breakeven.runner.worker.model.metrics import Scores  # needs torchmetrics
+
         self.compiled = compiled
         self._objective = objective
         self._group = group
@@ -174,6 +173,9 @@ def write_predictions(
         columns[f"{prefix}logits"] = list(logits.reshape(len(logits), -1).numpy())
     if group.rank > 0:
         return
+    import pyarrow as pa
+    import pyarrow.parquet
+
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacement(file, UNFINISHED) as unfinished:
         pyarrow.parquet.write_table(pa.table(columns), unfinished)

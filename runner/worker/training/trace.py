@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any, NamedTuple
 
-import orjson
+try:
+    from orjson import loads
+except ModuleNotFoundError:  # a Python other than Breakeven's own
+    from json import loads  # type: ignore[assignment]
 
 HOST_CATEGORIES = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -112,7 +115,7 @@ class Trace:
 
 def read_trace(content: bytes) -> Trace:
     """Parses a trace; raises `ValueError` if it is not JSON."""
-    events = orjson.loads(content)["traceEvents"]
+    events = loads(content)["traceEvents"]
     complete = [event for event in events if event.get("ph") == "X"]
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
     work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]

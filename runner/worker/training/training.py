@@ -351,6 +351,9 @@ def _splits_in_use(
     evaluation, data = experiment.evaluation, workload.data
     used = {"train", *evaluation.predictions}
     if experiment.evaluates != "never":
+        # Loaded before the first turn: the import takes a second.
+        import breakeven.runner.worker.model.metrics  # noqa: F401
+
         used |= set(evaluation.splits)
     if experiment.training.last_batch == "pad" and not data.train.can_pad:
         raise WorkloadError(
