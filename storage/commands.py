@@ -345,6 +345,7 @@ def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextI
 def exit_status(comparison: Comparison) -> int:
     """The exit status of `show` without conditions, as documented in `storage.__main__`."""
     verdicts = [result.parity.verdict for result in comparison.results if result.parity]
+    verdicts += [one.parity.verdict for one in comparison.across if one.parity]
     if "broken" in verdicts:
         return BROKEN
     if any(result.state != RunState.FINISHED for result in comparison.results):

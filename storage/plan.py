@@ -121,7 +121,8 @@ def plan(comparison: Comparison, num_steps: int) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
     noise and do not break parity; the best takes the least time for these steps."""
     baseline = of_role(comparison.results, "baseline")
-    found = {one.label: estimate_time(one, baseline) for one in comparison.results}
+    found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
+             for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
     totals = {label: one.total_seconds(num_steps) for label, one in estimates.items()}
     faster = {one.label: one for one in standings(comparison).counted

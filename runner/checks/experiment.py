@@ -49,7 +49,7 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
         machine.check(spec)
     _check_suite_package(spec)
     _check_threads(spec)
-    for path in spec.paths_of_backends:
+    for path in () if spec.environments else spec.paths_of_backends:
         if not USER_CODE.fullmatch(path):
             module_files(path)
     if spec.is_script:
@@ -129,7 +129,9 @@ def _check_suite_package(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` without the suite's package. Runs have this process's interpreter."""
     model = spec.model.from_suite
     suite = None if model is None else SUITES[model.suite]
-    if suite is not None and suite.package is not None and find_spec(suite.package) is None:
+    if suite is None or suite.package is None or spec.environments:
+        return
+    if find_spec(suite.package) is None:
         rule = f"needs the package {suite.package}, which is not installed here: {suite.install}"
         raise InvalidSpec("model.source", spec.model.source, rule)
 

@@ -47,7 +47,9 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
     training = spec.training
     is_scheduled = not training.has_constant_rate
     searched = set(candidates(spec)) if spec.kind.searches else set()
-    variants = {text: parse_backend(text) for text in spec.backends if text not in searched}
+    # The torch of another environment may have other options.
+    backends = () if spec.environments else spec.backends
+    variants = {text: parse_backend(text) for text in backends if text not in searched}
     to_try = tuple(text for text, variant in variants.items()
                    if variant.options or (execute and variant.path_of_backend))  # fmt: skip
     usual = TrainingSpec()

@@ -21,17 +21,23 @@ class Limit(NamedTuple):
     example: str
     is_needed: bool = True
     below: float = math.inf
+    of: str | None = None
+    """What the name of the condition is followed by, behind a colon."""
 
 
-COMPARED = re.compile(r"([a-z-]+)\s*([<>])\s*(.*)", re.DOTALL)
-GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60")}
-"""Conditions about the backends of an experiment; the limit of `compile` is in seconds."""
-GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'"
+COMPARED = re.compile(r"([a-z-]+(?::[\w.-]+)?)\s*([<>])\s*(.*)", re.DOTALL)
+SLOWER_THAN = "slower-than"
+GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60"),
+        SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT")}  # fmt: skip
+"""Conditions about the backends of an experiment; the limit of `compile` is in seconds, that of
+`slower-than` in percent of the step time in another environment."""
+GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'|'slower-than:ENVIRONMENT>PERCENT'"
 GATE_HELP = (
     "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
     "parity is broken or could not be shown; if its final accuracy is worse or could not be "
-    "compared; if its compile latency exceeds a limit (write quotes, because the shell interprets "
-    ">). Join conditions by commas or repeat the option (docs/suites.md)"
+    "compared; if its compile latency exceeds a limit; if a run is slower than the same run in "
+    "another environment by more than a limit (write quotes, because the shell interprets >). Join "
+    "conditions by commas or repeat the option (docs/suites.md)"
 )
 
 
@@ -42,12 +48,15 @@ class Condition:
     name: str
     above: bool = True
     limit: float | None = None
+    of: str | None = None
+    """What is behind a colon: `torch211` in `slower-than:torch211>2%`."""
 
     def __str__(self) -> str:
         """The text on the command line."""
+        name = self.name if self.of is None else f"{self.name}:{self.of}"
         if self.limit is None:
-            return self.name
-        return f"{self.name}{'>' if self.above else '<'}{self.limit:.15g}"
+            return name
+        return f"{name}{'>' if self.above else '<'}{self.limit:.15g}"
 
 
 def parse_condition(text: str) -> Condition | None:
@@ -60,7 +69,9 @@ def parse_condition(text: str) -> Condition | None:
         number = float(limit.removesuffix("%"))
     except ValueError:
         return None
-    return Condition(name=name, above=sign == ">", limit=number) if math.isfinite(number) else None
+    name, _, of = name.partition(":")
+    found = Condition(name=name, above=sign == ">", limit=number, of=of or None)
+    return found if math.isfinite(number) else None
 
 
 def parse_conditions(
@@ -97,18 +108,21 @@ def add_fail_if(
 
 
 def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condition:
-    name = re.split("[<>]", text)[0].strip()
+    name, _, of = re.split("[<>]", text)[0].strip().partition(":")
     limit = known.get(name)
     if name not in known or "<" in text or (limit is None and name != text):
         raise ValueError(
             f"{text!r} is not a condition; choose from {offered}{nearest(name, known)}"
         )
+    if bool(of) != bool(limit and limit.of):
+        raise ValueError(f"{text!r} is not a condition; choose from {offered}")
     condition = parse_condition(text)
     if limit is None or (name == text and not limit.is_needed):
         return Condition(name=name)
     if condition is None or condition.limit is None or not 0 <= condition.limit < limit.below:
+        whole = f"{name}:{of}" if of else name
         raise ValueError(
-            f"{text!r} has no valid limit; write '{name}>{limit.example}', in quotes, because the "
+            f"{text!r} has no valid limit; write '{whole}>{limit.example}', in quotes, because the "
             "shell interprets >"
         )
     return condition

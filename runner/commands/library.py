@@ -26,6 +26,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, damages, find_experiment, listed
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, Labels
+from breakeven.runner.machine import environments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 
@@ -60,6 +61,9 @@ def add_library_commands(add: Add) -> None:
     clean.add_argument("--budget", type=checked(parse_size), metavar="SIZE",
                        help="shrink the data folder to 500MB, 20GB or 1TB: remove deleted "
                        "experiments, then checkpoints, then artifacts")  # fmt: skip
+    clean.add_argument("--environments", nargs="*", metavar="NAME",
+                       help="remove environments that `compare --environments` made; without a "
+                       "name, list them with the space that they take")  # fmt: skip
     text = "with --budget: only print what would be removed"
     clean.add_argument("--dry-run", action="store_true", help=text)
     for command in (label, delete, clean):
@@ -122,13 +126,33 @@ def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
 
 
 def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
-    chosen = [bool(options.experiments), options.trash, options.budget is not None]
+    chosen = [bool(options.experiments), options.trash, options.budget is not None,
+              options.environments is not None]  # fmt: skip
     if sum(chosen) != 1:
-        raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE")
+        raise RunnerError("clean takes one of these: ids of experiments, --trash, --budget SIZE, "
+                          "--environments")  # fmt: skip
+    if options.environments is not None:
+        return _clean_environments(data_dir, options.environments)
     if options.trash:
         _print(f"{library.empty_trash(data_dir)} experiments removed permanently")
         return 0
     return _shrink(data_dir, options) if options.budget is not None else _free(data_dir, options)
+
+
+def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
+    known = {one.name: one for one in environments.made(data_dir)}
+
+    def one(name: str) -> str:
+        if name not in known:
+            raise RunnerError(f"no such environment in {data_dir.environments}")
+        freed = library.size_of(known[name].folder)
+        environments.remove(data_dir, known[name])
+        return f"{freed / 1e6:,.1f} MB freed"
+
+    for found in known.values() if not names else ():
+        requirements = printable(" ".join(found.requirements.split()))
+        _print(f"{found.name}: {library.size_of(found.folder) / 1e6:,.1f} MB  {requirements}")
+    return each(names, one)
 
 
 def _free(data_dir: DataDir, options: argparse.Namespace) -> int:

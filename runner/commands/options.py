@@ -26,9 +26,9 @@ FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 SET = "--set"
 HINT = "{0} is now {1} {2}=VALUE; the next release no longer accepts it"
 SCRIPT_FIELDS = (
-    "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",
-    "cpu_threads", "schedule", "compile", "block_steps", "profile_steps", "time_limit_seconds",
-    "keep_code", "keep_trace", "training.seed",
+    "name", "backends", "environments", "settings", "controls", "devices", "cpus", "exclusive",
+    "priority", "cpu_threads", "schedule", "compile", "block_steps", "profile_steps",
+    "time_limit_seconds", "keep_code", "keep_trace", "training.seed",
     "script.folder", "script.steps", "script.patience_seconds",
 )  # fmt: skip
 """Fields that options can set for a script; the script itself decides the others."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.experiment import check, check_at_once
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from breakeven.runner.commands.cluster import (
@@ -46,6 +47,8 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
+from breakeven.runner.machine.environments import resolved
+from breakeven.runner.specs.environments import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.replays import replay
@@ -125,6 +128,7 @@ def add_start_commands(add: Add) -> None:
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec, is_checked = _read_spec(data_dir, options)
     _allow_code(data_dir, options)
+    check_environments(spec, data_dir)
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
@@ -132,10 +136,12 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
     machine = read_capabilities(data_dir)
+    _resolve_environments(data_dir, options)
     spec = read_script(options, machine or likely_capabilities())
     folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
     options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
     _allow_code(data_dir, options)
+    check_environments(spec, data_dir)
     is_checked = check_at_once(spec, machine)
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
@@ -165,6 +171,7 @@ def judge(
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec, is_checked = _read_spec(data_dir, options)
+    check_environments(spec, data_dir)
     _print(submit(data_dir, spec, is_checked=is_checked))
     return 0
 
@@ -236,8 +243,21 @@ def _read_spec(data_dir: DataDir, options: argparse.Namespace) -> tuple[Experime
     """The experiment, on this machine's first GPU if no option names a device, and whether it is
     already checked; raises `RunnerError`."""
     machine = read_capabilities(data_dir)
+    _resolve_environments(data_dir, options)
     spec = read_spec(options, (machine or likely_capabilities()).usual_device)
     return spec, check_at_once(spec, machine)
+
+
+def _resolve_environments(data_dir: DataDir, options: argparse.Namespace) -> None:
+    """Puts the Python of each named environment into the options, and its folder among those whose
+    code may run."""
+    if not options.environments:
+        return
+    options.environments = resolved(data_dir, options.environments)
+    others = [python for python in pythons(options.environments).values()
+              if not is_own(python, data_dir)]  # fmt: skip
+    if hasattr(options, "allow_code"):  # `submit` starts no supervisor.
+        options.allow_code = [*options.allow_code, *(Path(one).parent for one in others)]
 
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:

@@ -83,6 +83,8 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
         return "a script makes its own steps, from the first to the last"
     if spec.num_places > 1:
         return "it is spread over several devices"
+    if spec.environments:
+        return "its runs have environments of their own, which may have changed"
     if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:
         return "its steps do more than train (callbacks, gradient statistics, stopping.nonfinite)"
     return None

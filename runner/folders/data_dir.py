@@ -39,6 +39,7 @@ class DataDir:
         self.library_lock = self.path / "library.lock"
         self.trash = self.path / "trash"
         self.queue_file = self.path / "queue.json"
+        self.environments = self.path / "environments"
         self.views_file = self.path / "views.json"
         self.audit_file = self.path / "audit.jsonl"
 

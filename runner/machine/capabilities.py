@@ -296,9 +296,10 @@ def probe(data_dir: DataDir) -> Capabilities:
 
 
 def _backends_of(spec: ExperimentSpec) -> list[str]:
-    """Those that torch should list; `runner.checks` looks for the others."""
-    return [variant.backend for variant in spec.possible_variants
-            if variant.backend is not None and not variant.path_of_backend]  # fmt: skip
+    """Those that torch should list; `runner.checks` looks for the others. Other environments may
+    have others."""
+    return [one.backend for one in spec.possible_variants
+            if one.backend and not one.path_of_backend and not one.environment]  # fmt: skip
 
 
 def _is_installed(backend: str) -> bool:

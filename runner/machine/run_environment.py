@@ -13,6 +13,7 @@ import getpass
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ from breakeven.runner.masking import is_secret_name
 
 PASS_VARIABLE = "BREAKEVEN_PASS"
 """Names of further variables that runs get, separated by commas; required for secrets."""
+OWN_PYTHON_VARIABLE = "BREAKEVEN_PYTHON"
+"""Path of Breakeven's own Python, for runs that execute another one."""
+OF_OWN_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV")
+"""Variables with which a Python finds its packages."""
 WITHHELD_VARIABLE = "BREAKEVEN_WITHHELD"
 """Has the names of the variables that a run did not get, so that the run can record them."""
 NAMES = frozenset([
@@ -53,6 +58,18 @@ def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
     named = named_variables(environment)
     passed = {name: value for name, value in environment.items() if _passes(name, named)}
     return {**passed, WITHHELD_VARIABLE: ",".join(withheld(environment))}
+
+
+def for_python(variables: Mapping[str, str], code: Path) -> dict[str, str]:
+    """The variables of a run whose Python is not Breakeven's own: it finds its own packages, and in
+    the folder `code` the package `breakeven` alone."""
+    own = {"PYTHONPATH": str(code), OWN_PYTHON_VARIABLE: sys.executable}
+    return {**without_own(variables), **own}
+
+
+def without_own(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those by which Breakeven's own Python finds its packages."""
+    return {name: value for name, value in variables.items() if name not in OF_OWN_PYTHON}
 
 
 def withheld(environment: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from breakeven.runner.specs import rules
+from breakeven.runner.specs.environments import check_environments, in_each, pythons
 from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
 from breakeven.runner.specs.place import PlaceSpec, check_ddp_modes, check_parallel
 from breakeven.runner.specs.scenarios import (
@@ -90,6 +91,11 @@ class ExperimentSpec(PlaceSpec):
     backends: tuple[str, ...] = USUAL_BACKENDS
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
     that torch does not list by its path, `package.module:attribute`."""
+    environments: Annotated[tuple[str, ...], Prompt(several=True)] = ()
+    """Python installations in which all runs execute, side by side; the first is what the others
+    are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
+    which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
+    torch and what the task needs must be installed there (docs/environments.md)."""
     settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
     """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
     the random numbers of eager code and float32 products do not use TF32. `harness`: those of
@@ -162,6 +168,7 @@ class ExperimentSpec(PlaceSpec):
             rules.check_length(self.num_steps, "training.epochs", self.training.epochs)
         rules.check_evaluation(self.evaluation, self.training, self.stopping, self.data)
         rules.check_callbacks(self.callbacks)
+        check_environments(self)
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
@@ -307,8 +314,9 @@ class ExperimentSpec(PlaceSpec):
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
         """The controls that `more_controls` allows, in the order of their start. None if runs are
-        spread over devices, because each device has controls of its own."""
-        if not (self.kind.trains_fully and self.controls) or self.num_places > 1:
+        spread over devices or environments, because each of these has controls of its own."""
+        is_alone = self.num_places == 1 and not self.environments
+        if not (self.kind.trains_fully and self.controls and is_alone):
             return ()
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
         return tuple(self._under_settings(control(number)) for number in numbers)
@@ -369,7 +377,24 @@ class ExperimentSpec(PlaceSpec):
         if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))
         backends = [] if self.kind.searches else parse_backends(self.backends)
-        return list(map(self._under_settings, [*compared, *backends]))
+        return in_each(self.environments, list(map(self._under_settings, [*compared, *backends])))
+
+    @cached_property
+    def environment_by_label(self) -> dict[str, str | None]:
+        """The environment of each run, and of each entry of `repeats_by_label`."""
+        of_runs = {one.label: one.environment for one in self.possible_variants}
+        whole = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
+        return of_runs | whole
+
+    @property
+    def environment_names(self) -> tuple[str | None, ...]:
+        """The environments in their order; None stands for Breakeven's own."""
+        return tuple(pythons(self.environments)) or (None,)
+
+    def python_of(self, variant: Variant) -> str | None:
+        """Path of the Python that a run executes; None for Breakeven's own."""
+        named = pythons(self.environments)
+        return None if variant.environment is None else named[variant.environment]
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:

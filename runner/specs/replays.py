@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK, parse_backend
 
 
 def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSpec:
@@ -45,4 +45,9 @@ def backends_of(spec: ExperimentSpec, label: str) -> tuple[str, ...]:
 def labels_of(spec: ExperimentSpec, backend: str) -> set[str]:
     """The labels of a backend's runs, and the label of all of them together."""
     together = parse_backend(backend).label
-    return {together, *spec.repeats_by_label.get(together, ())}
+    return {
+        label
+        for whole, runs in spec.repeats_by_label.items()
+        if whole.partition(ENVIRONMENT_MARK)[0] == together
+        for label in (whole, *runs)
+    }

@@ -42,13 +42,15 @@ NO_DDP_MODE = "python_reducer_without_compiled_forward"
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
+ENVIRONMENT_MARK = "@"
+"""Between a label and the environment of the run: `inductor@torch211`."""
 RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
 LONGEST_DERIVED = 100
 """Longest derived label in characters; repeats append their number."""
 DIGEST_DIGITS = 6
-LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
-WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
+LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
+WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
                     "optimizer", "tf32")  # fmt: skip
@@ -96,9 +98,11 @@ class Variant(Spec):
     """Distinguishes controls: each changes the initial weights by other random numbers."""
     place: Annotated[int, Bounds(1, 64, "no experiment has so many devices")] = 1
     """Number of the run's device among those over which the experiment is spread, from 1."""
+    environment: str | None = None
+    """Name of the Python installation in which the run executes; None for Breakeven's own."""
 
     def check_rules(self) -> None:
-        rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
+        rule = "must be letters, digits, '.', '_', '-' or '@', starting with a letter or digit"
         require(bool(LABEL.fullmatch(self.label)), "label", self.label, rule)
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
         require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)

@@ -21,8 +21,8 @@ from breakeven.runner.folders.process import (
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
-from breakeven.runner.machine.run_environment import for_runs, hint, withheld
-from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.machine.run_environment import for_python, for_runs, hint, withheld
+from breakeven.runner.project import PROJECT_ROOT, linked_code
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.supervision.exits import (
     ExitRecords,
@@ -56,8 +56,14 @@ class RunProcess:
     """The process of one run, and the supervisor's knowledge of it."""
 
     def __init__(
-        self, run: RunDir, command: Sequence[str], time_limit_seconds: float, place: Place
+        self,
+        run: RunDir,
+        command: Sequence[str],
+        time_limit_seconds: float,
+        place: Place,
+        python: str | None = None,
     ) -> None:
+        """`python`: path of the Python of the run's environment; None for Breakeven's own."""
         self.run = run
         self.is_ready = False
         self.has_not_loaded = False
@@ -83,6 +89,11 @@ class RunProcess:
             "PYTHONHASHSEED": "0",
         }
         try:
+            if python is not None:
+                # With -P the folder of Breakeven's own packages, in which runs start, is no place
+                # of modules.
+                command = (python, "-P", *command[1:])
+                environment = for_python(environment, linked_code(run.path.parents[1]))
             self._process = start_in_own_session(
                 [*command, str(run.path)],
                 output=run.output_file,

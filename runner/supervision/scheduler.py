@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import begin_next_process, rounds_to_add
@@ -297,7 +298,10 @@ class Scheduler:
         try:
             check_membership(run.read_spec(), spec)
             run.check_plain()
-            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place)
+            python = spec.python_of(self._variants[run])
+            if python is not None:
+                check_allowed(python, self._data_dir)
+            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place, python)
         except (RunnerError, OSError) as error:
             why = f"it cannot be started: {error}"
             self._exits.write(run, RunState.FAILED, why, None)
@@ -356,7 +360,9 @@ class Scheduler:
 
     @property
     def _has_any_loaded(self) -> bool:
-        """Whether any run, now or earlier, has loaded the model and the data."""
+        """Whether any run, now or earlier, has loaded the model and the data, or may yet."""
+        if self._experiment.spec.environments:  # One may lack what another one has.
+            return True
         is_ready = any(process.is_ready for process in self._processes)
         return is_ready or any(_tells(run, LOADED) for run in self._variants)
 
@@ -394,6 +400,8 @@ class Scheduler:
         """Notes that the experiment is hopeless if this run is the baseline and failed before its
         first step: all runs share its model, data and optimizer."""
         if self._variants[run].role != "baseline" or self._why_hopeless is not None:
+            return
+        if self._experiment.spec.environments:  # Another environment has a baseline of its own.
             return
         has_failed = state in (RunState.FAILED, RunState.TIMEOUT) and not _tells(run, MEASURED)
         if has_failed or state is RunState.LOST:

@@ -101,11 +101,14 @@ class StoppingRule:
         roles: Mapping[str, Role],
         max_seconds: float,
         least_rounds: int = 0,
+        environments: Mapping[str, str | None] | None = None,
     ) -> None:
         """`roles`: role of each run that is alive at the same time, by label. `least_rounds`:
-        rounds to measure even if `max_seconds` is exceeded."""
+        rounds to measure even if `max_seconds` is exceeded. `environments`: that of each run, by
+        label, which has a baseline of its own; None if there is one for all."""
         self._speed = speed
         self._roles = roles
+        self._environments = environments or {}
         self._max_seconds = max_seconds
         self._least_rounds = least_rounds
         self._blocks: dict[str, dict[int, float]] = {label: {} for label in roles}
@@ -151,13 +154,15 @@ class StoppingRule:
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
         """Widths of the speedups of these runs; None without an interval."""
-        (baseline,) = [label for label, role in self._roles.items() if role == "baseline"] or [""]
-        theirs = self._blocks.get(baseline, {})
-        return {
-            label: width_of_median([theirs[r] / mine for r, mine in self._blocks[label].items()
-                                    if mine > 0 and theirs.get(r, 0) > 0])
-            for label in compared
-        }  # fmt: skip
+        baselines = {self._environments.get(label): self._blocks.get(label, {})
+                     for label, role in self._roles.items() if role == "baseline"}  # fmt: skip
+        found = {}
+        for label in compared:
+            theirs = baselines.get(self._environments.get(label), {})
+            ratios = [theirs[r] / mine for r, mine in self._blocks[label].items()
+                      if mine > 0 and theirs.get(r, 0) > 0]  # fmt: skip
+            found[label] = width_of_median(ratios)
+        return found
 
     def _is_narrow(self, width: float | None) -> bool:
         return width is not None and width < self._speed.target_width
@@ -205,7 +210,8 @@ class JournalWatch:
                 self._tails.read(run)
             return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
-        self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
+        self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds,
+                                  environments=spec.environment_by_label)  # fmt: skip
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round is the last one; None if the measurement continues."""

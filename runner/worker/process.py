@@ -13,12 +13,12 @@ from typing import Any
 from breakeven.runner.errors import Refused, RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.run_environment import keep_others_out
+from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE, keep_others_out
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
-CHECK_COMMAND = (sys.executable, "-m", "breakeven.runner.checks")
+CHECK_COMMAND = ("-m", "breakeven.runner.checks")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
                  "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
@@ -78,7 +78,10 @@ def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[
     if not run.is_unchecked:
         return lambda: None
     check = subprocess.Popen(
-        [*CHECK_COMMAND, str(run.path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        [os.environ.get(OWN_PYTHON_VARIABLE, sys.executable), *CHECK_COMMAND, str(run.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
     def read() -> None:
@@ -100,6 +103,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(experiment.cpu_threads or usual)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     if experiment.is_script:
         show_only(spec.device, os.environ)
     # With a separate folder every compilation is cold, whatever other backends have compiled.

@@ -4,7 +4,7 @@
 on, the comparison covers their present data; once all have ended, `storage.results` stores it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
+from breakeven.storage.comparison.environments import Across, across
 from breakeven.storage.comparison.evidence import (
     Evidence,
     counted,
@@ -50,8 +51,8 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-KINDS = (StoredComparison, Result, RunNumbers, Ratio, BreakEven, Parity, ParityFinding, Reading,
-         Caution, RunState)  # fmt: skip
+KINDS = (StoredComparison, Result, Across, RunNumbers, Ratio, BreakEven, Parity, ParityFinding,
+         Reading, Caution, RunState)  # fmt: skip
 
 
 @memo(revision)
@@ -62,7 +63,7 @@ def compare(store: Store, experiment_id: str) -> Comparison:
         **vars(found),
         experiment_id=experiment_id,
         spec=queries.experiment_spec(store, experiment_id),
-        baseline="baseline",
+        baseline=baseline.label if (baseline := of_role(found.results, "baseline")) else "baseline",
         find_band=partial(_band_of, ref(store), experiment_id),
     )
 
@@ -81,7 +82,8 @@ def _band(store: Store, experiment_id: str) -> pd.DataFrame:
     if baseline is None:
         return no_band()
     find = losses_by_run(store, experiment_id)
-    begun = [one for one in found.results if one.role == "control" and len(find(one.run_id))]
+    begun = [one for one in found.results if one.role == "control" and len(find(one.run_id))
+             and found.baseline_of(one.label) == baseline]  # fmt: skip
     losses = [find(one.run_id) for one in counted(begun)]
     if not losses:
         return no_band()
@@ -95,8 +97,37 @@ def _judge(store: Store, experiment_id: str) -> StoredComparison:
 
 
 def _compare(store: Store, experiment_id: str) -> StoredComparison:
+    """Compares the runs of each environment with its own baseline, then environments."""
     spec, processes = load_evidence(store, experiment_id)
     _, runs = load_compared(store, experiment_id)
+    of = spec.environment_by_label
+    parts = [
+        _compare_environment(
+            spec,
+            [run for run in processes if of[run.label] == name],
+            [run for run in runs if of[run.label] == name],
+        )
+        for name in spec.environment_names
+    ]
+    floors = [part.noise_floor for part in parts if part.noise_floor is not None]
+    return StoredComparison(
+        results=tuple(result for part in parts for result in part.results),
+        warnings=_each_once(caution for part in parts for caution in part.warnings),
+        notes=_each_once(caution for part in parts for caution in part.notes),
+        noise_floor=max(floors, default=None),
+        across=across(spec, runs, max(floors, default=None)),
+    )
+
+
+def _each_once(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
+    found: list[Caution] = []
+    found += (one for one in cautions if one not in found)
+    return tuple(found)
+
+
+def _compare_environment(
+    spec: ExperimentSpec, processes: Sequence[Evidence], runs: Sequence[Evidence]
+) -> StoredComparison:
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]

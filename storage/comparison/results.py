@@ -13,6 +13,7 @@ import pandas as pd
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.environments import Across
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.formats import format_verdict
@@ -94,6 +95,8 @@ class StoredComparison:
     notes: tuple[Caution, ...]
     """Unexpected facts about the workload that hold for all runs."""
     noise_floor: float | None
+    across: tuple[Across, ...] = ()
+    """The runs of each further environment beside the same runs of the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,11 @@ class Comparison(StoredComparison):
     def result_of(self, label: str) -> Result:
         """The result that includes this run: its own, or that of all its repeats together."""
         return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
+
+    def baseline_of(self, label: str) -> Result | None:
+        """The baseline in the environment of a result."""
+        of = self.spec.environment_by_label
+        return of_role((one for one in self.results if of[one.label] == of[label]), "baseline")
 
     def why_ended(self, label: str) -> str | None:
         """Why a run, or the first of its repeats that did so, ended early; None if unknown."""

@@ -16,7 +16,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.caution import Caution
-from breakeven.storage.comparison.evidence import Evidence, load_evidence, of_role
+from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import Ratio
@@ -89,10 +89,11 @@ def _are_in_turn(blocks: pd.DataFrame, like: pd.DataFrame | None = None) -> bool
 
 def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     """label, role, process, round, speedup of every paired round; raises `NotInStore`."""
-    _, runs = load_compared(store, experiment_id)
-    baseline = of_role(runs, "baseline")
+    spec, runs = load_compared(store, experiment_id)
+    of = spec.environment_by_label
+    baselines = {of[run.label]: run for run in runs if run.role == "baseline"}
     frames = [
-        paired_blocks(baseline, run).assign(label=run.label, role=run.role)
+        paired_blocks(baselines.get(of[run.label]), run).assign(label=run.label, role=run.role)
         for run in runs
         if run.role != "baseline"
     ]

@@ -15,7 +15,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import SCENARIOS, Part
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.evidence import Evidence, of_role
+from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
@@ -167,7 +167,7 @@ def rows(store: Store, experiment_id: str) -> list[HarnessRow]:
 
 def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> HarnessRow:
     spec = comparison.spec
-    baseline = of_role(comparison.results, "baseline")
+    baseline = comparison.baseline_of(result.label)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0
     breaks = (

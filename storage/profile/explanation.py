@@ -116,11 +116,15 @@ def explain(store: Store, experiment_id: str) -> Explanation:
     """Explains an experiment; without profiles only the comparison is set. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     profiles = load_profiles(store, comparison)
-    baseline = next((one for one in profiles if one.label == comparison.baseline), None)
-    backends = {one.label for one in comparison.results if one.role == "backend"}
-    others = [one for one in profiles if one.label in backends]
-    bridges = {one.label: bridge(baseline, one) for one in others if baseline is not None}
-    speedups = {one.label: own_speedup(baseline, one) for one in others if baseline is not None}
+    by_label = {one.label: one for one in profiles}
+    baseline = by_label.get(comparison.baseline)
+    pairs = [
+        (by_label[base.label], by_label[one.label])
+        for one in comparison.results
+        if one.role == "backend" and (base := comparison.baseline_of(one.label)) is not None
+    ]
+    bridges = {run.label: bridge(base, run) for base, run in pairs}
+    speedups = {run.label: own_speedup(base, run) for base, run in pairs}
     return Explanation(
         comparison=comparison,
         profiles=tuple(profiles),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant, parse_backends
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK, Variant, parse_backends
 from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
 from breakeven.storage.profile.profiles import Profile, hides_optimizer, host_seconds
 
@@ -119,7 +119,9 @@ def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
     first = spec.repeats_by_label[label][0]
     variant = next(one for one in spec.possible_variants if one.label == first)
     labels = [one.label for one in parse_backends(spec.backends)]
-    return variant, dict(zip(labels, spec.backends, strict=True)).get(label)
+    return variant, dict(zip(labels, spec.backends, strict=True)).get(
+        label.partition(ENVIRONMENT_MARK)[0]
+    )
 
 
 def attention_unfused(case: Case) -> Iterator[CostFinding]:

@@ -4,16 +4,17 @@ Each condition is checked for each backend. Without evidence a backend does not 
 gate would otherwise be useless (docs/suites.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
+from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.parity_words import parity_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
@@ -22,10 +23,20 @@ Judge = Callable[[Comparison, Result, Condition], str | None]
 
 def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str]:
     """One line for each condition that a backend meets, with run, number and limit."""
+    across = [one for one in conditions if one.name == SLOWER_THAN]
+    conditions = [one for one in conditions if one.name != SLOWER_THAN]
+    found = [reason for condition in across for reason in _slower_than(comparison, condition)]
+    found += [
+        f"{one.label}: {condition}: beside {one.first_environment} {reason}"
+        for condition in conditions
+        for one in comparison.across
+        if condition.name == "parity" and one.parity and (reason := _not_shown(one.parity))
+    ]
     backends = [result for result in comparison.results if result.role == "backend"]
     if not backends:
-        return [f"{condition}: the experiment has no backend to judge" for condition in conditions]
-    return [
+        none = "the experiment has no backend to judge"
+        return found + [f"{condition}: {none}" for condition in conditions]
+    return found + [
         f"{backend.label}: {condition}: {reason}"
         for backend in backends
         for condition in conditions
@@ -57,11 +68,32 @@ def _slower(comparison: Comparison, backend: Result, condition: Condition) -> st
     return f"speedup {speedup} ({low} to {high}), clearly below 1; noise floor {margin}"
 
 
+def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
+    """A line for each run that is surely slower than the same run in another environment by more
+    than the limit, or that cannot be compared with that run."""
+    first, *others = comparison.spec.environment_names
+    if condition.of != first or not others:
+        named = first if others else "none"
+        yield f"{condition}: environments are compared with the first one, which is {named}"
+        return
+    assert condition.limit is not None
+    limit = 1 / (1 + condition.limit / 100)
+    for one in comparison.across:
+        if one.speedup is None or one.speedup.high is None:
+            yield f"{one.label}: {condition}: too few rounds are paired with {first}"
+        elif one.speedup.high < limit:
+            yield f"{one.label}: {condition}: speed {ratio_text(one.speedup)} of that in {first}"
+
+
 def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
-    parity = backend.parity
     if comparison.spec.is_inference:
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
-    if parity is None or parity.verdict == "holds":
+    return None if backend.parity is None else _not_shown(backend.parity)
+
+
+def _not_shown(parity: Parity) -> str | None:
+    """Why parity does not hold; None if it does."""
+    if parity.verdict == "holds":
         return None
     outcome = "is broken"
     if parity.verdict != "broken":
@@ -78,7 +110,7 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
 
 def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     """Compares the accuracy of the last evaluation; for a task without accuracy, its loss."""
-    baseline = of_role(comparison.results, "baseline")
+    baseline = comparison.baseline_of(backend.label)
     names = ("accuracy", "eval_loss")
     name = next((one for one in names if baseline and baseline.value(one) is not None), None)
     if baseline is None or name is None:

@@ -21,6 +21,7 @@ from breakeven.storage.terminal.break_even_words import (
 )
 from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 Cell = Callable[[Result], str]
@@ -38,6 +39,9 @@ def report(comparison: Comparison) -> str:
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
     lines = [title, "", *_table(comparison), ""]
+    if comparison.across:
+        headline = environment_headline(comparison.across, is_inference=spec.is_inference)
+        lines += [headline, *environment_lines(comparison.across), ""]
     if comparison.noise_floor is not None:
         lines.append(f"noise floor: two equal runs differ by up to "
                      f"{format_share(comparison.noise_floor)}")  # fmt: skip

@@ -10,6 +10,7 @@ CHANGED: dict[str, Any] = {
     "task": "custom",
     "callbacks": ("my code/hooks.py:Mine", "hooks.py:Other"),
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
+    "environments": ("torch211=/venvs/211/bin/python", "own=/usr/bin/python3"),
     "settings": "harness",
     "controls": 3,
     "more_controls": 1,
@@ -94,9 +95,9 @@ CHANGED: dict[str, Any] = {
     "script.patience_seconds": 60.5,
 }
 """By path."""
-TOGETHER = tuple(path for path in CHANGED if path != "nodes")
+TOGETHER = tuple(path for path in CHANGED if path not in ("nodes", "environments"))
 """All of these together are a specification that breaks no rule: only what compares runs can span
-several machines."""
+several machines or environments."""
 
 NEEDED = {
     "training.precision": ("devices",),

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import pandas as pd
 
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.views.shared.inert import Html, inert
 
 NEUTRAL = "#8f949d"
@@ -81,12 +82,28 @@ def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
     ordered = list(dict.fromkeys(labels.unique() if isinstance(labels, pd.Series) else labels))
     named = {label: REPEAT.sub("", label) for label in ordered}
     looks = {label: KNOWN[name] for label, name in named.items() if name in KNOWN}
+    looks |= _in_environments(ordered)
     for label in sorted(set(ordered) - set(looks)):
         first = crc32(label.encode()) % len(OTHERS)
         candidates = [*OTHERS[first:], *OTHERS[:first]]
         taken = set(looks.values())
         looks[label] = next((look for look in candidates if look not in taken), candidates[0])
     return {label: looks[label] for label in ordered}
+
+
+def _in_environments(labels: Iterable[str]) -> dict[str, Look]:
+    """The looks of known runs in several environments: the colour is that of the run, dash and
+    symbol are those of the environment, except in the first one."""
+    found = {}
+    numbers: dict[str, int] = {}
+    for label in labels:
+        name, mark, environment = label.partition(ENVIRONMENT_MARK)
+        if mark and name in KNOWN:
+            number = numbers.setdefault(environment, len(numbers)) % (len(_DASHES) + 1)
+            look, place = KNOWN[name], number - 1
+            of_its_own = Look(look.color, _DASHES[place], _SYMBOLS[place])
+            found[label] = of_its_own if number else look
+    return found
 
 
 def run_mark(label: str, look: Look) -> Html:

@@ -8,7 +8,6 @@ import streamlit as st
 
 from breakeven.runner.commands.length import LENGTHS, read_length
 from breakeven.runner.settings import Prices, read_settings
-from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
@@ -98,11 +97,8 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     looks = run_looks(result.label for result in comparison.results)
     backends = [one for one in comparison.results if one.role == "backend"]
     shown = sorted(backends, key=lambda one: planned.totals.get(one.label, float("inf")))
-    base = of_role(comparison.results, "baseline")
-    cards = [
-        _card(comparison.experiment_id, one, planned, looks[one.label])
-        for one in [*shown, *([base] if base else [])]
-    ]
+    shown += [one for one in comparison.results if one.role == "baseline"]
+    cards = [_card(comparison.experiment_id, one, planned, looks[one.label]) for one in shown]
     return f'<div class="backend-cards" role="list">{"".join(cards)}</div>'
 
 

@@ -3,18 +3,21 @@
 `runner/specs/` declares their labels, texts and ranges.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any, get_args
 
 import streamlit as st
 
 from breakeven.runner.checks.user_code import allowed_folders
+from breakeven.runner.machine import environments
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
 from breakeven.runner.specs.training import WITHOUT_WARM_UP, Metric, SplitName
 from breakeven.runner.specs.workload import UNNAMED, Task, usual_name
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
+from breakeven.views.shared.resources import data_dir
 
 Columns = tuple[tuple[str, ...], ...]
 """Paths of fields, column by column."""
@@ -183,8 +186,15 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "settings")
     with turns:
+        fields.ask("environments", offer=Offer(choices=_environments(), typed=True))
         fields.ask_all("schedule", "compile", "keep_code", "keep_trace", "block_steps",
                        "profile_steps")  # fmt: skip
+
+
+def _environments() -> tuple[str, ...]:
+    """Breakeven's own Python, and the environments that commands have made."""
+    made = environments.made(data_dir())
+    return (f"{environments.OWN}={sys.executable}", *(f"{one.name}={one.python}" for one in made))
 
 
 def _offered(machine: Capabilities) -> list[str]:

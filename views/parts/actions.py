@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.checks import experiment as checks
+from breakeven.runner.checks.environments import check_environments
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.queue import (
     can_resume,
@@ -66,6 +67,7 @@ def launch(spec: ExperimentSpec, machine: Capabilities | None) -> None:
     permissions.require_acting()
     check(spec, machine)
     folder = data_dir()
+    check_environments(spec, folder)
     is_checked = machine is not None and not spec.paths_of_backends
     experiment_id = submit(folder, spec, is_checked=is_checked)
     ensure_supervisor(folder)

@@ -14,6 +14,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.views.comparison import (
     accuracy,
     answers,
@@ -33,7 +34,7 @@ from breakeven.views.comparison import (
 )
 from breakeven.views.parts import exchange
 from breakeven.views.parts.downloads import table_downloads
-from breakeven.views.shared.inert import Markdown
+from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import sentence
 from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import among_readers, keeping_up
@@ -55,6 +56,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
     st.markdown(f"### {answers.headline(comparison)}")
+    show_environments(comparison)
     running.show_failures(store, comparison.experiment_id)
     cause.offer(store, comparison)
     searching.show(store, comparison)
@@ -62,6 +64,17 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     show_doubts(comparison)
     measured_again.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)
+
+
+def show_environments(comparison: Comparison) -> None:
+    """The comparison of environments in a sentence, and in a line for each run."""
+    if comparison.across:
+        is_inference = comparison.spec.is_inference
+        headline = environment_headline(comparison.across, is_inference=is_inference)
+        st.markdown(f"#### {inert(headline)}")
+        lines = [f"{'  ' * line.startswith(' ')}- {inert(line.strip())}"
+                 for line in environment_lines(comparison.across)]  # fmt: skip
+        st.markdown("\n".join(lines))
 
 
 def show_verdict_so_far(store: Store, experiment_id: str) -> None:

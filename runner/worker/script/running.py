@@ -8,7 +8,6 @@ user would wait for ever.
 import faulthandler
 import importlib.util
 import os
-import random
 import runpy
 import shutil
 import sys
@@ -22,8 +21,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
 import breakeven
 from breakeven.runner.checks.user_code import allowed, locate
 from breakeven.runner.errors import WorkloadError
@@ -36,6 +33,7 @@ from breakeven.runner.worker.description import record_environment
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
+from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
@@ -128,8 +126,8 @@ Attach = Callable[[ModuleType, Any], None]
 """Patches a module, the first argument, to inform a session, the second."""
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
-    f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
-    "install Breakeven's requirements where the script runs, and start it from there"
+    f"The run uses the Python {sys.executable}: install what the script needs there, or name the "
+    "Python that has it: --environment mine=path/to/python"
 )
 
 
@@ -249,7 +247,8 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
     os.chdir(run.workplace)
     sys.argv = [str(script), *spec.experiment.script.arguments]
     sys.path.insert(0, str(script.parent))
-    seed(spec.experiment.training.seed)
+    # For scripts that do not. The supervisor also sets PYTHONHASHSEED, for the order of sets.
+    seed_all(spec.experiment.training.seed)
     breakeven._attach(session)
     try:
         with (
@@ -269,17 +268,6 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
         raise WorkloadError(f"{script.name}: {error}. {NOT_INSTALLED}") from error
     finally:
         breakeven._attach(None)
-
-
-def seed(number: int) -> None:
-    """Seeds all random number generators, for scripts that do not. All runs also have the same
-    order of sets, because the supervisor sets PYTHONHASHSEED."""
-    random.seed(number)
-    torch.manual_seed(number)
-    with suppress(ImportError):
-        import numpy
-
-        numpy.random.seed(number % 2**32)
 
 
 def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:

@@ -1,0 +1,207 @@
+"""Environments compared: against numbers worked out by hand, and on many equal ones."""
+
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
+from tests.helpers.comparisons import compared
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+SPEC = experiment_spec(
+    num_steps=80, block_steps=10, environments=("old=/a/python", "new=/b/python")
+)
+LOSSES = falling_losses(80)
+
+
+def record(
+    data_dir: DataDir,
+    label: str,
+    step_seconds: float | Sequence[float],
+    *,
+    spec: ExperimentSpec = SPEC,
+    offset: float = 0.0,
+    compile_seconds: float = 0.0,
+    torch: str = "2.11.0",
+    state: RunState = RunState.FINISHED,
+    **workload: object,
+) -> None:
+    each = [step_seconds] * 8 if isinstance(step_seconds, float) else step_seconds
+    losses = falling_losses(len(each) * spec.block_steps)
+    recording = Recording(data_dir.runs, label, spec).claim()
+    recording.start(environment={"versions": {"torch": torch}}, **workload)
+    recording.blocks(each, [loss + offset for loss in losses], compile_seconds)
+    recording.evaluation(0.8).end(state)
+
+
+def record_two(data_dir: DataDir, new_backend: float = 0.1, offset: float = 0.0) -> None:
+    """The baseline takes 0.2 s a step in both, inductor 0.1 s in the old one."""
+    record(data_dir, "baseline@old", 0.2)
+    record(data_dir, "control@old", 0.2, offset=1e-5)
+    record(data_dir, "inductor@old", 0.1, compile_seconds=30.0)
+    record(data_dir, "baseline@new", 0.2, torch="2.13.0")
+    record(data_dir, "control@new", 0.2, offset=1e-5, torch="2.13.0")
+    record(data_dir, "inductor@new", new_backend, compile_seconds=22.0, offset=offset,
+           torch="2.13.0")  # fmt: skip
+
+
+def words_of(found: Comparison) -> str:
+    return environment_headline(found.across)
+
+
+def test_each_environment_has_a_baseline_and_all_are_compared_with_the_first(
+    data_dir: DataDir,
+) -> None:
+    record_two(data_dir, new_backend=0.08)
+    found = compared(data_dir)
+    speedups = {one.label: one.speedup and one.speedup.median for one in found.results}
+    assert speedups == {
+        "baseline@old": None, "control@old": pytest.approx(1), "inductor@old": pytest.approx(2),
+        "baseline@new": None, "control@new": pytest.approx(1), "inductor@new": pytest.approx(2.5),
+    }  # fmt: skip
+    assert found.baseline == "baseline@old"
+    new_baseline = found.baseline_of("inductor@new")
+    assert new_baseline is not None and new_baseline.label == "baseline@new"
+
+    without, under = found.across
+    assert (without.backend, without.verdict) == (None, "same")
+    assert (under.backend, under.environment, under.first_environment) == (
+        "inductor", "new", "old",
+    )  # fmt: skip
+    assert under.speedup is not None and under.speedup.median == pytest.approx(1.25)  # 0.1 / 0.08
+    assert under.verdict == "faster" and under.parity is not None
+    assert under.parity.verdict == "holds"
+    assert under.compile_seconds == pytest.approx(22) and under.first_compile_seconds == (
+        pytest.approx(30)
+    )
+    assert (under.versions, under.first_versions) == ({"torch": "2.13.0"}, {"torch": "2.11.0"})
+    assert words_of(found) == (
+        "new trains this at 1.25x (1.25 to 1.25) the speed of old under inductor, "
+        "1.00x (1.00 to 1.00) without a compiler; compiling takes 22.0 s instead of 30.0 s. "
+        "Nothing is lost with new."
+    )
+    assert environment_lines(found.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
+
+
+def test_a_loss_of_speed_or_of_parity_is_named(data_dir: DataDir) -> None:
+    record_two(data_dir, new_backend=0.15, offset=0.1)
+    found = compared(data_dir)
+    _, under = found.across
+    assert under.verdict == "slower" and under.parity is not None
+    assert under.parity.verdict == "broken" and under.parity.first_step_outside == 0
+    assert words_of(found).endswith("Under inductor it computes something else.")
+
+
+def test_a_slower_backend_is_named(data_dir: DataDir) -> None:
+    record_two(data_dir, new_backend=0.15)
+    assert words_of(compared(data_dir)).endswith("Under inductor it is slower.")
+
+
+def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
+    record(data_dir, "baseline@old", 0.2)
+    record(data_dir, "control@old", 0.2, offset=1e-5)
+    record(data_dir, "baseline@new", 0.2, weights_sha256="cc")
+    found = compared(data_dir)
+    (without,) = found.across
+    assert without.parity is not None and without.parity.verdict == "unknown"
+    assert words_of(found).endswith("Without a compiler it is open whether it learns the same.")
+
+
+def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: DataDir) -> None:
+    for label in ("baseline@old", "control@old", "inductor@old"):
+        run = Recording(data_dir.runs, label, SPEC).claim()
+        run.end(RunState.FAILED, "cannot import torch")
+    record(data_dir, "baseline@new", 0.2)
+    record(data_dir, "control@new", 0.2, offset=1e-5)
+    record(data_dir, "inductor@new", 0.1, compile_seconds=3.0)
+    found = compared(data_dir)
+    inductor = found.result_of("inductor@new")
+    assert inductor.speed_verdict == "faster" and inductor.parity is not None
+    assert inductor.parity.verdict == "holds"
+    assert words_of(found) == "new cannot be compared with old: no round was timed in both."
+
+
+def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataDir) -> None:
+    for label, seconds in {"baseline@old": 0.2, "inductor@old": 0.1, "baseline@new": 0.4,
+                           "inductor@new": 0.1}.items():  # fmt: skip
+        recording = Recording(data_dir.runs, label, SPEC).claim().start()
+        recording.blocks([seconds] * 8, LOSSES)
+        recording.profile([{"name": "gemm", "seconds": seconds, "work_class": "matmul"}])
+        recording.end()
+    with Store.in_memory(data_dir) as store:
+        bridges = explain(store, EXPERIMENT_ID).bridges
+    assert {label: one.baseline.label for label, one in bridges.items()} == {
+        "inductor@old": "baseline@old", "inductor@new": "baseline@new",
+    }  # fmt: skip
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [("slower-than:old>2%", 5), ("slower-than:old>60%", 0), ("slower-than:new>2%", 5)],
+)
+def test_the_gate_fails_for_an_environment_that_is_slower_by_more_than_the_limit(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], condition: str, status: int
+) -> None:
+    record_two(data_dir, new_backend=0.15)  # 50 % longer steps
+    command = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]
+    assert main([*command, f"--fail-if={condition}"]) == status
+    failures = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
+    assert len(failures) == (status == 5)
+    if condition == "slower-than:old>2%":
+        assert failures == [
+            "FAIL inductor@new: slower-than:old>2: speed 0.67x (0.67 to 0.67) of that in old"
+        ]
+
+
+@pytest.mark.heavy
+def test_the_gate_asks_for_parity_with_the_first_environment(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, offset in {"old": 0.0, "new": 0.1}.items():
+        for run in ("baseline", "control", "inductor"):
+            rounding = 1e-5 if run == "control" else 0.0
+            record(data_dir, f"{run}@{name}", 0.2, offset=offset + rounding)
+    command = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]
+    assert main(command) == 3 and main([*command, "--fail-if=parity"]) == 5
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
+    assert [line.split(":")[0] for line in told] == ["FAIL baseline@new", "FAIL inductor@new"]
+
+
+@pytest.mark.heavy
+def test_the_sentence_and_the_runs_stand_in_the_json(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_two(data_dir, new_backend=0.08)
+    assert main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["environments"]
+    assert told["words"] == words_of(compared(data_dir))
+    assert [one["backend"] for one in told["runs"]] == [None, "inductor"]
+    assert told["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
+
+
+@pytest.mark.heavy
+def test_equal_environments_come_out_the_same_in_19_of_20(data_dir: DataDir) -> None:
+    """Steps of 10 ms scatter by 2 % from block to block, all rounds alike in both."""
+    chance = random.Random(1)
+    spec = experiment_spec(num_steps=600, block_steps=10, environments=SPEC.environments)
+    verdicts = []
+    for number in range(20):
+        place = DataDir(data_dir.path / str(number))
+        for label in ("baseline@old", "control@old", "baseline@new", "control@new"):
+            seconds = [0.01 * chance.gauss(1, 0.02) for _ in range(60)]
+            record(place, label, seconds, spec=spec, offset=1e-5 if "control" in label else 0.0)
+        with Store.in_memory(place) as store:
+            (without,) = compare(store, EXPERIMENT_ID).across
+        verdicts.append(without.verdict)
+    assert verdicts.count("same") >= 19 and "slower" not in verdicts and "faster" not in verdicts
