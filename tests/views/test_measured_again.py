@@ -7,7 +7,7 @@ from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.replays import replay
 from breakeven.views.access import permissions
 from breakeven.views.access.permissions import NotAllowed
-from breakeven.views.comparison import measured_again
+from breakeven.views.comparison import related
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened, opened_run, text
 
@@ -65,4 +65,4 @@ def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: 
     ):
         assert not [one for one in page.button if str(one.key).startswith("measure-again")]
     with pytest.raises(NotAllowed):
-        measured_again.measure_again(EXPERIMENT_ID, "inductor")
+        related.measure_again(EXPERIMENT_ID, "inductor")

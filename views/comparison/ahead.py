@@ -27,7 +27,7 @@ IMPORTED = (
     "breakeven.views.comparison.ranks",
     "breakeven.views.comparison.why",
     "breakeven.views.comparison.ladder",
-    "breakeven.views.comparison.measured_again",
+    "breakeven.views.comparison.related",
     "breakeven.views.comparison.accuracy",
     "breakeven.views.comparison.cache",
     "breakeven.views.parts.damaged",

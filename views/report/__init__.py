@@ -6,6 +6,5 @@ article.py     an experiment or a suite run as HTML, with data for its charts an
 files.py       one HTML file of everything, cached for the next reader; `__main__.py` writes it
 playback.js    plays back what the runs did and when
 serving.py     reports at addresses of their own
-menu.py        links and downloads of these on a page
-everything.py  every chart and table as a file of its own, in one archive
+menu.py        links and downloads of these on a page, and an archive of every chart and table
 """

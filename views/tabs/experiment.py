@@ -24,11 +24,10 @@ from breakeven.views.comparison import (
     first_screen,
     ladder,
     leaderboard,
-    measured_again,
     predictions,
     ranks,
+    related,
     running,
-    searching,
     verdicts,
     why,
 )
@@ -59,10 +58,10 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     show_environments(comparison)
     running.show_failures(store, comparison.experiment_id)
     cause.offer(store, comparison)
-    searching.show(store, comparison)
+    related.show_search(store, comparison)
     first_screen.show(store, experiment, comparison)
     show_doubts(comparison)
-    measured_again.show(store, comparison)
+    related.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)
 
 
@@ -131,7 +130,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
         with st.container(horizontal=True, vertical_alignment="center"):
-            measured_again.menu(comparison)
+            related.menu(comparison)
             table_downloads(comparison.table(), "comparison")
         verdicts.show_statistics(comparison)
     ranks.show(store, comparison)

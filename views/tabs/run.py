@@ -17,7 +17,7 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.views.access import permissions
 from breakeven.views.charts.scores import score_metric
-from breakeven.views.comparison import cause, device_panel, measured_again, running
+from breakeven.views.comparison import cause, device_panel, related, running
 from breakeven.views.parts.downloads import of_run, show_table
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
@@ -158,7 +158,7 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
     if ExperimentState(experiment["state"]).is_final:
         with st.container(horizontal=True):
             cause.show_buttons(store, str(run["run_id"]))
-            measured_again.button(store, str(experiment["experiment_id"]), str(run["label"]))
+            related.button(store, str(experiment["experiment_id"]), str(run["label"]))
     parts = tabs("part", list(PARTS))
     about = of_one_run(experiment_origin(store, experiment), str(run["label"]))
     for part, show_part in zip(parts, PARTS.values(), strict=True):

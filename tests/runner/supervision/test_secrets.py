@@ -30,8 +30,8 @@ from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.report.content import content
-from breakeven.views.report.everything import everything
 from breakeven.views.report.files import report_of
+from breakeven.views.report.menu import everything
 
 pytestmark = pytest.mark.heavy
 

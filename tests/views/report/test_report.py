@@ -24,9 +24,9 @@ from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.views.report.article import playback
 from breakeven.views.report.content import content, which_pays
-from breakeven.views.report.everything import everything
 from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
+from breakeven.views.report.menu import everything
 from breakeven.views.shared.resources import EXAMPLES
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.comparisons import pays as break_even

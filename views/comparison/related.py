@@ -1,8 +1,13 @@
-"""Replications of a recorded number: the button that starts one, and its result."""
+"""Related experiments: replications of a recorded number, with the button that starts one and its
+result, and the training that confirms the answer of a search."""
+
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.specs.candidates import UNCONFIRMED
 from breakeven.runner.specs.replays import replay
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
@@ -23,9 +28,10 @@ from breakeven.views.parts.actions import errors_shown, launch
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
 from breakeven.views.shared.inert import Html, Markdown, inert
-from breakeven.views.shared.links import anchor_html, explained, sentence
+from breakeven.views.shared.links import anchor_html, explained, linked, sentence
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
+ButtonType = Literal["secondary", "tertiary"]
 PATIENCE = 0.3
 """Seconds that a page spends on computing other replays; the next page has these results."""
 MAX_LISTED = 3
@@ -129,7 +135,34 @@ def _show_links(store: Store, found: list[str]) -> None:
             _open_button(label, ":material/replay:", experiment_id)
 
 
-def _open_button(label: Markdown, icon: str, experiment_id: str) -> None:
+def _open_button(
+    label: Markdown, icon: str, experiment_id: str, type: ButtonType = "tertiary"
+) -> None:
     """Opens another experiment on the same page."""
-    st.button(label, icon=icon, type="tertiary", key=f"open-{experiment_id}",
+    st.button(label, icon=icon, type=type, key=f"open-{experiment_id}",
               on_click=write_address, kwargs={"experiment": experiment_id})  # fmt: skip
+
+
+def show_search(store: Store, comparison: Comparison) -> None:
+    """Links a search to its confirmation, and a confirmation to its search."""
+    spec = comparison.spec
+    if spec.confirms is not None:
+        _open_button("The search", ":material/manage_search:", spec.confirms, "secondary")
+    if not spec.kind.searches:
+        return
+    listed = queries.list_experiments(store)
+    found = listed[listed["confirms"] == comparison.experiment_id]
+    if found.empty:
+        ended = next((one.figures["reason"] for one in comparison.notes
+                      if one.kind == "search ended"), "")  # fmt: skip
+        why = f" The search ended because {inert(ended)}." if ended else ""
+        st.info(UNCONFIRMED + why, icon=":material/manage_search:")
+        return
+    row = found.iloc[0]
+    state = ExperimentState(row["state"])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        verb = "are trained" if state.is_active else "were trained"
+        finalists = linked("speedup", "The best candidates")
+        st.markdown(f"{finalists} {verb} from the beginning, in fresh processes.", width="content")
+        _open_button("The confirmed answer", ":material/verified:", str(row["experiment_id"]),
+                     "secondary")  # fmt: skip
