@@ -49,8 +49,10 @@ def _headline(runs: Sequence[Across], does: str) -> str:
         return f"{name} cannot be compared with {first}: no round was timed in both."
     speeds = [f"{ratio_text(one.speedup)} {_of(first, number)}{_under(one)}"
               for number, one in enumerate(timed)]  # fmt: skip
-    compiled = [text for one in timed if (text := _compiling(one))]
-    head = "; ".join([f"{name} {does} this at {', '.join(speeds)}", *compiled[:1]])
+    compiled = max(timed, key=lambda one: one.first_compile_seconds or 0.0)
+    head = f"{name} {does} this at {', '.join(speeds)}"
+    if text := _compiling(compiled):
+        head += f"; {_under(compiled)} {text}"
     return f"{head}. {_outcome(runs)}"
 
 

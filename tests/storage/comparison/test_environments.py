@@ -87,8 +87,8 @@ def test_each_environment_has_a_baseline_and_all_are_compared_with_the_first(
     assert (under.versions, under.first_versions) == ({"torch": "2.13.0"}, {"torch": "2.11.0"})
     assert words_of(found) == (
         "new trains this at 1.25x (1.25 to 1.25) the speed of old under inductor, "
-        "1.00x (1.00 to 1.00) without a compiler; compiling takes 22.0 s instead of 30.0 s. "
-        "Nothing is lost with new."
+        "1.00x (1.00 to 1.00) without a compiler; "
+        "under inductor compiling takes 22.0 s instead of 30.0 s. Nothing is lost with new."
     )
     assert environment_lines(found.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
 
