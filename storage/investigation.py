@@ -118,12 +118,24 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
     if finding.program is not None and len(finding.program) >= MAX_CHARACTERS:
         note = f"the program has more than {MAX_CHARACTERS:,} characters"
         finding = replace(finding, program=None, program_note=note)
+    backend = record.spec.backends[0]
+    labels = tuple(dict.fromkeys(_without(backend, one) for one in finding.labels))
+    finding = replace(finding, labels=labels)
     return Investigation(
         record=record,
         investigated=str(record.spec.investigates),
-        backend=record.spec.backends[0],
+        backend=backend,
         trials=tuple(Trial(**_row(trials.iloc[[at]], Trial)) for at in range(len(trials))),
         finding=finding,
+    )
+
+
+def _without(backend: str, label: str) -> str:
+    """The label; for the mere name of a setting of the backend, the backend without the setting."""
+    name, _, settings = backend.partition(":")
+    kept = [one for one in settings.split("+") if one.partition("=")[0] != label]
+    return (
+        label if ":" in label or label == name else ":".join(filter(None, [name, "+".join(kept)]))
     )
 
 

@@ -123,7 +123,8 @@ def _print_changed(lines: Sequence[str], shown: Sequence[str]) -> None:
 def _line(label: str, run: RunProgress) -> str:
     filled = round(BAR_WIDTH * run.steps_done / run.num_steps) if run.num_steps else 0
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    unit = "trials" if run.spec.kind.compares_causes else "steps"
+    one = "trial" if run.spec.kind.compares_causes else "step"
+    unit = one if run.steps_done == 1 else f"{one}s"
     of_all = f"/{run.num_steps}" if run.num_steps else f" {unit}"
     parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
     if run.loss is not None:

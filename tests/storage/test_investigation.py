@@ -14,6 +14,7 @@ from breakeven.storage.investigation import (
     Fault,
     Investigation,
     NoFault,
+    _without,
     fault_of,
     finished_investigation,
     load_investigation,
@@ -149,6 +150,17 @@ def test_each_cause_has_a_sentence(
     finding: dict[str, Any], said: str, data_dir: DataDir
 ) -> None:  # fmt: skip
     assert headline(found(data_dir, **finding)) == said
+
+
+@pytest.mark.parametrize(
+    ("label", "backend"),
+    [("inductor:max_autotune=false", "inductor:max_autotune=false"), ("inductor", "inductor"),
+     ("shape_padding", "inductor:epilogue_fusion=false")],
+)  # fmt: skip
+def test_the_mere_name_of_a_setting_stands_for_the_backend_without_it(
+    label: str, backend: str
+) -> None:
+    assert _without("inductor:epilogue_fusion=false+shape_padding=true", label) == backend
 
 
 def test_a_cause_without_a_program_is_not_called_certain(data_dir: DataDir) -> None:
