@@ -71,7 +71,7 @@ def show_environments(comparison: Comparison) -> None:
         is_inference = comparison.spec.is_inference
         headline = environment_headline(comparison.across, is_inference=is_inference)
         st.markdown(f"#### {inert(headline)}")
-        lines = [f"{'  ' * line.startswith(' ')}- {inert(line.strip())}"
+        lines = [f"{'  ' if line.startswith(' ') else ''}- {inert(line.strip())}"
                  for line in environment_lines(comparison.across)]  # fmt: skip
         st.markdown("\n".join(lines))
 
