@@ -138,12 +138,14 @@ def _check_suite_package(spec: ExperimentSpec) -> None:
 
 def check_user_code(spec: ExperimentSpec) -> None:
     """Raises `CodeNotAllowed` or `InvalidSpec` for a Python file that a supervisor, started by this
-    process, could not run.
+    process, could not run. Packages of other environments are checked there, when they are loaded.
     """
+    backends = spec.user_code if spec.environments else spec.paths_of_backends
     model = spec.model.script or (spec.model.source if spec.model.is_user_code else None)
     named = {"model.source": () if model is None else (model,),
              "data.source": (spec.data.source,) if spec.data.is_user_code else (),
-             "callbacks": spec.callbacks, "backends": spec.paths_of_backends}  # fmt: skip
+             "callbacks": spec.callbacks,
+             "backends": [one for one in spec.paths_of_backends if one in backends]}  # fmt: skip
     for field, sources in named.items():
         for source in sources:
             file, _name = locate(source)

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,19 @@ def test_code_of_a_package_runs_only_from_allowed_folders(
     assert package not in sys.modules
     allow(monkeypatch, tmp_path / "site")
     check_user_code(spec(f"{package}.core:plain"))
+
+
+def test_a_package_of_another_environment_is_looked_for_there_and_a_file_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CODE_VARIABLE, raising=False)
+    elsewhere: dict[str, Any] = {"environments": ("old=/x/python",)}
+    for backend in ("no_such_package.core:plain", "own.py:plain"):
+        with pytest.raises((InvalidSpec, CodeNotAllowed)):
+            check_user_code(spec(backend))
+    check_user_code(replace(spec("no_such_package.core:plain"), **elsewhere))
+    with pytest.raises(CodeNotAllowed):
+        check_user_code(replace(spec("own.py:plain"), **elsewhere))
 
 
 def test_an_allowed_module_below_a_package_that_is_not_stays_forbidden(
