@@ -12,6 +12,7 @@ from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import NAMED, Finding, Investigation, Trial
+from breakeven.storage.library.catalog import short_source
 from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
 from breakeven.storage.profile.findings import Remedy
 from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
@@ -216,7 +217,9 @@ def _sections(found: Investigation) -> Iterator[str]:
         else "No error, as without a compiler."
     )
     yield f"Expected: {expected}"
-    yield f"Found in a training of {found.record.spec.subject} by trials, each under one backend:"
+    spec = found.record.spec
+    work = f"{short_source(spec.model.source)} on {short_source(spec.data.source)}"
+    yield f"Found in a training of {work} by trials, each under one backend:"
     yield _markdown_table(found.trials)
     if finding.program is not None:
         loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""

@@ -202,6 +202,7 @@ def test_the_issue_has_the_form_that_pytorch_asks_for_and_nothing_private(
     assert "```python\nkernel = 1\n```\n\n### Error logs\n\n```pytb\nFile ~/train.py" in text
     assert text.endswith("### Versions\n\n```\nPyTorch version: 2.13.0\nOS: Linux, ~/venv\n```\n")
     assert "somebody" not in text
+    assert "Found in a training of bert-tiny on reviews by trials" in text
 
 
 def test_show_prints_the_answer_the_trials_and_commands_that_try_what_removes_the_fault(
