@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,9 @@ from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.cuda import CudaClock, CudaDevice, NvidiaDriver
 from breakeven.runner.worker.device.processes import ExperimentProcesses
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+from tests.runner.worker.script.scripts import Ran
+from tests.runner.worker.script.scripts import experiment as script_experiment
+from tests.runner.worker.script.scripts import run as run_script
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -208,25 +212,62 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     assert fields["device_memory_used_bytes"] >= work.nbytes
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["without CUDA graphs", "in one batch"])
-def test_gradients_in_cuda_graphs_are_the_cause_and_each_remedy_trains(
-    tmp_path: Path, number: int
-) -> None:
+MICRO_BATCHES = """
+import torch
+import breakeven
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
+model = breakeven.compile(model.cuda())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+{before}
+for _ in range(8):
+    {each}
+    for _ in range(2):
+        loss = model(torch.randn(32, 16, device="cuda")).square().mean()
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad({clear})
+    breakeven.step(loss)
+"""
+REDUCED, REDUCED_LABEL = "inductor:mode=reduce-overhead", "inductor-reduce-overhead"
+
+
+def micro_batches(
+    folder: Path, label: str, *, before: str = "", each: str = "pass", clear: str = ""
+) -> Ran:
+    folder.mkdir(exist_ok=True)
+    code = MICRO_BATCHES.format(before=before, each=each, clear=clear)
+    return run_script(folder, code, label, devices=("cuda:0",), backends=(REDUCED,))
+
+
+def test_gradients_that_the_next_micro_batch_overwrites_are_the_cause(tmp_path: Path) -> None:
     causes = pytest.importorskip("breakeven.storage.terminal.causes")
-    text, label = "inductor:mode=reduce-overhead", "inductor-reduce-overhead"
-    spec = on_gpu(backends=(text,))
-    spec = replace(spec, training=replace(spec.training, gradient_accumulation=2, max_steps=3))
     with pytest.raises(RuntimeError) as raised:
-        run(spec, tmp_path / "failed.jsonl", label)
-    variant = next(one for one in spec.variants if one.label == label)
-    failure = causes.Failure(spec=spec, variant=variant, text=text, state=RunState.FAILED,
-                             message=f"RuntimeError: {raised.value}")  # fmt: skip
-    found = causes.find_cause(label, failure)
+        micro_batches(tmp_path, REDUCED_LABEL)
+    spec = script_experiment(tmp_path / "train.py", devices=("cuda:0",), backends=(REDUCED,))
+    failure = causes.Failure(
+        spec=spec, variant=spec.variants[-1], text=REDUCED, state=RunState.FAILED,
+        message=f"RuntimeError: {raised.value}",
+        traceback="".join(traceback.format_exception(raised.value)),
+    )  # fmt: skip
+    found = causes.find_cause(REDUCED_LABEL, failure)
     assert found.kind == "gradients in CUDA graphs"
-    torch._dynamo.reset()
-    remedied = causes.changed(spec, found.remedies[number])
-    label = remedied.variants[-1].label
-    assert len(of_kind(run(remedied, tmp_path / "remedied.jsonl", label), "step")) == 3
+    assert [one.backend for one in found.remedies] == ["inductor"]
+
+
+@pytest.mark.parametrize("remedy", [
+    {"each": "torch.compiler.cudagraph_mark_step_begin()"},
+    {"before": "for p in model.parameters(): p.grad = torch.zeros_like(p)",
+     "clear": "set_to_none=False"},
+], ids=["one mark per step", "gradients of zeros"])  # fmt: skip
+def test_each_advice_trains_what_the_training_without_a_compiler_learns(
+    remedy: dict[str, str], tmp_path: Path
+) -> None:
+    plain = micro_batches(tmp_path / "plain", "baseline", **remedy)
+    compiled = micro_batches(tmp_path / "compiled", REDUCED_LABEL, **remedy)
+    assert compiled.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert len(compiled.losses) == 8
 
 
 @needs_nvml

@@ -207,6 +207,7 @@ OVERWRITTEN = (
     "torch.compile() or call torch.compiler.cudagraph_mark_step_begin() before each model "
     "invocation."
 )
+BACKWARD = '  File "/torch/autograd/graph.py", line 869, in _engine_run_backward'
 CUDA_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 SHARED_MEMORY = (
     "InductorError: RuntimeError: No valid triton configs. OutOfResources: out of resource: shared "
@@ -221,8 +222,7 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
 @pytest.mark.parametrize(
     ("found", "kind", "remedies"),
     [
-        (failure(OVERWRITTEN, MAX, gradient_accumulation=2), "gradients in CUDA graphs",
-         [NO_GRAPHS, "--batch-size=16 --gradient-accumulation=1"]),
+        (failure(OVERWRITTEN, MAX, traceback=BACKWARD), "gradients in CUDA graphs", [NO_GRAPHS]),
         (failure(OVERWRITTEN, REDUCED), "CUDA graph overwritten", [WITHOUT]),
         (failure(OVERWRITTEN, "inductor:triton.cudagraphs=true+scope=forward"),
          "CUDA graph overwritten", ["inductor:scope=forward"]),
@@ -270,13 +270,15 @@ def test_a_script_changes_its_batch_only_by_its_author() -> None:
 
 
 def test_the_terminal_has_a_command_for_each_remedy() -> None:
-    found = find_cause("max", failure(OVERWRITTEN, MAX, gradient_accumulation=2))
+    lacking = failure(CUDA_MEMORY, MAX, traceback=AUTOTUNING, state=RunState.OUT_OF_MEMORY,
+                      gradient_accumulation=2)  # fmt: skip
+    found = find_cause("max", lacking)
     assert found is not None
     first, *commands = causes_report([found]).splitlines()
-    assert first.startswith("cause of max: With gradient accumulation the gradients of the first")
-    assert commands[0].startswith(f"  to try {NO_GRAPHS}: breakeven compare ")
-    assert f"--backends={NO_GRAPHS}" in commands[0] and "--gradient-accumulation=2" in commands[0]
-    assert "--batch-size=16" in commands[1] and commands[1].count("--gradient-accumulation") == 1
+    assert first.startswith("cause of max: Memory ran out while kernels were timed")
+    assert commands[0].startswith(f"  to try {REDUCED}: breakeven compare ")
+    assert f"--backends={REDUCED}" in commands[0] and "--gradient-accumulation=2" in commands[0]
+    assert "--batch-size=4" in commands[1] and "--gradient-accumulation=4" in commands[1]
 
 
 def test_the_ladder_is_a_remedy_only_where_it_was_not_climbed() -> None:

@@ -164,13 +164,6 @@ def without_autotuning(failure: Failure) -> Remedy | None:
     return _variant(failure, mode=mode, max_autotune=None)
 
 
-def in_one_batch(failure: Failure) -> Remedy:
-    """The same number of samples per step, without accumulation."""
-    training = failure.spec.training
-    size = training.batch_size * training.gradient_accumulation
-    return Remedy(fields=(("training.batch_size", size), ("training.gradient_accumulation", 1)))
-
-
 def smaller_batch(failure: Failure) -> Remedy | None:
     """Half the batch size; in a training, twice as many micro-batches."""
     training = failure.spec.training
@@ -206,13 +199,14 @@ AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
-        kind="gradients in CUDA graphs", words=OVERWRITTEN,
-        when=lambda failure: failure.spec.training.gradient_accumulation > 1,
-        cause="With gradient accumulation the gradients of the first micro-batch lie in the memory "
-        "of its CUDA graph, and the graph of the next micro-batch overwrites them.",
-        advice="In a program of your own, create the gradients as zeros before the first backward "
-        "pass and call zero_grad(set_to_none=False): then they do not lie in that memory.",
-        remedies=(without_cuda_graphs, in_one_batch),
+        kind="gradients in CUDA graphs", words=OVERWRITTEN, frames="_engine_run_backward",
+        cause="With several micro-batches per step, the gradients of the first one lie in the "
+        "memory of its CUDA graph. The graph of the next micro-batch overwrites this memory before "
+        "its own gradients are added.",
+        advice="Call torch.compiler.cudagraph_mark_step_begin() once before the first micro-batch "
+        "of each step, not before every model call. Or create the gradients as zeros before the "
+        "first backward pass, and call zero_grad(set_to_none=False).",
+        remedies=(without_cuda_graphs,),
     ),
     Rule(
         kind="CUDA graph overwritten", words=OVERWRITTEN,
