@@ -71,6 +71,11 @@ def investigate(
         devices=(DEVICE,), investigates="experiment.run",
         investigation=InvestigationSpec(step=step),
     )  # fmt: skip
+    return finding(folder, spec)
+
+
+def finding(folder: Path, spec: ExperimentSpec) -> dict[str, Any]:
+    """The last finding of an investigation that runs in this process, with its trials."""
     (variant,) = spec.variants
     run_spec = RunSpec(experiment_id="investigation", experiment=spec, variant=variant)
     run = RunDir(DataDir(folder).runs / run_spec.run_id)
@@ -164,3 +169,44 @@ def test_a_fault_of_the_training_is_not_blamed_on_a_compiler(
 ):
     found = investigate(tmp_path, "inductor", step=5, model=model, **training)
     assert found["cause"] == "own code", found
+
+
+SCRIPT = """
+import torch
+import breakeven
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+model = breakeven.compile(model.to("{device}"))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for _ in range(8):
+    for _ in range(2):
+        loss = model(torch.randn(32, 8, device="{device}")).square().mean()
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    breakeven.step(loss)
+"""
+
+
+@pytest.mark.parametrize("backend, problem, cause, stage", [
+    (f"{COMPILERS}:wrong_relu", "differs", "backend", f"{COMPILERS}:wrong_relu"),
+    pytest.param("inductor:mode=reduce-overhead", "raises", "setting", "CUDA graphs",
+                 marks=pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA graphs")),
+])  # fmt: skip
+def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
+    backend: str, problem: Any, cause: str, stage: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    script = tmp_path / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text(SCRIPT.format(device=DEVICE))
+    monkeypatch.setenv(CODE_VARIABLE, f"{FAULTS}:{script.parent}")
+    spec = ExperimentSpec(
+        name="investigation", task="script", scenario="investigate", backends=(backend,),
+        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
+        devices=(DEVICE,), time_limit_seconds=600.0, investigates="experiment.run",
+        investigation=InvestigationSpec(problem=problem),
+    )  # fmt: skip
+    found = finding(tmp_path, spec)
+    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
+    assert (found["program_fails"], found["program_passes"]) == (3, 2)

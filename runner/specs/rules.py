@@ -162,8 +162,6 @@ class Investigated(Protocol):
 def check_investigation(spec: Investigated) -> None:
     rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"
     require(spec.investigates is not None, "investigates", spec.investigates, rule)
-    rule = "cannot be investigated: Breakeven cannot run a single step of a script"
-    require(not spec.is_script, "model.source", spec.model.source, rule)
     rule = "must name one device for an investigation, whose trials are single processes"
     require(len(spec.devices) == spec.nodes == 1, "devices", spec.devices, rule)
     compilers = [text for text in spec.backends if parse_backend(text).backend is not None]

@@ -16,6 +16,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.training.forward_passes import ForwardPasses
 from breakeven.runner.worker.training.training import Trainer
 from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
@@ -35,7 +36,8 @@ def run_session(
     """
     experiment = spec.experiment
     log.enter("preparing")
-    device = device or open_device(spec.device)
+    name = name_of_visible(spec.device) if experiment.is_script else spec.device
+    device = device or open_device(name)
     by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
     device.allow_tf32(by_experiment or spec.variant.tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")

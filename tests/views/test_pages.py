@@ -190,25 +190,26 @@ def test_a_failure_whose_cause_is_known_offers_launch_with_each_remedy(folder: D
     """Nobody trains here: torch's message is that of a GPU."""
     backend, label = "inductor:mode=max-autotune", "inductor-max-autotune"
     training = TrainingSpec(batch_size=8, gradient_accumulation=2)
-    spec = experiment_spec(name="accumulates", backends=(backend,), training=training)
+    spec = experiment_spec(name="autotunes", backends=(backend,), training=training)
     for other in ("baseline", "control"):
         Recording(folder.runs, other, spec).claim().start().end()
     failed = Recording(folder.runs, label, spec).claim().start()
-    message = "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run"
-    failed.log.append("error", error="RuntimeError", message=message, traceback="")
+    message = "CUDA out of memory. Tried to allocate 2.00 GiB."
+    frame = '  File "/torch/_inductor/select_algorithm.py", line 3290, in benchmark_choice'
+    failed.log.append("error", error="OutOfMemoryError", message=message, traceback=frame)
     failed.end(RunState.FAILED, "exit status 1")
     for app in (opened(experiment=EXPERIMENT_ID), opened_run(label)):
-        assert "With gradient accumulation the gradients of the first micro-batch" in text(app)
+        assert "Memory ran out while kernels were timed" in text(app)
         links = [one.proto for one in app.get("page_link") if "Try" in one.proto.label]
         assert [link.label for link in links] == [
-            "Try `inductor:mode=max-autotune-no-cudagraphs`",
-            "Try `--batch-size=16 --gradient-accumulation=1`",
+            "Try `inductor:mode=reduce-overhead`",
+            "Try `--batch-size=4 --gradient-accumulation=4`",
         ]
     query = {name: value for name, (value,) in parse_qs(links[0].query_string).items()}
     app = opened("launch", **query)
     app.button(key="launch").click().run()
     (again,) = (one.spec for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID)
-    assert again.backends == ("inductor:mode=max-autotune-no-cudagraphs",)
+    assert again.backends == ("inductor:mode=reduce-overhead",)
     assert again.training.gradient_accumulation == 2
 
 

@@ -4,6 +4,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ import transformers
 
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
 from breakeven.runner.worker.investigation.lockstep import Lockstep
 from breakeven.runner.worker.investigation.outcomes import Outcome
 from breakeven.runner.worker.investigation.program import Program, make_program
 from breakeven.runner.worker.investigation.reduction import Culprit, bisect, minify
+from breakeven.runner.worker.investigation.script import record_script
 from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.process import name_of_visible
 
 POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
@@ -41,7 +45,8 @@ class Bench:
     def __init__(self, spec: RunSpec) -> None:
         transformers.utils.logging.disable_progress_bar()
         self._experiment: ExperimentSpec = spec.experiment
-        device = open_device(spec.device)
+        name = spec.device
+        device = open_device(name_of_visible(name) if spec.experiment.is_script else name)
         harness = spec.experiment.settings == "harness"
         device.allow_tf32(
             spec.experiment.training.precision == "tf32" or harness or spec.variant.tf32
@@ -50,11 +55,18 @@ class Bench:
         # A cache would return code of an earlier trial that compiled with other passes.
         torch._inductor.config.force_disable_caches = True
         torch._inductor.config.fallback_random = True
-        workload = load_workload(spec.experiment)
-        workload.model.to(device.torch_device)
-        self._lockstep = Lockstep(spec.experiment, workload, device)
+        self._spec, self._device = spec, device
+        self._tolerance = default_tolerance(spec.experiment, "training", device)
         self._graphs: dict[int, list[Graph]] = {}
         self._small: dict[int, Graph] = {}
+        self._accumulates = False
+
+    @cached_property
+    def _lockstep(self) -> Lockstep:
+        """Single steps of the training; a script makes its own."""
+        workload = load_workload(self._experiment)
+        workload.model.to(self._device.torch_device)
+        return Lockstep(self._experiment, workload, self._device, self._tolerance)
 
     def baseline(self, steps: int) -> Outcome:
         return self._lockstep.baseline(steps)
@@ -64,8 +76,10 @@ class Bench:
         torch._dynamo.reset()
         return self._lockstep.compare(variant, first, last)
 
-    def num_graphs(self, variant: Variant, step: int) -> int:
-        """How many graphs the step has in the scope of the variant."""
+    def num_graphs(self, variant: Variant, step: int, accumulates: bool = False) -> int:
+        """How many graphs the step has in the scope of the variant. `accumulates`: whether a
+        script is taken to have several micro-batches per step."""
+        self._accumulates = accumulates
         return len(self._captured(variant, step))
 
     def graph_outcome(self, variant: Variant, step: int, number: int) -> Outcome:
@@ -79,21 +93,21 @@ class Bench:
         """Replaces the graph by a smaller one that fails alike; returns its operations."""
         graph = self._captured(variant, step)[number]
         until = time.monotonic() + seconds
-        self._small[number] = minify(graph, variant, outcome, self._lockstep.tolerance, until)
+        self._small[number] = minify(graph, variant, outcome, self._tolerance, until)
         return self._small[number].num_nodes
 
     def bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> Culprit | None:
         graph = self._small.get(number, self._captured(variant, step)[number])
-        return bisect(graph, variant, outcome, self._lockstep.tolerance)
+        return bisect(graph, variant, outcome, self._tolerance)
 
     def program(
         self, variant: Variant, step: int, number: int, outcome: Outcome, title: str
     ) -> Program | None:
         graph = self._small.get(number, self._captured(variant, step)[number])
-        return make_program(graph, variant, outcome, self._lockstep.tolerance, title)
+        return make_program(graph, variant, outcome, self._tolerance, title)
 
     def _trials(self, graph: Graph) -> GraphTrials:
-        return GraphTrials(graph, self._lockstep.tolerance)
+        return GraphTrials(graph, self._tolerance)
 
     def _captured(self, variant: Variant, step: int) -> list[Graph]:
         if step not in self._graphs:
@@ -102,20 +116,20 @@ class Bench:
 
     def _capture(self, variant: Variant, step: int) -> list[Graph]:
         """The graphs of a step, whose optimizer has a state already if the step is not the first
-        one."""
+        one; of a script, all graphs of its first steps."""
         torch._dynamo.reset()
         recorder = Recorder()
-        recorder.is_open = True
-
-        def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-            return torch.compile(function, backend=recorder, dynamic=variant.dynamic)
-
-        self._lockstep.compare(variant, step, step + 1, compile)
+        if self._experiment.is_script:
+            record_script(self._spec, recorder, step + 1)
+        else:
+            compiler = partial(torch.compile, backend=recorder, dynamic=variant.dynamic)
+            self._lockstep.compare(variant, step, step + 1, compiler)
         torch._dynamo.reset()
-        accumulates = self._experiment.batches_per_step > 1
+        accumulates = self._accumulates or self._experiment.batches_per_step > 1
         replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
-        num_calls = max(replays, 2 if accumulates else 1)
-        return recorder.graphs(num_calls=num_calls, accumulates=accumulates)
+        return recorder.graphs(
+            num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates
+        )
 
 
 def serve(connection: Connection, spec: RunSpec) -> None:

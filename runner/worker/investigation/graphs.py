@@ -48,13 +48,11 @@ class Graph:
 
 
 class Recorder:
-    """A backend that keeps each graph with the inputs of its latest call, and runs it as it is."""
+    """A backend that keeps each graph with the inputs of its first call, and runs it as it is."""
 
     def __init__(self) -> None:
         self._modules: list[GraphModule] = []
         self._inputs: list[tuple[Value, ...]] = []
-        self.is_open = False
-        """Whether calls are recorded."""
 
     def __call__(self, module: GraphModule, inputs: Sequence[Value]) -> Call:
         place = len(self._modules)
@@ -62,14 +60,14 @@ class Recorder:
         self._inputs.append(())
 
         def run(*arguments: Value) -> Any:
-            if self.is_open and not self._inputs[place]:
+            if not self._inputs[place]:
                 self._inputs[place] = tuple(map(_kept, arguments))
             return module.forward(*arguments)
 
         return run
 
     def graphs(self, *, num_calls: int, accumulates: bool) -> list[Graph]:
-        """The graphs that were called while the recorder was open."""
+        """The graphs that were called."""
         return [
             Graph(module=module, inputs=inputs, num_calls=num_calls, accumulates=accumulates)
             for module, inputs in zip(self._modules, self._inputs, strict=True)

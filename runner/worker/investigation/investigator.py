@@ -6,7 +6,7 @@ without it. `docs/investigate.md` describes the stages.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,10 @@ class Finding:
         self.max_error, self.allowed_error = outcome.max_error, outcome.allowed_error
 
 
+Attempt = Callable[[str, Variant], Outcome]
+"""Makes a trial of a variant, for a stage of the search."""
+
+
 class _Answered(Exception):
     """Ends the search: the finding is complete."""
 
@@ -134,25 +138,59 @@ class Investigation:
         return self._context.experiment.time_limit_seconds
 
     def _search(self) -> None:
-        first, last, outcome = self._reproduce()
-        lowest = self._lowest_stage(first, last, outcome)
-        if lowest is not None and lowest.backend == self._variant.backend != "inductor":
-            self._finding.cause = "backend"
-            self._finding.compiler_stage = self._stage_of(lowest)
-        elif lowest is None:
-            self._find_setting(first, last, outcome)
-            lowest = self._variant
-        else:
-            self._finding.cause = "stage"
-            self._finding.compiler_stage = self._stage_of(lowest)
-        self._write()
+        if self._context.experiment.is_script:
+            self._search_script()
+            return
+        first, last, _outcome = self._reproduce()
+        lowest = self._find_part(lambda stage, variant: self._compare(stage, variant, first, last))
         if last - first > 1:
             self._finding.program_note = "the fault needs several steps of the training"
             self._answer("training only" if self._finding.cause == "backend" else None)
         if self._finding.compiler_stage == "Dynamo":
-            self._finding.program_note = "Dynamo's own graphs are the fault"
+            self._finding.program_note = "the graphs that Dynamo captured are the fault"
             self._answer()
         self._search_graphs(lowest, first)
+
+    def _search_script(self) -> None:
+        """Tries each graph of the script's first steps alone, once as a whole step, then as one of
+        several micro-batches."""
+        for accumulates in (False, True):
+            count = self._count_graphs(self._variant, self._step, accumulates)
+            for number in range(count):
+                found = self._graph_trial("graphs", self._variant, self._step, number, count)
+                wanted = self._context.experiment.investigation.problem
+                if found.fails and (found.kind == "differs") == (wanted == "differs"):
+                    self._finding.take(found)
+                    self._finding.graph = number + 1
+                    self._search_in_graph(number, count, found)
+                    return
+            # Another process, because CUDA graphs stay in the mode of the first calls.
+            self._bench.close()
+        self._finding.program_note = "no graph of the script fails alone"
+        self._answer("not reproduced")
+
+    def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
+        """Searches the cause in one graph of a script."""
+        lowest = self._find_part(
+            lambda stage, variant: self._graph_trial(stage, variant, self._step, number, count)
+        )
+        if self._finding.compiler_stage != "Dynamo":
+            self._reduce(lowest, self._step, number, outcome)
+
+    def _find_part(self, attempt: Attempt) -> Variant:
+        """Names the stage, the backend or the settings that bring the fault; returns the smallest
+        variant that has it."""
+        finding = self._finding
+        lowest = self._lowest_stage(attempt)
+        if lowest is None:
+            self._find_setting(attempt)
+            lowest = self._variant
+        else:
+            is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
+            finding.cause = "backend" if is_own else "stage"
+            finding.compiler_stage = self._stage_of(lowest)
+        self._write()
+        return lowest
 
     def _reproduce(self) -> tuple[int, int, Outcome]:
         """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
@@ -177,14 +215,14 @@ class Investigation:
             self._answer("unstable")
         return 0, step + 1, found
 
-    def _lowest_stage(self, first: int, last: int, outcome: Outcome) -> Variant | None:
+    def _lowest_stage(self, attempt: Attempt) -> Variant | None:
         """The lowest stage that fails as the run does; None if only settings make it fail."""
         for backend in self._stages():
             variant = replace(self._variant, backend=backend, mode=None, options={})
-            found = self._compare("stages", variant, first, last)
+            found = attempt("stages", variant)
             if found.fails:
                 # Both sides of the boundary were seen once; the failing side is seen once more.
-                if not is_same(self._compare("stages", variant, first, last), found):
+                if not is_same(attempt("stages", variant), found):
                     self._answer("unstable")
                 self._finding.take(found)
                 return variant
@@ -206,13 +244,13 @@ class Investigation:
         assert variant.backend is not None
         return stages.get(variant.backend, variant.backend)
 
-    def _find_setting(self, first: int, last: int, outcome: Outcome) -> None:
+    def _find_setting(self, attempt: Attempt) -> None:
         """Takes each setting away: the fault needs those without which it does not come."""
         needed = []
         for name in self._options():
             options = {key: value for key, value in self._options().items() if key != name}
             variant = replace(self._variant, mode=None, options=options)
-            if not self._compare("settings", variant, first, last).fails:
+            if not attempt("settings", variant).fails:
                 needed.append(name)
         self._finding.cause = "setting"
         self._finding.labels = [f"{self._variant.backend}:{name}={_text(False)}"
@@ -235,21 +273,32 @@ class Investigation:
 
     def _search_graphs(self, variant: Variant, step: int) -> None:
         """Finds the guilty graph of the step, and makes it small."""
-        count = self._bench.ask("num_graphs", variant, step)
-        if isinstance(count, Outcome):
-            self._finding.program_note = "the step's graphs could not be captured"
-            self._answer()
-        self._finding.num_graphs = count
+        count = self._count_graphs(variant, step)
         for number in range(count):
-            began = time.monotonic()
-            found = self._bench.ask("graph_outcome", variant, step, number)
-            self._record("graphs", f"graph {number + 1} of {count}", found, began)
+            found = self._graph_trial("graphs", variant, step, number, count)
             if found.fails:
                 self._finding.graph = number + 1
                 self._write()
                 self._reduce(variant, step, number, found)
                 return
         self._finding.program_note = "no graph of the step fails alone"
+
+    def _count_graphs(self, variant: Variant, step: int, accumulates: bool = False) -> int:
+        count = self._bench.ask("num_graphs", variant, step, accumulates)
+        if isinstance(count, Outcome) or count == 0:
+            self._finding.program_note = "the step's graphs could not be captured"
+            self._answer("not reproduced" if self._finding.cause == "searching" else None)
+        self._finding.num_graphs = count
+        return int(count)
+
+    def _graph_trial(
+        self, stage: str, variant: Variant, step: int, number: int, count: int
+    ) -> Outcome:
+        began = time.monotonic()
+        found: Outcome = self._bench.ask("graph_outcome", variant, step, number)
+        text = f"graph {number + 1} of {count}"
+        self._record(stage, text if stage == "graphs" else _written(variant), found, began)
+        return found
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
         if outcome.kind != "crashes":

@@ -16,7 +16,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, make_compiler
-from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.data.splits import EpochBatches, MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
@@ -149,12 +148,14 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 class Lockstep:
     """Repeats steps of an experiment's training under other settings of the compiler."""
 
-    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device) -> None:
+    def __init__(
+        self, experiment: ExperimentSpec, workload: Workload, device: Device, tolerance: float
+    ) -> None:
         """The workload's model is on the device already; it never changes."""
         self._experiment, self._workload, self._device = experiment, workload, device
         self._split: Split = workload.data.train.to(device.torch_device)
         self._batches: EpochBatches | None = None
-        self.tolerance = default_tolerance(experiment, "training", device)
+        self._tolerance = tolerance
 
     def baseline(self, steps: int) -> Outcome:
         """Trains without a compiler; the outcome of a training that fails by itself."""
@@ -189,7 +190,7 @@ class Lockstep:
             try:
                 result = compiled.step(number, _copied(batches))
                 # Reads the tensors, because a device reports an error of a kernel only then.
-                are_equal = are_close(result, expected, self.tolerance)
+                are_equal = are_close(result, expected, self._tolerance)
             except Exception as error:  # Any error of a backend is a result here.
                 return raised(error, traceback.format_exc(), number)
             if not are_equal:
@@ -225,10 +226,10 @@ class Lockstep:
         reference = self._step_of(before, number, is_double=True)
         if not is_plausible(reference, expected):
             reference = self._step_of(before, number, rounding=ROUNDING)
-        found = first_difference(result, expected, reference, self.tolerance)
+        found = first_difference(result, expected, reference, self._tolerance)
         if found is None or not again:
             return found
-        own = first_difference(again, expected, reference, self.tolerance)
+        own = first_difference(again, expected, reference, self._tolerance)
         return replace(found, is_unstable=own is not None)
 
     def _step_of(

@@ -60,8 +60,6 @@ def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() ->
         ({"devices": ("cpu", "cpu")}, LABEL, "must name one device for an investigation"),
         ({"scenario": "speed", "speed": {"part": "inference", "batches": 1}}, LABEL,
          "makes forward passes alone"),
-        ({"task": "script", "model": {"source": "script:/home/me/train.py"},
-          "data": {"source": "script"}}, LABEL, "cannot run a single step of a script"),
     ],
 )  # fmt: skip
 def test_a_run_that_cannot_be_investigated_is_refused_in_a_sentence(

@@ -33,7 +33,6 @@ def without_caches() -> Iterator[None]:
 
 def captured(function: Callable[..., Tensor], *inputs: Tensor) -> Graph:
     recorder = Recorder()
-    recorder.is_open = True
     torch.compile(function, backend=recorder)(*inputs)
     torch._dynamo.reset()
     (graph,) = recorder.graphs(num_calls=1, accumulates=False)
