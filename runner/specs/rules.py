@@ -195,7 +195,8 @@ def check_callbacks(callbacks: Sequence[str]) -> None:
 def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
     """Refuses settings that do not work for scripts."""
     rule = "must be 'train' for a script: Breakeven cannot run a single step of a script"
-    require(scenario.trains_fully, "scenario", scenario.name, rule)
+    fits = scenario.trains_fully or scenario.compares_causes
+    require(fits, "scenario", scenario.name, rule)
     for text, variant in zip(backends, compiled, strict=True):
         rule = "cannot have a scope for a script, which decides what is compiled. Leave scope out"
         fits = variant.scope in ("iteration", "blocks")

@@ -31,9 +31,6 @@ POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
 """Calls until a CUDA graph was warmed up, captured and replayed."""
 
-DEVICE_ERROR = "CUDA error"
-"""Part of the message of an error after which a process cannot use its device any more."""
-
 
 class Stopped(Exception):
     """Ends an investigation that was stopped, or has no time left."""
@@ -55,6 +52,9 @@ class Bench:
         # A cache would return code of an earlier trial that compiled with other passes.
         torch._inductor.config.force_disable_caches = True
         torch._inductor.config.fallback_random = True
+        if spec.experiment.investigation.problem == "raises":
+            # Errors of processes that compile side by side have other texts each time.
+            torch._inductor.config.compile_threads = 1
         self._spec, self._device = spec, device
         self._tolerance = default_tolerance(spec.experiment, "training", device)
         self._graphs: dict[int, list[Graph]] = {}
@@ -179,7 +179,7 @@ class RemoteBench:
             return Outcome(kind="crashes", error=f"the process ended with exit status {status}")
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(answer, Outcome) and DEVICE_ERROR in (answer.error or ""):
+        if isinstance(answer, Outcome) and answer.kills:
             self.close()
         return answer
 

@@ -301,14 +301,14 @@ class Investigation:
         return found
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
-        if outcome.kind != "crashes":
-            seconds = SHARE_FOR_MINIFYING * max(0.0, self._until - time.monotonic())
-            size = self._bench.ask("minify", variant, step, number, outcome, seconds)
-            if isinstance(size, int):
-                self._finding.num_nodes = size
-        self._try_program(variant, step, number, outcome)
-        if outcome.kind == "crashes":
+        if outcome.kills:  # No process lives long enough to make the graph smaller.
+            self._try_program(variant, step, number, outcome)
             return
+        seconds = SHARE_FOR_MINIFYING * max(0.0, self._until - time.monotonic())
+        size = self._bench.ask("minify", variant, step, number, outcome, seconds)
+        if isinstance(size, int):
+            self._finding.num_nodes = size
+        self._try_program(variant, step, number, outcome)
         if variant.backend == "inductor":
             self._switch_off(variant, step, number)
         if variant.backend in BISECTED:

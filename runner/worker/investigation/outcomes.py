@@ -16,6 +16,8 @@ ROUNDING = 1e-6
 """Relative change that shows what rounding does where double precision cannot."""
 PLAUSIBLE = 0.05
 """Largest relative error of a reference; one with other random numbers lies farther away."""
+DEVICE_ERROR = "CUDA error"
+"""Part of the message of an error after which a process cannot use its device any more."""
 Tensors = dict[tuple[str, str], Tensor]
 """Tensors by quantity (`loss`, `gradient`, ...) and name."""
 
@@ -41,6 +43,11 @@ class Outcome:
     @property
     def fails(self) -> bool:
         return self.kind != "passes"
+
+    @property
+    def kills(self) -> bool:
+        """Whether its process is dead, or cannot use its device any more."""
+        return self.kind == "crashes" or DEVICE_ERROR in (self.error or "")
 
     @property
     def detail(self) -> str | None:

@@ -106,8 +106,8 @@ def make_program(
     if not NNModuleToString.can_convert_to_string(graph.module):
         return None
     texts = [_random_text(value) for value in graph.inputs]
-    # A process that crashes cannot try other inputs.
-    if outcome.kind == "crashes" or not _fails_with(graph, texts, variant, outcome, tolerance):
+    # A process that dies of the fault cannot try other inputs.
+    if outcome.kills or not _fails_with(graph, texts, variant, outcome, tolerance):
         texts = [_own_text(place, value) for place, value in enumerate(graph.inputs)]
     data = {
         place: value.detach().cpu()
