@@ -3,6 +3,7 @@
 import multiprocessing
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
@@ -14,6 +15,7 @@ import torch._dynamo
 import torch._inductor.config
 import transformers
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
@@ -143,8 +145,9 @@ def serve(connection: Connection, spec: RunSpec) -> None:
         try:
             bench = bench or Bench(spec)
             answer = getattr(bench, name)(*arguments)
-        except Exception as error:  # The other end raises it.
-            answer = error
+        except Exception as error:  # The other end raises it; not every exception can travel.
+            traceback.print_exc()
+            answer = RunnerError(f"{type(error).__name__}: {error}")
         connection.send(answer)
 
 

@@ -41,13 +41,14 @@ def record_script(spec: RunSpec, recorder: Recorder, steps: int) -> None:
     """Runs the script for some steps in a folder of its own; `recorder` compiles what the run's
     backend compiled."""
     torch._dynamo.register_backend(recorder, name=RECORDER)
-    variant = replace(spec.variant, backend=RECORDER, mode=None, options={})
     experiment = replace(
-        spec.experiment, scenario="train", investigates=None, block_steps=1, profile_steps=0
-    )
+        spec.experiment, scenario="train", investigates=None, backends=(RECORDER,), controls=0,
+        block_steps=1, profile_steps=0,
+    )  # fmt: skip
+    variant = next(one for one in experiment.variants if one.role == "backend")
     recorded = replace(spec, experiment=experiment, variant=variant)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run = RunDir(Path(folder) / spec.run_id)
+        run = RunDir(Path(folder) / recorded.run_id)
         run.write_spec(recorded)
         log, place = EventLog(run.events_file), os.getcwd()
         # The graphs that came before an error of the script are worth trying.
