@@ -11,7 +11,7 @@ from breakeven.runner.commands.cli import parser
 from breakeven.runner.commands.entry import FORMER, STORED, renamed
 from breakeven.runner.project import PROJECT_ROOT
 
-MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 25, 60, 12, 10
+MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 26, 60, 13, 10
 VARIABLE = re.compile(r"\bBREAKEVEN_[A-Z_]+\b")
 README = (PROJECT_ROOT / "README.md").read_text()
 

@@ -71,9 +71,10 @@ def show_environments(comparison: Comparison) -> None:
         is_inference = comparison.spec.is_inference
         headline = environment_headline(comparison.across, is_inference=is_inference)
         st.markdown(f"#### {inert(headline)}")
-        lines = [f"{'  ' if line.startswith(' ') else ''}- {inert(line.strip())}"
+        lines: list[Markdown] = [f"{'  ' if line.startswith(' ') else ''}- {inert(line.strip())}"
                  for line in environment_lines(comparison.across)]  # fmt: skip
-        st.markdown("\n".join(lines))
+        text: Markdown = "\n".join(lines)
+        st.markdown(text)
 
 
 def show_verdict_so_far(store: Store, experiment_id: str) -> None:

@@ -135,6 +135,7 @@ def test_a_run_ends_once_nothing_is_timed_any_more(
     assert found.is_ending is ends
 
 
+@pytest.mark.heavy
 def test_the_process_that_prints_the_table_starts_while_runs_end_and_prints_it_then(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +159,7 @@ def test_the_process_that_prints_the_table_starts_while_runs_end_and_prints_it_t
     assert "speedup" in capfd.readouterr().out
 
 
+@pytest.mark.heavy
 def test_a_process_that_gets_no_command_ends_without_a_word() -> None:
     ended = subprocess.run([sys.executable, "-m", "breakeven.storage", "-"], input="", text=True,
                            capture_output=True)  # fmt: skip

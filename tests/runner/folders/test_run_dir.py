@@ -71,7 +71,7 @@ def test_a_copied_folder_under_another_name_is_refused(run: RunDir) -> None:
 
 def test_a_specification_that_is_no_json_is_named(run: RunDir) -> None:
     run.spec_file.write_text("{oops")
-    with pytest.raises(InvalidSpec, match=r"spec\.json.*is not JSON"):
+    with pytest.raises(InvalidSpec, match=r"spec\.json.*is not valid JSON"):
         run.read_spec()
 
 

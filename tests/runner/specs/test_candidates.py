@@ -7,6 +7,8 @@ import pytest
 from benchmarks.search_trials import search
 from breakeven.runner.specs.candidates import candidates
 
+pytestmark = pytest.mark.heavy  # The module of trials imports torch.
+
 
 @pytest.mark.parametrize(
     ("precision", "allow", "device", "tries"),

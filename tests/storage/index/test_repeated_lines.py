@@ -282,4 +282,4 @@ def test_lines_that_a_journal_lost_are_told(
     assert "30 lines of inductor" in report(comparison)
     journals = check_journals(data_dir)
     assert journals.health is Health.DOUBTFUL
-    assert journals.evidence.startswith("120 lines are missing between the others")
+    assert journals.evidence.startswith("120 lines are missing between other lines")

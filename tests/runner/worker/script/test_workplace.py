@@ -8,6 +8,8 @@ import pytest
 from breakeven.runner.worker.script import running as workplace
 from breakeven.runner.worker.script.running import make_workplace, tidy
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
