@@ -1,5 +1,6 @@
 """Sentences about an investigation, and the text of an issue for PyTorch."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -136,6 +137,8 @@ def _does(finding: Finding) -> str:
     if finding.problem == "differs":
         return f"computes another {finding.quantity or 'result'}"
     error = (finding.error or "").strip().partition("\n")[0]
+    # A message of several sentences is read in the error log; the first one says what failed.
+    error = re.split(r"(?<=[a-z])\. (?=[A-Z])", error)[0]
     return f"fails with {printable(error, LONGEST_ERROR)}" if error else "fails"
 
 
@@ -219,6 +222,7 @@ def _sections(found: Investigation) -> Iterator[str]:
     yield f"Expected: {expected}"
     spec = found.record.spec
     work = f"{short_source(spec.model.source)} on {short_source(spec.data.source)}"
+    work = "a script" if spec.is_script else work
     yield f"Found in a training of {work} by trials, each under one backend:"
     yield _markdown_table(found.trials)
     if finding.program is not None:

@@ -14,13 +14,20 @@ import torch
 import torch._dynamo
 import torch._inductor.config
 import transformers
+from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.devices import open_device
-from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
+from breakeven.runner.worker.investigation.graphs import (
+    Graph,
+    GraphTrials,
+    Recorder,
+    compile_graph,
+    run_graph,
+)
 from breakeven.runner.worker.investigation.lockstep import Lockstep
 from breakeven.runner.worker.investigation.outcomes import Outcome
 from breakeven.runner.worker.investigation.program import Program, make_program
@@ -101,6 +108,14 @@ class Bench:
     def bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> Culprit | None:
         graph = self._small.get(number, self._captured(variant, step)[number])
         return bisect(graph, variant, outcome, self._tolerance)
+
+    def generated_code(self, variant: Variant, step: int, number: int) -> str:
+        """The code that Inductor generates for the graph, forward pass first."""
+        graph = self._small.get(number, self._captured(variant, step)[number])
+        torch._dynamo.reset()
+        call = compile_graph(graph.module, variant)
+        _, codes = run_and_get_code(lambda: run_graph(call, graph, graph.inputs))
+        return "\n\n".join(codes)
 
     def program(
         self, variant: Variant, step: int, number: int, outcome: Outcome, title: str

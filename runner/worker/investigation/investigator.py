@@ -29,9 +29,9 @@ from breakeven.runner.worker.turn_source import TurnSource
 FEWEST_STEPS = 4
 """Steps that are compared at least: CUDA graphs are replayed from the third one on."""
 PROGRAM_TRIES = 3
-SHARE_FOR_MINIFYING = 0.4
+SHARE_FOR_MINIFYING = 0.3
 """Share of the remaining time that the minifier may take."""
-SHARE_OF_BUDGET = 0.9
+SHARE_OF_BUDGET = 0.8
 """Share of the run's time limit after which the answer so far is given."""
 STAGES = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends of torch of which each adds one stage of the compiler, in the order of the ladder."""
@@ -246,16 +246,17 @@ class Investigation:
 
     def _find_setting(self, attempt: Attempt) -> None:
         """Takes each setting away: the fault needs those without which it does not come."""
-        needed = []
-        for name in self._options():
-            options = {key: value for key, value in self._options().items() if key != name}
+        needed, labels = [], []
+        for name, value in self._options().items():
+            options = {key: one for key, one in self._options().items() if key != name}
             variant = replace(self._variant, mode=None, options=options)
             if not attempt("settings", variant).fails:
                 needed.append(name)
+                off = replace(self._variant, options={**self._variant.options, name: False})
+                labels.append(_written(off if value is True else variant))
         self._finding.cause = "setting"
-        self._finding.labels = [f"{self._variant.backend}:{name}={_text(False)}"
-                                if self._options()[name] is True else name
-                                for name in needed]  # fmt: skip
+        # Plain Inductor passed, so the settings matter, if none of them alone.
+        self._finding.labels = labels or [str(self._variant.backend)]
         if any("cudagraphs" in name for name in needed):
             self._finding.compiler_stage = "CUDA graphs"
         elif any(name in AUTOTUNING for name in needed):
@@ -310,6 +311,9 @@ class Investigation:
             self._finding.num_nodes = size
         self._try_program(variant, step, number, outcome)
         if variant.backend == "inductor":
+            if outcome.kind == "differs":
+                code = self._bench.ask("generated_code", variant, step, number)
+                self._finding.generated_code = code if isinstance(code, str) else None
             self._switch_off(variant, step, number)
         if variant.backend in BISECTED:
             self._bisect(variant, step, number, outcome)
@@ -355,6 +359,9 @@ class Investigation:
         passes = plain.count(0)
         self._finding.program_tries = len(statuses)
         self._finding.program_fails, self._finding.program_passes = fails, passes
+        if None in (*statuses, *plain):
+            self._finding.program_note = "no time was left to try the program"
+            return
         if fails < len(statuses) or passes < len(plain):
             self._finding.program_note = "the program does not fail by itself each time"
             return

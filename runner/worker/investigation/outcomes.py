@@ -1,6 +1,7 @@
 """Outcomes of trials, and the judgement of tensors in them."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,7 @@ from breakeven.runner.worker.process import is_out_of_memory
 Kind = Literal["passes", "raises", "differs", "crashes", "times out"]
 ROUNDING = 1e-6
 """Relative change that shows what rounding does where double precision cannot."""
+LONGEST_SENTENCE = 160
 PLAUSIBLE = 0.05
 """Largest relative error of a reference; one with other random numbers lies farther away."""
 DEVICE_ERROR = "CUDA error"
@@ -54,16 +56,18 @@ class Outcome:
         """One line about the failure."""
         if self.kind == "differs":
             error = "unknown" if self.max_error is None else f"{self.max_error:.3g}"
-            return f"{self.quantity} {self.tensor}: differs by up to {error}"
-        return None if self.error is None else first_line(self.error)
+            names = dict.fromkeys([self.quantity, self.tensor])
+            return f"{' '.join(filter(None, names))} differs by up to {error}"
+        return None if self.error is None else first_sentence(self.error)
 
 
 PASSES = Outcome(kind="passes")
 
 
-def first_line(text: str) -> str:
-    """The first line with text."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def first_sentence(text: str) -> str:
+    """The beginning of a message, up to the end of its first sentence or line."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return re.split(r"(?<=[a-z])\. (?=[A-Z])", line)[0][:LONGEST_SENTENCE]
 
 
 def raised(error: BaseException, trace: str, step: int | None = None) -> Outcome:

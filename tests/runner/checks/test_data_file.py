@@ -108,7 +108,7 @@ def test_a_pipe_a_folder_and_other_things_are_refused_at_once(tmp_path: Path) ->
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     (tmp_path / "notes.txt").touch()
     said = {
-        "pipe.csv": "is no regular file",
+        "pipe.csv": "is not a regular file",
         "folder.csv": "is a folder, but this task needs a file",
         "loop.csv": "cannot be read",
         "notes.txt": r"must end in \.csv, \.jsonl",
@@ -128,7 +128,7 @@ def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> 
         [sys.executable, "-m", "breakeven.runner.worker.data.head", str(tmp_path / "pipe.csv")],
         cwd=PROJECT_ROOT, capture_output=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
-    assert "is no regular file" in json.loads(answer.stdout)["error"]
+    assert "is not a regular file" in json.loads(answer.stdout)["error"]
 
 
 @pytest.mark.usefixtures("here")
@@ -267,7 +267,7 @@ def test_what_the_file_cannot_give_is_refused_by_its_field(
 @pytest.mark.usefixtures("here")
 def test_lists_and_images_are_no_texts(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", lists=[[1, 2]] * 10, picture=[b"\x89PNG"] * 10)
-    for column, said in (("lists", "contains lists or objects"), ("picture", "holds images")):
+    for column, said in (("lists", "contains lists or objects"), ("picture", "contains images")):
         with pytest.raises(InvalidSpec, match=said):
             check(path, text_column=column)
     check(path, "image_classification", text_column="picture")
@@ -298,7 +298,7 @@ def test_a_few_missing_labels_and_many_rare_ones_are_let_through_where_chance_de
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"), [([], "no folder with images"), (["cat"], "images of 'cat' alone")]
+    ("labels", "said"), [([], "no folder with images"), (["cat"], "only images of 'cat'")]
 )
 def test_a_folder_of_images_must_have_a_folder_for_each_label(
     tmp_path: Path, labels: list[str], said: str

@@ -167,7 +167,7 @@ def test_what_was_on_a_lost_machine_begins_anew_as_a_whole_and_says_so(data_dir:
     for run in run_dirs(data_dir, key).values():
         assert run.attempt == 2
         kept = run.attempts / "1"
-        assert "was lost; it begins anew elsewhere" in (kept / "exit.json").read_text()
+        assert "was lost; it starts again elsewhere" in (kept / "exit.json").read_text()
         assert (kept / "events.jsonl").exists()
 
 
