@@ -297,7 +297,7 @@ _ALL = (
     ),
     Scenario(
         name="investigate",
-        text="no race; trials find what is to blame for a run's fault.",
+        text="no race; trials find the cause of a run's fault.",
         compares="causes",
         parts=lambda spec: ("training",),
         num_steps=_training_steps,  # of the investigated training; trials make the first few

@@ -7,7 +7,6 @@ from contextlib import suppress
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.texts import duration, printable
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
@@ -180,7 +179,7 @@ def _possible(spec: ExperimentSpec, found: Investigation) -> Iterator[Remedy]:
 def investigation_report(store: Store, found: Investigation) -> str:
     """Everything for the terminal but program and issue."""
     spec, cause = found.record.spec, remedies(store, found)
-    lines = [f"{spec.name}: {SCENARIOS['investigate'].text}", "", headline(found), *facts(found)]
+    lines = [f"{spec.name}:", "", headline(found), *facts(found)]
     if found.trials:
         table = [list(HEADER), *map(trial_cells, found.trials)]
         lines += ["", *aligned_table(table, len(HEADER) - 1)]

@@ -20,6 +20,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
+from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.investigation.graphs import (
     Graph,
@@ -65,7 +66,7 @@ class Bench:
             # Errors of processes that compile side by side have other texts each time.
             torch._inductor.config.compile_threads = 1
         self._spec, self._device = spec, device
-        self._tolerance = default_tolerance(spec.experiment, "training", device)
+        self._tolerance = tolerance_of(spec.experiment, device)
         self._graphs: dict[int, list[Graph]] = {}
         self._small: dict[int, Graph] = {}
         self._accumulates = False
@@ -147,6 +148,14 @@ class Bench:
         return recorder.graphs(
             num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates
         )
+
+
+def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:
+    """The tolerance of the scenario `accuracy`, but in single precision the one for models that are
+    held closely: a fault of 1 % is one, and what rounding does is known from double precision."""
+    usual = default_tolerance(experiment, "training", device)
+    is_half = experiment.training.precision in ("bf16", "fp16")
+    return usual if is_half else min(usual, device.training_tolerance)
 
 
 def serve(connection: Connection, spec: RunSpec) -> None:
