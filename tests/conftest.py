@@ -117,9 +117,14 @@ def _what_is_there_is_not_looked_through() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_folder_of_code_stays() -> Iterator[None]:
     """What one file's trainings add to the path, among it a plugin of torch's, is not there for the
-    files that the same process runs afterwards; libraries may add what is theirs."""
-    before = list(sys.path)
+    files that the same process runs afterwards; libraries may add what is theirs. Commands that
+    run in this process leave the folders that they allow in the environment."""
+    before, allowed = list(sys.path), os.environ.get("BREAKEVEN_CODE")
     yield
+    if allowed is None:
+        os.environ.pop("BREAKEVEN_CODE", None)
+    else:
+        os.environ["BREAKEVEN_CODE"] = allowed
     sys.path[:] = [one for one in sys.path if one in before or "site-packages" in one]
 
 

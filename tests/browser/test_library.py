@@ -4,6 +4,7 @@ a planted step; by keyboard, on a phone, dark."""
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
@@ -126,6 +127,16 @@ def return_to_an_empty_search(page: Page) -> None:
     expect(page.get_by_text(f"1 experiment of {ALL}")).to_have_count(0)
 
 
+def tick_the_first_row(page: Page) -> None:
+    """By keyboard, from wherever the focus is."""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "CANVAS":
+            break
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+Space")
+
+
 def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_the_way_back(
     listed: Page,
 ):
@@ -138,13 +149,13 @@ def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_t
     expect(listed.get_by_text(f"1 experiment of {ALL}")).to_be_visible()
     assert "q=needle" in listed.url
     settle(listed)
-    for _ in range(40):
-        listed.keyboard.press("Tab")
-        if listed.evaluate("document.activeElement.tagName") == "CANVAS":
-            break
-    listed.keyboard.press("ArrowDown")
-    listed.keyboard.press("Shift+Space")
     link = listed.locator(".st-key-picked").get_by_role("link", name="Open")
+    # The table is drawn again as numbers arrive; a key at that moment is lost, as a person sees.
+    for _ in range(5):
+        tick_the_first_row(listed)
+        with suppress(AssertionError):
+            expect(link).to_be_visible(timeout=10_000)
+            break
     expect(link).to_be_visible()
     link.focus()
     listed.keyboard.press("Enter")

@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[pd.DataFrame, int | None]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UnusableData("is no regular file; copy its content into one")
+            raise UnusableData("is not a regular file; copy its content to one")
         if path.name.endswith(".parquet"):
             return _read_parquet(file)
         content, is_whole = _read_bytes(file)

@@ -118,7 +118,7 @@ def test_a_pipe_a_folder_and_other_things_are_refused_at_once(tmp_path: Path) ->
     for name, words in said.items():
         with pytest.raises(UnusableData, match=words):
             locate(str(tmp_path / name))
-    with pytest.raises(UnusableData, match="no regular file"):
+    with pytest.raises(UnusableData, match="not a regular file"):
         locate("/dev/zero")
 
 
