@@ -59,8 +59,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]) -> None:
 
 
 def investigate(
-    folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet", **training: Any
-) -> dict[str, Any]:
+    folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet",
+    problem: Any = "differs", **training: Any,
+) -> dict[str, Any]:  # fmt: skip
     """The finding about a backend on a small network."""
     spec = ExperimentSpec(
         name="investigation", task="custom", scenario="investigate", backends=(backend,),
@@ -69,9 +70,15 @@ def investigate(
                       num_eval_samples=10),
         training=replace(TRAINING, **training), time_limit_seconds=600.0,
         devices=(DEVICE,), investigates="experiment.run",
-        investigation=InvestigationSpec(step=step),
+        investigation=InvestigationSpec(step=step, problem=problem),
     )  # fmt: skip
     return finding(folder, spec)
+
+
+def problem_of(fault: str) -> str:
+    """What a run with the planted fault does."""
+    raising = ("lowering", "compile_error", "runtime_error", "rejecting", "aborting", "late_error")
+    return "raises" if any(word in fault for word in raising) else "differs"
 
 
 def finding(folder: Path, spec: ExperimentSpec) -> dict[str, Any]:
@@ -113,7 +120,7 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
 ):
     context, stage = STAGES[fault]
     plant(monkeypatch, context)
-    found = investigate(tmp_path, "inductor")
+    found = investigate(tmp_path, "inductor", problem=problem_of(fault))
     assert (found["cause"], found["compiler_stage"]) == ("stage", stage), found
     if stage != "Dynamo":
         # An assertion on a GPU ends the process that could make the graph smaller.
@@ -130,7 +137,7 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
     ("relu_compile_error_TESTING_ONLY", True),
 ])  # fmt: skip
 def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: bool, tmp_path: Path):
-    found = investigate(tmp_path, backend, optimizer="SGD")
+    found = investigate(tmp_path, backend, problem=problem_of(backend), optimizer="SGD")
     assert (found["cause"], found["compiler_stage"]) == ("backend", backend), found
     assert bool(found["program"]) == has_program, found
 
@@ -143,7 +150,7 @@ def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: boo
 def test_a_backend_that_goes_wrong_late_is_named_without_a_program(
     backend: str, step: int, tmp_path: Path
 ):
-    found = investigate(tmp_path, backend, step)
+    found = investigate(tmp_path, backend, step, problem=problem_of(backend))
     assert (found["cause"], found["compiler_stage"]) == ("training only", backend), found
     assert found["program"] is None
 
@@ -152,13 +159,14 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plant(monkeypatch, stage_faults.failing_autotuning)
-    found = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs")
+    found = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs", problem="raises")
     assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor", *CORRECT])
 def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
     found = investigate(tmp_path, backend, step=20)
+    assert found["num_graphs"] is None
     assert found["cause"] == "not reproduced", found
 
 
@@ -220,3 +228,8 @@ def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
     found = finding(tmp_path, spec)
     assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
     assert (found["program_fails"], found["program_passes"]) == (3, 2)
+
+
+def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: Path):
+    found = investigate(tmp_path, f"{COMPILERS}:wrong_relu", problem="raises")
+    assert found["cause"] == "not reproduced", found

@@ -158,8 +158,7 @@ class Investigation:
             count = self._count_graphs(self._variant, self._step, accumulates)
             for number in range(count):
                 found = self._graph_trial("graphs", self._variant, self._step, number, count)
-                wanted = self._context.experiment.investigation.problem
-                if found.fails and (found.kind == "differs") == (wanted == "differs"):
+                if self._is_wanted(found):
                     self._finding.take(found)
                     self._finding.graph = number + 1
                     self._search_in_graph(number, count, found)
@@ -168,6 +167,11 @@ class Investigation:
             self._bench.close()
         self._finding.program_note = "no graph of the script fails alone"
         self._answer("not reproduced")
+
+    def _is_wanted(self, found: Outcome) -> bool:
+        """Whether it is a fault of the kind that the investigated run has."""
+        differs = self._context.experiment.investigation.problem == "differs"
+        return found.fails and (found.kind == "differs") == differs
 
     def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
         """Searches the cause in one graph of a script."""
@@ -201,7 +205,7 @@ class Investigation:
             self._finding.take(baseline)
             self._answer("own code")
         found = self._compare("reproduction", self._variant, 0, last)
-        if not found.fails:
+        if not self._is_wanted(found):
             self._answer("not reproduced")
         self._finding.take(found)
         if found.is_unstable:
