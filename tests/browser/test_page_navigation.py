@@ -145,7 +145,7 @@ def test_addresses_of_the_version_before_lead_to_the_pages_of_today(page: Page, 
     for typed, leads in (
         (f"?experiment={OLDER}", f"experiment?experiment={OLDER}"),
         (f"run?experiment={OLDER}&run={OLDER}.inductor&tab=Log",
-         f"experiment?experiment={OLDER}&run={OLDER}.inductor&part=Log&tab=Runs"),
+         f"experiment?experiment={OLDER}&run=inductor&part=Log&tab=Runs"),
         (f"difference?side={OLDER}&side={NEWER}", f"?side={OLDER}&side={NEWER}&view=Side+by+side"),
         ("system", "machine?tab=Health"),
     ):  # fmt: skip
