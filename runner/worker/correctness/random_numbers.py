@@ -28,9 +28,16 @@ from breakeven.runner.worker.data.splits import MicroBatch
 from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.model.losses import Objective, logits_of
 from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.random_state import step_seed
 from breakeven.runner.worker.step.inference import Inference
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
-from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker, uncompiled_step
+from breakeven.runner.worker.step.stepping import (
+    MixedPrecision,
+    Step,
+    StepMaker,
+    StepResult,
+    uncompiled_step,
+)
 
 NUM_STEPS = 40
 """Most steps of a rehearsal. A band needs ten steps more than it judges."""
@@ -38,6 +45,8 @@ Form = Literal["eager", "perturbed", "compiled"]
 
 
 MAX_REASON = 2000
+ROUNDING = 1e-4
+"""Relative difference of losses below which random numbers are equal."""
 UNLIKE = 10.0
 """Answers are random if their distance with two seeds is more than so many times the distance with
 one seed, which is not always 0: some kernels add in any order."""
@@ -62,6 +71,8 @@ class RandomNumbersCheck:
         self._objective = objective
         self._precision = MixedPrecision(context.experiment.training, self._device.torch_device)
         self._initial: dict[str, Tensor] | None = None
+        self.first_loss: Tensor | None = None
+        """Loss of the training's first step; None if another process made this step."""
         if context.experiment.has_dropout:
             weights = parallel.model.state_dict()
             self._initial = {name: one.to("cpu", copy=True) for name, one in weights.items()}
@@ -159,7 +170,10 @@ class RandomNumbersCheck:
             return self._parallel.group.share(replace(found, losses=losses))
 
         found = drawn(NUM_FIRST)
-        if not found.draws_the_same:
+        same = found.draws_the_same and not self._first_call_differs(
+            state, lambda: eager(batches), lambda: step(batches)
+        )
+        if not same:
             found = drawn(NUM_DRAWS)
             self._log.extend(
                 "redraw",
@@ -170,14 +184,38 @@ class RandomNumbersCheck:
             )
         self._log.append(
             "random_numbers",
-            same=found.draws_the_same,
+            same=same,
             num_draws=found.num_draws,
             same_seed=found.same_seed,
             other_seeds=found.other_seeds,
             loss_by_draw=found.losses,
             inference_draws=inference_draws,
         )
-        return found.draws_the_same
+        return same
+
+    def _first_call_differs(
+        self,
+        state: TensorState,
+        eager: Callable[[], StepResult],
+        compiled: Callable[[], StepResult],
+    ) -> bool:
+        """Whether the training's first step drew other numbers than the same code draws now. Some
+        backends draw numbers while they trace a graph, and train from other weights ever after."""
+        if self.first_loss is None or self._initial is None:
+            return False
+        first = self.first_loss.item()
+        expected, again = (self._first_step(state, one) for one in (eager, compiled))
+        rounding = abs(again - expected) + ROUNDING * abs(expected)
+        return self._any(abs(first - expected) > UNLIKE * rounding)
+
+    def _first_step(self, state: TensorState, step: Callable[[], StepResult]) -> float:
+        """The loss of the training's first step, repeated; afterwards everything is as before."""
+        assert self._initial is not None
+        self._model.load_state_dict(self._initial)
+        self._device.seed(step_seed(self._parallel.seed, 0))
+        loss = step().loss.item()
+        state.restore()
+        return loss
 
     def _rehearse(
         self, initial: dict[str, Tensor], samples: Callable[[int], list[MicroBatch]]

@@ -212,6 +212,8 @@ class Trainer:
             self._device.seed(step_seed(seed, state.step))
             hooks.call("batch_begin")
             result = self._make_step(batches.window(block.window + place))
+            if state.step == 0 and self._check is not None:
+                self._check.first_loss = result.loss.clone()
             steps.add(result, self._rate.current, copy=replays_graphs)
             self._rate.step_done()
             state.loss = steps.losses[-1]

@@ -34,7 +34,8 @@ BERT: dict[str, Any] = {
 def afresh() -> Iterator[None]:
     with torch_afresh():
         names = ("own_numbers", "dropout_wrong_rate", "dropout_in_inference")
-        backends = {**{name: OWN_NUMBERS[name] for name in names}, "warms_up": warms_up}
+        backends = {**{name: OWN_NUMBERS[name] for name in names}, "warms_up": warms_up,
+                    "traces_with_numbers": traces_with_numbers}  # fmt: skip
         for name, backend in backends.items():
             if name not in list_backends(exclude_tags=None):
                 register_backend(backend, name=name)
@@ -52,6 +53,20 @@ def warms_up(graph: GraphModule, inputs: list[Any]) -> Any:
             torch.rand(())
         was_run = True
         return results
+
+    return run
+
+
+def traces_with_numbers(graph: GraphModule, inputs: list[Any]) -> Any:
+    """Draws numbers before its first call alone, as a tracing compiler does."""
+    was_run = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal was_run
+        if not was_run:
+            torch.rand(())
+        was_run = True
+        return graph.forward(*arguments)
 
     return run
 
@@ -82,6 +97,18 @@ def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_ste
     losses, expected = ([event["loss"] for event in one["step"]] for one in (found, baseline))
     assert losses == pytest.approx(expected, rel=1e-5)
     assert found["random_numbers"][0]["same"]
+
+
+def test_a_backend_whose_first_call_alone_draws_others_rehearses_without_dropout(
+    tmp_path: Path,
+) -> None:
+    found = events_of(
+        tmp_path, "traces_with_numbers:scope=forward", "traces_with_numbers-forward", **BERT
+    )
+    (asked,) = found["random_numbers"]
+    assert not asked["same"] and asked["num_draws"] == 12
+    losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}
+    assert losses["compiled"] == pytest.approx(losses["eager"], rel=1e-5)
 
 
 @pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager-forward", "off")])
