@@ -40,7 +40,7 @@ def test_a_click_starts_the_search_and_the_answer_is_copied_and_downloaded(
     page.get_by_role("button", name="The cause", exact=True).click()
     expect(page.get_by_text("Inductor's lowering of aten.relu.default").first).to_be_visible()
     reader.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
-    issue = page.get_by_test_id("stCode").last
+    issue = page.get_by_test_id("stCode").first
     issue.hover()
     issue.get_by_role("button", name="Copy to clipboard").click()
     assert page.evaluate("navigator.clipboard.readText()").startswith("# torch.compile: Inductor")

@@ -116,10 +116,13 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     found = load_investigation(store, experiment_id)
     _show_answer(found)
     _show_links(store, found)
-    _show_trials(found)
     if found.finding.cause in NAMED:
-        _show_program(found)
         _show_issue(found)
+        _show_program(found)
+        with st.expander(words.plural(len(found.trials), "trial"), icon=":material/science:"):
+            _show_trials(found)
+    else:
+        _show_trials(found)
 
 
 def _show_so_far(store: Store, experiment_id: str) -> None:
@@ -172,14 +175,17 @@ def trials_html(found: Investigation) -> Html:
 
 
 def _show_program(found: Investigation) -> None:
+    """The program alone; the issue has it as well."""
     program = found.finding.program
-    st.markdown("#### The program")
     if program is None:
         note = found.finding.program_note or "none was found"
         st.caption(f"There is no program that shows the fault by itself: {inert(note)}.")
         return
-    st.caption("It needs torch alone. `python repro.py` fails, `python repro.py eager` does not.")
-    st.code(program, language="python")
+    with st.expander("The program", icon=":material/code:"):
+        st.caption(
+            "It needs torch alone. `python repro.py` fails, `python repro.py eager` does not."
+        )
+        st.code(program, language="python")
 
 
 def _show_issue(found: Investigation) -> None:

@@ -76,7 +76,7 @@ def test_the_page_has_the_answer_the_trials_the_program_and_the_whole_issue(
     assert "### Inductor's lowering of aten.relu.default (number 12 of the lowerings)" in shown
     assert "Certain: a program of 3 operations" in shown
     assert '<span class="verdict bad" title="">differs</span>' in shown
-    program, issue = [one.value for one in app.code]
+    issue, program = [one.value for one in app.code]
     assert program == "import torch\nprint('```')"
     assert issue.startswith("# torch.compile: ") and "OS: Linux, ~/venv" in issue
     assert not app.warning  # The program reads no tensors of the training.
