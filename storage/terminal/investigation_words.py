@@ -105,7 +105,7 @@ def certainty(found: Investigation) -> str:
         )  # fmt: skip
         return (
             f"Certain: a program{size} that needs torch alone fails in {finding.program_fails} of "
-            f"{finding.program_tries} fresh processes under {found.backend}, and passes in "
+            f"{finding.program_tries} fresh processes when it is compiled, and passes in "
             f"{finding.program_passes or 0} without a compiler."
         )
     note = "" if finding.program_note is None else f" ({finding.program_note})"

@@ -106,7 +106,7 @@ def test_the_headline_names_the_operation_and_the_facts_say_how_sure_that_is(
         "The fault is in graph 2 of 5.",
         "Without the fault: inductor:epilogue_fusion=false.",
         "Certain: a program of 3 operations that needs torch alone fails in 3 of 3 fresh processes "
-        "under inductor, and passes in 2 without a compiler.",
+        "when it is compiled, and passes in 2 without a compiler.",
     ]
 
 

@@ -133,7 +133,8 @@ class GraphTrials:
     def __init__(self, graph: Graph, tolerance: float) -> None:
         """Raises if the graph fails without a compiler."""
         self._graph, self._tolerance = graph, tolerance
-        self._expected = run_graph(graph.module, graph, graph.inputs)
+        # A copy: the graph of an optimizer changes weights that it holds itself.
+        self._expected = run_graph(copy.deepcopy(graph.module), graph, graph.inputs)
         self._reference: Tensors | None = None
 
     def outcome(self, variant: Variant) -> Outcome:
@@ -156,7 +157,7 @@ class GraphTrials:
             graph, expected = self._graph, self._expected
             self._reference = _tried(copy.deepcopy(graph.module).double(), graph, _doubled)
             if not is_plausible(self._reference, expected):
-                self._reference = _tried(graph.module, graph, _rounded)
+                self._reference = _tried(copy.deepcopy(graph.module), graph, _rounded)
         return self._reference
 
 

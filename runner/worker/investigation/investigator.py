@@ -198,7 +198,8 @@ class Investigation:
 
     def _reproduce(self) -> tuple[int, int, Outcome]:
         """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
-        last = max(self._step + 2, FEWEST_STEPS)
+        # Steps of a block are recorded together, so the fault may lie behind the recorded ones.
+        last = max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
         last = min(last, num_steps(self._context.experiment))
         baseline = self._trial("reproduction", BASELINE, "baseline", last)
         if baseline.fails:

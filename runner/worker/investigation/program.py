@@ -18,7 +18,6 @@ from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrial
 from breakeven.runner.worker.investigation.outcomes import Outcome
 from breakeven.runner.worker.investigation.reduction import is_same
 
-MAX_LINES = 80
 MAX_LITERAL = 16
 """Longest tensor that is written out, in elements."""
 DATA_FILE = "repro-data.pt"
@@ -61,8 +60,13 @@ def run(call, args):
     return [one.detach().clone() for one in found]
 
 
-expected = run(Repro(), inputs())
-call = Repro() if "eager" in sys.argv else torch.compile(Repro(), {arguments})
+def repro():
+    torch.manual_seed({seed})  # A module may have weights of its own.
+    return Repro()
+
+
+expected = run(repro(), inputs())
+call = repro() if "eager" in sys.argv else torch.compile(repro(), {arguments})
 actual = run(call, inputs())
 for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
     scale = e.double().square().mean().sqrt().item()
@@ -123,7 +127,8 @@ def make_program(
         arguments["backend"] = "backend"
     loads = [f"data = torch.load({DATA_FILE!r})"] if data else []
     source = TEMPLATE.format(
-        title=title, seed=SEED, tolerance=tolerance, num_calls=graph.num_calls,
+        title=title.replace("\\", "/").replace('"', "'"),
+        seed=SEED, tolerance=tolerance, num_calls=graph.num_calls,
         clears="" if graph.accumulates else CLEARS,
         module=_module_text(graph.module),
         inputs="\n".join(f"        {text}," for text in texts),

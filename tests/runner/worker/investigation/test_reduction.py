@@ -136,3 +136,24 @@ def test_failures_are_of_one_kind_if_their_messages_begin_alike(
     one: Outcome, other: Outcome, same: bool
 ) -> None:
     assert is_same(one, other) is same
+
+
+def test_the_graph_of_an_optimizer_which_holds_its_weights_passes_again_and_again() -> None:
+    weight = torch.ones(6)
+
+    def update(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            weight.add_(x)
+        return weight * 2
+
+    graph = captured(update, torch.ones(6))
+    trials = GraphTrials(graph, TOLERANCE)
+    assert [trials.outcome(DECOMPOSED) for _ in range(2)] == [PASSES, PASSES]
+
+
+def test_quotes_and_backslashes_of_an_error_leave_the_program_a_program() -> None:
+    graph = relu_between_other_operations()
+    outcome = GraphTrials(graph, TOLERANCE).outcome(WRONG_RELU)
+    program = make_program(graph, WRONG_RELU, outcome, TOLERANCE, 'C:\\Users\\u """ {x} "')
+    assert program is not None
+    compile(program.source, "repro.py", "exec")
