@@ -40,6 +40,8 @@ class Fault:
     kind: Literal["raises", "differs", "slow"]
     step: int = 0
     """The first step without a record, or the first one outside the band; 0 if unknown."""
+    error: str = ""
+    """Class and message of the error that ended the run; empty without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +176,9 @@ def fault_of(store: Store, run_id: str) -> Fault:
     if why is not None:
         raise NoFault(why)
     if record.state.is_failed:
-        return Fault(kind="raises", step=int(runs.loc[label, "steps_done"]))
+        error = record.error
+        text = "" if error is None else f"{error.name}: {error.message}"
+        return Fault(kind="raises", step=int(runs.loc[label, "steps_done"]), error=text)
     if record.spec.kind.compares_tensors:
         found = {one.outcome for one in checks(store, record.experiment_id, record.spec)
                  if one.label == label and one.part == "training"}  # fmt: skip
@@ -221,7 +225,7 @@ def next_experiment(
     spec, label = record.spec, record.variant.label
     if fault.kind != "slow":
         return investigation(
-            spec, record.experiment_id, label, fault.kind, fault.step, budget_seconds
+            spec, record.experiment_id, label, fault.kind, fault.step, budget_seconds, fault.error
         )
     again = replay(spec, record.experiment_id, label)
     if spec.num_places > 1:

@@ -60,7 +60,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]) -> None:
 
 def investigate(
     folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet",
-    problem: Any = "differs", **training: Any,
+    problem: Any = "differs", error: str = "", **training: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The finding about a backend on a small network."""
     spec = ExperimentSpec(
@@ -70,7 +70,7 @@ def investigate(
                       num_eval_samples=10),
         training=replace(TRAINING, **training), time_limit_seconds=600.0,
         devices=(DEVICE,), investigates="experiment.run",
-        investigation=InvestigationSpec(step=step, problem=problem),
+        investigation=InvestigationSpec(step=step, problem=problem, error=error),
     )  # fmt: skip
     return finding(folder, spec)
 
@@ -233,3 +233,15 @@ def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
 def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: Path):
     found = investigate(tmp_path, f"{COMPILERS}:wrong_relu", problem="raises")
     assert found["cause"] == "not reproduced", found
+
+
+@pytest.mark.parametrize("error, cause", [
+    ("IndexError: list index out of range", "not reproduced"),
+    ("NotImplementedError: planted: layer_norm is not supported", "not reproduced"),
+    ("BackendCompilerFailed: backend='rejecting' raised:", "backend"),
+])  # fmt: skip
+def test_an_error_of_another_class_is_not_the_one_whose_cause_is_searched(
+    error: str, cause: str, tmp_path: Path
+):
+    found = investigate(tmp_path, f"{COMPILERS}:rejecting", problem="raises", error=error)
+    assert found["cause"] == cause, found

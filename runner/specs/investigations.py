@@ -11,6 +11,7 @@ from breakeven.runner.specs.variants import parse_backend
 BUDGET_SECONDS = 900.0
 """Time that an investigation may take if nothing else is asked for."""
 LONGEST_NAME = 120
+LONGEST_ERROR = 500
 
 
 def investigation(
@@ -20,6 +21,7 @@ def investigation(
     problem: Problem,
     step: int = 0,
     budget_seconds: float = BUDGET_SECONDS,
+    error: str = "",
 ) -> ExperimentSpec:
     """The experiment that investigates a run of a backend.
 
@@ -46,5 +48,5 @@ def investigation(
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
         time_limit_seconds=budget_seconds,
         investigates=f"{experiment_id}.{label}",
-        investigation=InvestigationSpec(problem=problem, step=step),
+        investigation=InvestigationSpec(problem=problem, step=step, error=error[:LONGEST_ERROR]),
     )

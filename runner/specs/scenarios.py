@@ -184,6 +184,9 @@ class InvestigationSpec(Spec, path="investigation."):
     step: Annotated[int, Bounds(0, 1_000_000_000, "no training is longer"), Prompt(hidden=True)] = 0
     """Step at which the investigated run failed, or its first step outside the band; 0 where that
     is unknown."""
+    error: Annotated[str, Prompt(hidden=True)] = ""
+    """Class of the error and its message, as the investigated run recorded them; empty without. An
+    error of another class is not the one whose cause is searched."""
 
 
 ScenarioName = Literal["train", "speed", "accuracy", "cache", "tune", "investigate"]

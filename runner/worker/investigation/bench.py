@@ -49,7 +49,8 @@ class Stopped(Exception):
 class Bench:
     """The trials of one experiment; lives in a process of its own."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, *, accumulates: bool = False) -> None:
+        """`accumulates`: whether a script is taken to have several micro-batches per step."""
         transformers.utils.logging.disable_progress_bar()
         self._experiment: ExperimentSpec = spec.experiment
         name = spec.device
@@ -69,7 +70,7 @@ class Bench:
         self._tolerance = tolerance_of(spec.experiment, device)
         self._graphs: dict[int, list[Graph]] = {}
         self._small: dict[int, Graph] = {}
-        self._accumulates = False
+        self._accumulates = accumulates
 
     @cached_property
     def _lockstep(self) -> Lockstep:
@@ -86,10 +87,8 @@ class Bench:
         torch._dynamo.reset()
         return self._lockstep.compare(variant, first, last)
 
-    def num_graphs(self, variant: Variant, step: int, accumulates: bool = False) -> int:
-        """How many graphs the step has in the scope of the variant. `accumulates`: whether a
-        script is taken to have several micro-batches per step."""
-        self._accumulates = accumulates
+    def num_graphs(self, variant: Variant, step: int) -> int:
+        """How many graphs the step has in the scope of the variant."""
         return len(self._captured(variant, step))
 
     def graph_outcome(self, variant: Variant, step: int, number: int) -> Outcome:
@@ -158,7 +157,7 @@ def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:
     return usual if is_half else min(usual, device.training_tolerance)
 
 
-def serve(connection: Connection, spec: RunSpec) -> None:
+def serve(connection: Connection, spec: RunSpec, accumulates: bool) -> None:
     """Answers requests, each the name of a method with its arguments, until the pipe ends."""
     bench: Bench | None = None
     while True:
@@ -167,7 +166,7 @@ def serve(connection: Connection, spec: RunSpec) -> None:
         except EOFError:
             return
         try:
-            bench = bench or Bench(spec)
+            bench = bench or Bench(spec, accumulates=accumulates)
             answer = getattr(bench, name)(*arguments)
         except Exception as error:  # The other end raises it; not every exception can travel.
             traceback.print_exc()
@@ -181,6 +180,8 @@ class RemoteBench:
     def __init__(self, spec: RunSpec, is_stopped: Callable[[], bool], until: float) -> None:
         """`until`: time of `time.monotonic` at which an investigation has to end."""
         self._spec, self._is_stopped, self._until = spec, is_stopped, until
+        self.accumulates = False
+        """As in `Bench`, for processes that start from now on."""
         self._process: Any = None
         self._pipe: Connection | None = None
 
@@ -213,7 +214,7 @@ class RemoteBench:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._spec), daemon=False)
+        self._process = context.Process(target=serve, args=(theirs, self._spec, self.accumulates))
         self._process.start()
         theirs.close()
 

@@ -23,7 +23,7 @@ from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped, tr
 from breakeven.runner.worker.investigation.lockstep import num_steps
 from breakeven.runner.worker.investigation.outcomes import Outcome
 from breakeven.runner.worker.investigation.program import Program
-from breakeven.runner.worker.investigation.reduction import is_same
+from breakeven.runner.worker.investigation.reduction import is_alike, is_same
 from breakeven.runner.worker.turn_source import TurnSource
 
 FEWEST_STEPS = 4
@@ -155,7 +155,8 @@ class Investigation:
         """Tries each graph of the script's first steps alone, once as a whole step, then as one of
         several micro-batches."""
         for accumulates in (False, True):
-            count = self._count_graphs(self._variant, self._step, accumulates)
+            self._bench.accumulates = accumulates
+            count = self._count_graphs(self._variant, self._step)
             for number in range(count):
                 found = self._graph_trial("graphs", self._variant, self._step, number, count)
                 if self._is_wanted(found):
@@ -170,8 +171,10 @@ class Investigation:
 
     def _is_wanted(self, found: Outcome) -> bool:
         """Whether it is a fault of the kind that the investigated run has."""
-        differs = self._context.experiment.investigation.problem == "differs"
-        return found.fails and (found.kind == "differs") == differs
+        wanted = self._context.experiment.investigation
+        if not found.fails or (found.kind == "differs") != (wanted.problem == "differs"):
+            return False
+        return found.kind != "raises" or is_alike(found.error or "", wanted.error)
 
     def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
         """Searches the cause in one graph of a script."""
@@ -289,8 +292,8 @@ class Investigation:
                 return
         self._finding.program_note = "no graph of the step fails alone"
 
-    def _count_graphs(self, variant: Variant, step: int, accumulates: bool = False) -> int:
-        count = self._bench.ask("num_graphs", variant, step, accumulates)
+    def _count_graphs(self, variant: Variant, step: int) -> int:
+        count = self._bench.ask("num_graphs", variant, step)
         if isinstance(count, Outcome) or count == 0:
             self._finding.program_note = "the step's graphs could not be captured"
             self._answer("not reproduced" if self._finding.cause == "searching" else None)

@@ -42,8 +42,21 @@ def is_same(one: Outcome, other: Outcome) -> bool:
     return one.kind != "raises" or _beginning(one) == _beginning(other)
 
 
+def is_alike(error: str, recorded: str) -> bool:
+    """Whether an error may be the recorded one: it has the same class, and for torch's most general
+    class the same beginning. Nothing recorded is like every error."""
+    kind, other = (text.partition(":")[0] for text in (error, recorded))
+    if not recorded:
+        return True
+    return kind == other and (kind != "RuntimeError" or _stripped(error) == _stripped(recorded))
+
+
 def _beginning(outcome: Outcome) -> str:
-    return re.sub(r"\d+", "", outcome.error or "")[:SAME_CHARACTERS]
+    return _stripped(outcome.error or "")
+
+
+def _stripped(error: str) -> str:
+    return re.sub(r"\d+", "", error)[:SAME_CHARACTERS]
 
 
 def minify(
