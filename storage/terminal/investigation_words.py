@@ -7,6 +7,7 @@ from contextlib import suppress
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.texts import duration, printable
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
@@ -103,8 +104,9 @@ def certainty(found: Investigation) -> str:
         size = "" if finding.num_nodes is None else (
             f" of {count_of(finding.num_nodes, 'operation')}"
         )  # fmt: skip
+        needs = "torch and the backend" if finding.cause == "backend" else "torch alone"
         return (
-            f"Certain: a program{size} that needs torch alone fails in {finding.program_fails} of "
+            f"Certain: a program{size} that needs {needs} fails in {finding.program_fails} of "
             f"{finding.program_tries} fresh processes when it is compiled, and passes in "
             f"{finding.program_passes or 0} without a compiler."
         )
@@ -120,9 +122,10 @@ def _culprit(finding: Finding) -> str:
     stage = finding.compiler_stage or "the compiler"
     owner = {"decompositions": "AOTAutograd"}.get(stage, stage)
     if finding.subsystem is None:
-        if finding.cause == "backend":
-            return f"the backend {stage}"
-        return f"the compiler stage {stage}" if finding.compiler_stage else "a part of the compiler"
+        if finding.compiler_stage is None:
+            return "a part of the compiler"
+        is_torchs = any(rung.stage == stage for rung in RUNGS)
+        return f"the compiler stage {stage}" if is_torchs else f"the backend {stage}"
     one, every = SUBSYSTEMS.get(finding.subsystem, ("", finding.subsystem))
     if finding.subsystem_number is None:
         return f"{owner}'s {finding.subsystem}"
