@@ -1,6 +1,7 @@
-"""Text functions for all parts: durations, JSON, and untrusted text on one line."""
+"""Text functions for all parts: durations, JSON, first sentences, untrusted text on one line."""
 
 import json
+import re
 from typing import Any
 
 MAX_CHARACTERS = 500
@@ -49,3 +50,12 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+LONGEST_SENTENCE = 160
+
+
+def first_sentence(text: str) -> str:
+    """The beginning of a message, up to the end of its first sentence or line."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return re.split(r"(?<=[a-z])\. (?=[A-Z])", line)[0][:LONGEST_SENTENCE]

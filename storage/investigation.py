@@ -9,7 +9,12 @@ import pandas as pd
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.states import FINAL_EXPERIMENTS, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.investigations import BUDGET_SECONDS, investigation
+from breakeven.runner.specs.investigations import (
+    BUDGET_SECONDS,
+    LONGEST_NAME,
+    Finding,
+    investigation,
+)
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.replays import replay
 from breakeven.storage import queries
@@ -26,7 +31,6 @@ Cause = Literal[
 ]  # fmt: skip
 NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 """Causes for which a compiler is to blame."""
-LONGEST_NAME = 120
 
 
 class NoFault(StoreError, RunnerError):
@@ -55,36 +59,6 @@ class Trial:
     detail: str | None = None
     step: int | None = None
     trial_seconds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is known about a cause; docs/events.md describes the fields."""
-
-    cause: str = "searching"
-    compiler_stage: str | None = None
-    subsystem: str | None = None
-    subsystem_number: int | None = None
-    operation: str | None = None
-    labels: tuple[str, ...] = ()
-    problem: str | None = None
-    step: int | None = None
-    quantity: str | None = None
-    tensor: str | None = None
-    max_error: float | None = None
-    allowed_error: float | None = None
-    error: str | None = None
-    traceback: str | None = None
-    graph: int | None = None
-    num_graphs: int | None = None
-    program: str | None = None
-    num_nodes: int | None = None
-    program_tries: int | None = None
-    program_fails: int | None = None
-    program_passes: int | None = None
-    program_note: str | None = None
-    environment: str | None = None
-    generated_code: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

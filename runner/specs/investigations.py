@@ -1,6 +1,6 @@
 """Investigating a run's fault: the experiment whose trials find what is to blame."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -12,6 +12,38 @@ BUDGET_SECONDS = 900.0
 """Time that an investigation may take if nothing else is asked for."""
 LONGEST_NAME = 120
 LONGEST_ERROR = 500
+DATA_FILE = "repro-data.pt"
+"""Tensors of the training that the program reads, in its folder."""
+
+
+@dataclass(kw_only=True)
+class Finding:
+    """What is known about a cause: the event `investigation_finding` of docs/events.md."""
+
+    cause: str = "searching"
+    compiler_stage: str | None = None
+    subsystem: str | None = None
+    subsystem_number: int | None = None
+    operation: str | None = None
+    labels: tuple[str, ...] = ()
+    problem: str | None = None
+    step: int | None = None
+    quantity: str | None = None
+    tensor: str | None = None
+    max_error: float | None = None
+    allowed_error: float | None = None
+    error: str | None = None
+    traceback: str | None = None
+    graph: int | None = None
+    num_graphs: int | None = None
+    program: str | None = None
+    num_nodes: int | None = None
+    program_tries: int | None = None
+    program_fails: int | None = None
+    program_passes: int | None = None
+    program_note: str | None = None
+    environment: str | None = None
+    generated_code: str | None = None
 
 
 def investigation(

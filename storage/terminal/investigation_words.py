@@ -1,18 +1,18 @@
 """Sentences about an investigation, and the text of an issue for PyTorch."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.investigations import DATA_FILE, Finding
 from breakeven.runner.specs.ladder import RUNGS
-from breakeven.runner.texts import duration, printable
+from breakeven.runner.texts import duration, first_sentence, printable
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.investigation import NAMED, Finding, Investigation, Trial
+from breakeven.storage.investigation import NAMED, Investigation, Trial
 from breakeven.storage.library.catalog import short_source
 from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
 from breakeven.storage.profile.findings import Remedy
@@ -30,8 +30,6 @@ SUBSYSTEMS = {
 LONGEST_ERROR = 200
 MOST_CODE_LINES = 150
 """Generated code with more lines is no part of an issue."""
-DATA_FILE = "repro-data.pt"
-"""Tensors of the training that the program reads, beside the program."""
 HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
 
 
@@ -140,7 +138,7 @@ def _does(finding: Finding) -> str:
         return f"computes another {finding.quantity or 'result'}"
     error = (finding.error or "").strip().partition("\n")[0]
     # A message of several sentences is read in the error log; the first one says what failed.
-    error = re.split(r"(?<=[a-z])\. (?=[A-Z])", error)[0]
+    error = first_sentence(error)
     return f"fails with {printable(error, LONGEST_ERROR)}" if error else "fails"
 
 

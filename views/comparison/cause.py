@@ -12,7 +12,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.masking import mask_private
-from breakeven.runner.specs.investigations import BUDGET_SECONDS
+from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.errors import NotInStore
@@ -28,7 +28,6 @@ from breakeven.storage.investigation import (
 )
 from breakeven.storage.terminal.causes import remedy_text
 from breakeven.storage.terminal.investigation_words import (
-    DATA_FILE,
     HEADER,
     facts,
     headline,

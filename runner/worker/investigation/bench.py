@@ -1,13 +1,11 @@
 """A process that makes trials, which a faulty compiler may crash or stop."""
 
 import multiprocessing
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,8 +91,7 @@ class Bench:
 
     def graph_outcome(self, variant: Variant, step: int, number: int) -> Outcome:
         """The outcome of one of the step's graphs alone, counted from 0."""
-        graph = self._captured(variant, step)[number]
-        return self._trials(self._small.get(number, graph)).outcome(variant)
+        return GraphTrials(self._graph(variant, step, number), self._tolerance).outcome(variant)
 
     def minify(
         self, variant: Variant, step: int, number: int, outcome: Outcome, seconds: float
@@ -106,12 +103,12 @@ class Bench:
         return self._small[number].num_nodes
 
     def bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> Culprit | None:
-        graph = self._small.get(number, self._captured(variant, step)[number])
+        graph = self._graph(variant, step, number)
         return bisect(graph, variant, outcome, self._tolerance)
 
     def generated_code(self, variant: Variant, step: int, number: int) -> str:
         """The code that Inductor generates for the graph, forward pass first."""
-        graph = self._small.get(number, self._captured(variant, step)[number])
+        graph = self._graph(variant, step, number)
         torch._dynamo.reset()
         call = compile_graph(graph.module, variant)
         _, codes = run_and_get_code(lambda: run_graph(call, graph, graph.inputs))
@@ -120,11 +117,12 @@ class Bench:
     def program(
         self, variant: Variant, step: int, number: int, outcome: Outcome, title: str
     ) -> Program | None:
-        graph = self._small.get(number, self._captured(variant, step)[number])
+        graph = self._graph(variant, step, number)
         return make_program(graph, variant, outcome, self._tolerance, title)
 
-    def _trials(self, graph: Graph) -> GraphTrials:
-        return GraphTrials(graph, self._tolerance)
+    def _graph(self, variant: Variant, step: int, number: int) -> Graph:
+        """The graph as small as it was made."""
+        return self._small.get(number) or self._captured(variant, step)[number]
 
     def _captured(self, variant: Variant, step: int) -> list[Graph]:
         if step not in self._graphs:
@@ -227,16 +225,3 @@ class RemoteBench:
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
-
-
-def try_program(command: list[str], folder: Path, seconds: float) -> int | None:
-    """The exit status of a program in a new process; None if it takes too long."""
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return done.returncode

@@ -7,7 +7,7 @@ without it. `docs/investigate.md` describes the stages.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -15,14 +15,15 @@ import torch._inductor
 from torch.utils.collect_env import get_pretty_env_info
 
 from breakeven.runner.masking import mask
+from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.trial import BASELINE
-from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped, try_program
+from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
 from breakeven.runner.worker.investigation.outcomes import Outcome
-from breakeven.runner.worker.investigation.program import Program
+from breakeven.runner.worker.investigation.program import Program, try_program
 from breakeven.runner.worker.investigation.reduction import is_alike, is_same
 from breakeven.runner.worker.turn_source import TurnSource
 
@@ -52,43 +53,6 @@ OF_CPP = "cpp."
 """Beginning of the settings of generated C++; devices that capture graphs get Triton."""
 AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
               "coordinate_descent_tuning")  # fmt: skip
-
-
-@dataclass
-class Finding:
-    """What is known about the cause; the fields of the event `investigation_finding`."""
-
-    cause: str = "searching"
-    compiler_stage: str | None = None
-    subsystem: str | None = None
-    subsystem_number: int | None = None
-    operation: str | None = None
-    labels: list[str] = field(default_factory=list)
-    problem: str | None = None
-    step: int | None = None
-    quantity: str | None = None
-    tensor: str | None = None
-    max_error: float | None = None
-    allowed_error: float | None = None
-    error: str | None = None
-    traceback: str | None = None
-    graph: int | None = None
-    num_graphs: int | None = None
-    program: str | None = None
-    num_nodes: int | None = None
-    program_tries: int | None = None
-    program_fails: int | None = None
-    program_passes: int | None = None
-    program_note: str | None = None
-    environment: str | None = None
-    generated_code: str | None = None
-
-    def take(self, outcome: Outcome) -> None:
-        """Takes the facts of the reproduced failure."""
-        self.problem = "differs" if outcome.kind == "differs" else "raises"
-        self.step, self.error, self.traceback = outcome.step, outcome.error, outcome.traceback
-        self.quantity, self.tensor = outcome.quantity, outcome.tensor
-        self.max_error, self.allowed_error = outcome.max_error, outcome.allowed_error
 
 
 Attempt = Callable[[str, Variant], Outcome]
@@ -160,7 +124,7 @@ class Investigation:
             for number in range(count):
                 found = self._graph_trial("graphs", self._variant, self._step, number, count)
                 if self._is_wanted(found):
-                    self._finding.take(found)
+                    self._take(found)
                     self._finding.graph = number + 1
                     self._search_in_graph(number, count, found)
                     return
@@ -206,12 +170,12 @@ class Investigation:
         last = min(last, num_steps(self._context.experiment))
         baseline = self._trial("reproduction", BASELINE, "baseline", last)
         if baseline.fails:
-            self._finding.take(baseline)
+            self._take(baseline)
             self._answer("own code")
         found = self._compare("reproduction", self._variant, 0, last)
         if not self._is_wanted(found):
             self._answer("not reproduced")
-        self._finding.take(found)
+        self._take(found)
         if found.is_unstable:
             self._answer("unstable")
         step = last - 1 if found.step is None else found.step
@@ -232,7 +196,7 @@ class Investigation:
                 # Both sides of the boundary were seen once; the failing side is seen once more.
                 if not is_same(attempt("stages", variant), found):
                     self._answer("unstable")
-                self._finding.take(found)
+                self._take(found)
                 return variant
         return None
 
@@ -264,7 +228,7 @@ class Investigation:
                 labels.append(_written(off if value is True else variant))
         self._finding.cause = "setting"
         # Plain Inductor passed, so the settings matter, if none of them alone.
-        self._finding.labels = labels or [str(self._variant.backend)]
+        self._finding.labels = tuple(labels) or (str(self._variant.backend),)
         if any("cudagraphs" in name for name in needed):
             self._finding.compiler_stage = "CUDA graphs"
         elif any(name in AUTOTUNING for name in needed):
@@ -337,7 +301,7 @@ class Investigation:
             found = self._bench.ask("graph_outcome", changed, step, number)
             self._record("settings", label, found, began)
             if not found.fails:
-                self._finding.labels.append(label)
+                self._finding.labels = (*self._finding.labels, label)
                 self._write()
 
     def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -414,6 +378,13 @@ class Investigation:
         if cause is not None:
             self._finding.cause = cause
         raise _Answered
+
+    def _take(self, outcome: Outcome) -> None:
+        """Takes the facts of the reproduced failure."""
+        self._finding.problem = "differs" if outcome.kind == "differs" else "raises"
+        for name in ("step", "error", "traceback", "quantity", "tensor", "max_error",
+                     "allowed_error"):  # fmt: skip
+            setattr(self._finding, name, getattr(outcome, name))
 
     def _write(self) -> None:
         fields = asdict(self._finding)

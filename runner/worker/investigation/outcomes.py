@@ -1,7 +1,6 @@
 """Outcomes of trials, and the judgement of tensors in them."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -9,13 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from breakeven.runner.texts import first_sentence
 from breakeven.runner.worker.correctness.judgement import judge, own_scales
 from breakeven.runner.worker.process import is_out_of_memory
 
 Kind = Literal["passes", "raises", "differs", "crashes", "times out"]
 ROUNDING = 1e-6
 """Relative change that shows what rounding does where double precision cannot."""
-LONGEST_SENTENCE = 160
 PLAUSIBLE = 0.05
 """Largest relative error of a reference; one with other random numbers lies farther away."""
 DEVICE_ERROR = "CUDA error"
@@ -62,12 +61,6 @@ class Outcome:
 
 
 PASSES = Outcome(kind="passes")
-
-
-def first_sentence(text: str) -> str:
-    """The beginning of a message, up to the end of its first sentence or line."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return re.split(r"(?<=[a-z])\. (?=[A-Z])", line)[0][:LONGEST_SENTENCE]
 
 
 def raised(error: BaseException, trace: str, step: int | None = None) -> Outcome:

@@ -1,8 +1,9 @@
 """Writes a failing graph as a program that needs torch alone."""
 
 import copy
-import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch._dynamo.debug_utils import NNModuleToString
 from torch.fx import GraphModule
 
+from breakeven.runner.specs.investigations import DATA_FILE
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials
@@ -20,7 +22,6 @@ from breakeven.runner.worker.investigation.reduction import is_same
 
 MAX_LITERAL = 16
 """Longest tensor that is written out, in elements."""
-DATA_FILE = "repro-data.pt"
 TEMPLATE = '''\
 """{title}
 
@@ -195,11 +196,8 @@ def _own_text(place: int, value: Any) -> str:
 
 
 def _literal(value: Tensor) -> str:
-    numbers = json.dumps(value.detach().cpu().tolist())
-    numbers = numbers.replace("true", "True").replace("false", "False").replace("NaN", "nan")
-    return (
-        f"tensor({numbers.replace('Infinity', 'inf')}{_like(value)}).reshape({tuple(value.shape)})"
-    )
+    numbers = value.detach().cpu().tolist()
+    return f"tensor({numbers!r}{_like(value)}).reshape({tuple(value.shape)})"
 
 
 def _like(value: Tensor) -> str:
@@ -223,3 +221,14 @@ def _fails_with(
     except Exception:  # Random numbers may be no valid input, such as an index out of range.
         return False
     return is_same(found, outcome)
+
+
+def try_program(command: list[str], folder: Path, seconds: float) -> int | None:
+    """The exit status of a program in a new process; None if it takes too long."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
