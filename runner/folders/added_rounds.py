@@ -6,13 +6,13 @@ the finished training. However a process ends, the run remains finished. The req
 `rounds.json` in the run folder.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
@@ -79,8 +79,6 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
         return "a search ends its candidates by itself"
     if not spec.kind.compares_runs or not spec.takes_turns:
         return "its runs do not take turns, so that it has no rounds"
-    if spec.is_script:
-        return "a script makes its own steps, from the first to the last"
     if spec.num_places > 1:
         return "it is spread over several devices"
     if spec.environments:
@@ -128,7 +126,17 @@ def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
     return again
 
 
-def what_changed(run: RunDir) -> list[str]:
+def require_same_work(run: RunDir, workload: Mapping[str, Any] | None = None) -> None:
+    """Raises `WorkloadError` if the newest process adds rounds of another program than the first
+    one's. `workload`: that of the newest process, if its journal has none."""
+    if changed := _what_changed(run, workload or {}):
+        verb = "is another one" if len(changed) == 1 else "are others"
+        raise WorkloadError(
+            f"{', '.join(changed)} {verb} than in the first process; run the experiment again"
+        )
+
+
+def _what_changed(run: RunDir, workload: Mapping[str, Any]) -> list[str]:
     """Names of the facts that differ between a run's first and newest process: versions of
     packages, device, initial weights, data, and a user's own files. A fact that one process did not
     record counts as the same."""
@@ -139,15 +147,20 @@ def what_changed(run: RunDir) -> list[str]:
             processes.append({"device": event.get("device_name"),
                               **(versions if isinstance(versions, dict) else {})})  # fmt: skip
         elif event["kind"] == "workload" and processes:
-            processes[-1] |= {"the model": event.get("weights_sha256"),
-                              "the data": event.get("data_sha256")}  # fmt: skip
+            processes[-1] |= _facts(event)
         elif event["kind"] == "source" and processes:
             processes[-1][str(event.get("source"))] = event.get("sha256")
     if not processes:
         return []
     first, newest = processes[0], processes[-1]
+    newest |= _facts(workload) if workload else {}
     return [name for name in first if None not in (first[name], newest.get(name))
             and first[name] != newest[name]]  # fmt: skip
+
+
+def _facts(workload: Mapping[str, Any]) -> dict[str, Any]:
+    hashes = {"the model": "weights_sha256", "the data": "data_sha256", "the code": "code_sha256"}
+    return {name: workload.get(field) for name, field in hashes.items()}
 
 
 def steps_measured(run: RunDir) -> int:

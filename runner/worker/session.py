@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from breakeven.runner.errors import WorkloadError
-from breakeven.runner.folders.added_rounds import what_changed
+from breakeven.runner.folders.added_rounds import require_same_work
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
@@ -50,7 +49,8 @@ def run_session(
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
     if context.adds_rounds and group.rank == 0:
-        _require_same_work(context)
+        log.flush()
+        require_same_work(run)
     if spec.variant.perturbation:
         seed = experiment.training.seed + spec.variant.perturbation_seed
         perturb(workload.model, spec.variant.perturbation, seed)
@@ -76,16 +76,6 @@ def _investigate(context: RunContext, turns: TurnSource) -> bool:
     if finished:
         context.log.enter("done")
     return finished
-
-
-def _require_same_work(context: RunContext) -> None:
-    """Refuses to add rounds of a changed program to those of the trained one."""
-    context.log.flush()
-    if changed := what_changed(context.run):
-        verb = "is another one" if len(changed) == 1 else "are others"
-        raise WorkloadError(
-            f"{', '.join(changed)} {verb} than in the first process; run the experiment again"
-        )
 
 
 def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], bool]:

@@ -56,7 +56,8 @@ def add_rounds_button(store: Store, experiment: pd.Series, comparison: Compariso
         refuse_rounds(
             Experiment(experiment_id=comparison.experiment_id, spec=comparison.spec, runs=folders)
         )
-    except RunnerError:
+    except RunnerError as error:
+        st.caption(inert(f"Add rounds: {error}."))
         return
     a_round = seconds_of_a_round(store, comparison, labels)
     defaults = AddedRounds()

@@ -40,11 +40,11 @@ class ScriptBlocks:
         self._log = log
         self._plan: Generator[int, None, None] | None = None
         self._profile_turns = profiler.num_turns
-        self._begins_at = 0
+        self._begins_at = self._recorded = 0
         self.made = Steps()
         """Steps of the open block."""
         self.num_steps = 0
-        """Finished steps of the training."""
+        """Finished steps of the training, by this process if it adds rounds."""
         self.is_waiting = False
         self.is_over = False
         self.looks_at_inputs = False
@@ -60,6 +60,15 @@ class ScriptBlocks:
         self.num_steps = self._begins_at = step
         if is_profiled:
             self._profile_turns = 0
+
+    def add_rounds_after(self, steps: int) -> None:
+        """Makes this process add rounds to a journal that has these steps."""
+        self._recorded, self._profile_turns = steps, 0
+
+    @property
+    def journal_step(self) -> int:
+        """The number that the next step has in the journal."""
+        return self._recorded + self.num_steps
 
     def begin(self) -> None:
         """Waits for the first turn; the script may then make its first step."""
@@ -105,7 +114,7 @@ class ScriptBlocks:
                 yield from self._profiled_block(turn)
             else:
                 yield from self._block(turn, self._block_steps())
-            if self._stops():
+            if self._stops() or turn.last is not None:
                 return
             number += 1
             self._turns.done(finished=False)
@@ -123,7 +132,7 @@ class ScriptBlocks:
     def _block(
         self, turn: Turn, num_steps: int, *, warm_up: bool = False
     ) -> Generator[int, None, None]:
-        first = self.num_steps
+        first = self.journal_step
         block = Block(first_step=first, num_steps=num_steps, epoch=0, window=first,
                       evaluate=False, ends_epoch=False, warm_up=warm_up)  # fmt: skip
         self.made = Steps()

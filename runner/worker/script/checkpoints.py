@@ -51,7 +51,10 @@ class ScriptCheckpoints:
         self.log = log
 
     def latest(self, by: str | None = None, path: Path | None = None) -> SavedCheckpoint | None:
-        """The checkpoint with the most steps, by this writer and at this path if they are given."""
+        """The checkpoint with the most steps, by this writer and at this path if they are given.
+        None for a process that adds rounds, because it trains from the beginning."""
+        if self.run.adds_rounds:
+            return None
         found = [
             saved for _, saved in self._notes()
             if saved is not None and by in (None, saved.by) and path in (None, saved.path)
@@ -222,7 +225,7 @@ class Resuming:
             return []
         saved, run, log = self._saved, self._checkpoints.run, self._checkpoints.log
         file = None if saved is None else os.path.relpath(saved.path, run.path)
-        step = self._blocks.num_steps
+        step = self._blocks.journal_step
         log.append("resumed", step=step, file=file, attempt=run.attempt)
         log.flush(durable=True)
         if saved is None:

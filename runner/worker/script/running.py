@@ -212,27 +212,27 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     if ScriptCheckpoints(run, log).latest() is None:
         # An interrupted attempt or a foreign run folder may have left modules there, which would
         # replace others.
-        shutil.rmtree(run.workplace, ignore_errors=True)
-    linked = make_workplace(folder, run.workplace)
+        shutil.rmtree(context.workplace, ignore_errors=True)
+    linked = make_workplace(folder, context.workplace)
     if linked:
         session.workload.notes.append(
             f"Linked into each run's folder, not copied: {_listed(linked)}."
         )
     with watchdog(session, experiment.script.patience_seconds, log):
         if script.is_relative_to(folder):
-            script = run.workplace / script.relative_to(folder)
-        _execute_to_the_end(script, run, spec, session)
+            script = context.workplace / script.relative_to(folder)
+        _execute_to_the_end(script, context, session)
     finished = session.finish()
-    if finished or not run.has_checkpoint:
+    if (finished or not run.has_checkpoint) and not context.adds_rounds:
         tidy(folder, run.workplace)
     return finished
 
 
-def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
+def _execute_to_the_end(script: Path, context: RunContext, session: ScriptSession) -> None:
     """Records the measured steps of a script that fails; ends its forked processes silently."""
     process = os.getpid()
     try:
-        _execute(script, run, spec, session)
+        _execute(script, context, session)
     except Exception:
         if os.getpid() != process:
             os._exit(1)
@@ -243,8 +243,9 @@ def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: Scrip
         os._exit(0)
 
 
-def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
-    os.chdir(run.workplace)
+def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
+    spec = context.spec
+    os.chdir(context.workplace)
     sys.argv = [str(script), *spec.experiment.script.arguments]
     sys.path.insert(0, str(script.parent))
     # For scripts that do not. The supervisor also sets PYTHONHASHSEED, for the order of sets.

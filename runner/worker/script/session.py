@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.added_rounds import steps_measured
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver
@@ -65,11 +66,14 @@ class ScriptSession:
         self, context: RunContext, turns: TurnSource, earlier: EarlierAttempts | None
     ) -> None:
         self._experiment, self._variant = context.experiment, context.variant
+        self._adds_rounds = context.adds_rounds
         self._device, self._log = context.device, context.log
         self._turns = turns
         self._values: list[OwnValue] = []
         self.observer = CompileObserver(self._log)
-        self._recorder = BlockRecorder(self._log, values=self._values)
+        self._recorder = BlockRecorder(
+            self._log, values=self._values, with_steps=not self._adds_rounds
+        )
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
         self.compiler = ScriptCompiler(self._variant, self.on_compile, self.on_call)
@@ -79,6 +83,8 @@ class ScriptSession:
         )
         self._checkpoints = ScriptCheckpoints(context.run, self._log)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
+        if self._adds_rounds:
+            self._blocks.add_rounds_after(steps_measured(context.run))
         self._flops = StepFlops()
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
@@ -142,6 +148,8 @@ class ScriptSession:
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
         self.evaluate(False)
         self._leave_out()
+        if self._adds_rounds:
+            return
         values = {name: None if value is None else float(value) for name, value in metrics.items()}
         name = SPLITS.get(split, split)
         self._num_evaluations[name] += 1
@@ -153,15 +161,16 @@ class ScriptSession:
         )  # fmt: skip
 
     def record(self, name: str, value: float | Tensor) -> None:
-        self._values.append((self.num_steps, name, value))
+        if not self._adds_rounds:
+            self._values.append((self.num_steps, name, value))
 
     def save(self, state: Any, file: Any) -> None:
         with self._at_checkpoint():
             path = _absolute(file)
-            if self._blocks.is_begun:
+            if self._blocks.is_begun and not self._adds_rounds:
                 random = random_state(self._device)
                 self._checkpoints.write(state, self.num_steps, path, random)
-            else:  # a checkpoint before the first step is useless for resuming
+            else:  # useless for resuming: before the first step, or the training has finished
                 torch.save(state, path)
 
     def load(self, file: Any, arguments: dict[str, Any]) -> Any:
@@ -207,7 +216,8 @@ class ScriptSession:
             self._checkpoints.forget(path)
             since = time.perf_counter()
             yield
-            if is_whole and step == self.num_steps > 0 and path.exists():
+            is_useful = is_whole and not self._adds_rounds
+            if is_useful and step == self.num_steps > 0 and path.exists():
                 random = random_state(self._device)
                 saved = SavedCheckpoint(step=step, by=name, path=path, random=random)
                 self._checkpoints.written(saved, time.perf_counter() - since)
@@ -241,7 +251,7 @@ class ScriptSession:
             self._trained.add(module)
         if is_training or module in self._trained:
             self.evaluate(not is_training)
-        if self._blocks.looks_at_inputs and is_training:
+        if self._blocks.looks_at_inputs and is_training and not self._adds_rounds:
             self._blocks.looks_at_inputs = False
             self._hash(arguments)
 
@@ -271,7 +281,9 @@ class ScriptSession:
     def _count_if_untimed(self) -> None:
         """Counts the second step of the first block, the first step that is observed as a whole."""
         is_second = self.num_steps == len(self._blocks.made) == 1
-        if is_second and self._variant.backend is None and not self._blocks.is_over:
+        if self._variant.backend is not None or self._adds_rounds:
+            return
+        if is_second and not self._blocks.is_over:
             self._flops.begin()
 
     def _end_counting(self, samples: int | None, tokens: int | None) -> None:
@@ -296,13 +308,18 @@ class ScriptSession:
         """Waits for this run's turn; the first step may then begin."""
         found = [model for function in self._functions for model in models_of(function)]
         models = list(dict.fromkeys([*self._modules, *found]))
-        self.workload.notes += self.resuming.log()
+        if self._adds_rounds:
+            self._log.flush()
+        else:
+            self.workload.notes += self.resuming.log()
         earlier = self.resuming.resumed_attempts
         if earlier is None:
             self.workload.begin(models, arguments)
         else:
             self.workload.resume(models, earlier.workload)
-        self.observer.step = self.num_steps
+        if self._adds_rounds:  # once the work is known to be the same
+            self.resuming.log()
+        self.observer.step = self._blocks.journal_step
         self._blocks.begin()
 
     @property
@@ -330,7 +347,7 @@ class ScriptSession:
         self.observer.report()
         if self._turns.stop_requested:
             return False
-        if self.num_steps < self._experiment.script.steps:
+        if self.num_steps < self._experiment.script.steps and not self._adds_rounds:
             reason = "the script came to its end"
             self._log.append("stopped", step=self.num_steps, reason=reason)
         self.workload.num_steps = self.num_steps

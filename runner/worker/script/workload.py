@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.flop_counter import flop_registry
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.added_rounds import require_same_work
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.model.models import perturb, weights_sha256
@@ -136,7 +137,7 @@ class ScriptWorkload:
         running script adds."""
         self._experiment, self._variant = context.experiment, context.variant
         self._device, self._log = context.device, context.log
-        self._workplace = context.run.workplace
+        self._context = context
         self._num_threads = torch.get_num_threads()
         self._compile_calls = compile_calls
         self._known: dict[str, Any] = {}
@@ -158,8 +159,10 @@ class ScriptWorkload:
             "block_steps": self._experiment.block_steps,
             "weights_sha256": "-".join(hashes) or None,
             "data_sha256": inputs and inputs.whole_sha256,
-            "code_sha256": code_sha256(self._workplace),
+            "code_sha256": code_sha256(self._context.workplace),
         }
+        if self._context.adds_rounds:
+            require_same_work(self._context.run, self._known)
         if self._variant.perturbation:
             self._perturb(models)
         if self._variant.backend is None:
@@ -188,6 +191,8 @@ class ScriptWorkload:
         self._known["uncounted"] = sorted(counter.uncounted)
 
     def write(self) -> None:
+        if self._context.adds_rounds:
+            return  # The journal keeps what the finished training recorded.
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
         if self._flops is not None:
             self._known["flops_per_step"] = self._flops["flops"] * self._steps_size(means)

@@ -65,7 +65,9 @@ def test_who_may_only_look_has_no_button(folder: DataDir, monkeypatch: pytest.Mo
     assert BUTTON not in keys()
 
 
-def test_an_experiment_that_cannot_have_rounds_added_has_no_button(folder: DataDir):
+def test_an_experiment_that_cannot_have_rounds_added_has_the_reason_instead(folder: DataDir):
     record(folder, experiment_spec(num_steps=80, backends=("inductor",), schedule="sequential"),
            RESTLESS[:8])  # fmt: skip
-    assert BUTTON not in keys()
+    app = opened(experiment=EXPERIMENT_ID)
+    assert BUTTON not in [str(one.key) for one in app.button]
+    assert "do not take turns, so that it has no rounds. Run it again with more" in text(app)
