@@ -129,6 +129,53 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
     assert "net.py:Net is another one than in the first process" in told
 
 
+SCRIPT = """
+import breakeven, torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+compiled = breakeven.compile(model)
+for number in range(40):
+    points = torch.randn(16, 8)
+    loss = torch.nn.functional.cross_entropy(compiled(points), (points[:, 0] > 0).long())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    breakeven.step(loss, samples=16)
+breakeven.evaluated(loss=float(loss))
+"""
+
+
+@pytest.mark.heavy
+def test_further_processes_of_a_script_add_rounds(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Baseline and `eager` make 40 steps in blocks of 5, and each of two further processes, too:
+    its eight rounds are over before the time is spent. The first round of a process is in no
+    speedup."""
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    spec = ExperimentSpec(
+        name="trial", backends=("eager",), controls=0, task="script",
+        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
+        block_steps=5, cpu_threads=1, profile_steps=0,
+    )  # fmt: skip
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    experiment = find_experiment(data_dir, experiment_id)
+    known = facts(data_dir, experiment)
+    add_rounds(experiment, ["eager"], replace(SOON, max_seconds=1000.0, target_width=1e-6))
+    supervise(data_dir)
+    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    assert facts(data_dir, experiment) == known
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_compared(store, experiment_id)
+        (eager,) = (one for one in compare(store, experiment_id).results if one.label == "eager")
+    assert [run.steady_blocks.groupby("process").size().tolist() for run in runs] == [[7, 7, 7]] * 2
+    assert eager.speedup is not None and eager.speedup.n == 21
+
+
 @pytest.mark.heavy
 def test_runs_that_can_no_longer_be_made_remain_finished(data_dir: DataDir) -> None:
     experiment = recorded(data_dir)

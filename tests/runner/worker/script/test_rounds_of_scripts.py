@@ -95,7 +95,11 @@ def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        ("Linear(4, 2)", "Linear(4, 2, False)", "train.py, the model, the data, the code are others"),
+        (
+            "Linear(4, 2)",
+            "Linear(4, 2, False)",
+            "train.py, the model, the data, the code are others",
+        ),
         ("torch.randn(8, 4)", "torch.randn(9, 4)", "train.py, the data, the code are others"),
         ("range(first, 12)", "range(first, 13)", "train.py, the code are others"),
     ],
