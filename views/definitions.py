@@ -8,6 +8,23 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS, Chapter, Definition, read_chapters
 from breakeven.views.shared.inert import Markdown
 
+_scroll_to_anchor = st.components.v2.component(
+    "scroll_to_anchor",
+    js="""export default ({ parentElement }) => {
+  const page = parentElement.ownerDocument;
+  const target = page.getElementById(decodeURIComponent(page.location.hash.slice(1)));
+  if (!target) return;
+  const observer = new ResizeObserver(() => target.scrollIntoView());
+  const stop = () => observer.disconnect();
+  observer.observe(target.closest('[data-testid="stMainBlockContainer"]'));
+  for (const event of ["wheel", "keydown", "pointerdown", "touchstart"])
+    page.addEventListener(event, stop, { once: true, passive: true });
+  return stop;
+}""",
+)
+"""Scrolls to the anchor in the address until the reader scrolls: Streamlit scrolls once, before the
+text above the anchor has its final height."""
+
 
 def main() -> None:
     chapters = read_chapters()
@@ -16,6 +33,7 @@ def main() -> None:
     st.caption(" · ".join(titles))
     for chapter in chapters:
         show_chapter(chapter, headed=chapter is not chapters[0])
+    _scroll_to_anchor()
 
 
 def show_chapter(chapter: Chapter, *, headed: bool) -> None:
