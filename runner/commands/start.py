@@ -214,7 +214,10 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             progress = RunProgress(run, experiment.spec)
             progress.update()
             where = "" if on is None else f" on {on.place}"
-            _print(f"{variant.label} resumes from step {progress.checkpoint_step}{where}")
+            done = f"from step {progress.checkpoint_step}"
+            if experiment.spec.kind.compares_causes:
+                done = f"after {progress.steps_done} trials"
+            _print(f"{variant.label} resumes {done}{where}")
     ensure_supervisor(data_dir)
     return 0
 

@@ -207,7 +207,8 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-BOOLEANS = ("compiled", "inference_draws", "out_of_memory", "passed", "same", "warm_up")
+BOOLEANS = ("compiled", "inference_draws", "is_unstable", "out_of_memory", "passed", "same",
+            "warm_up")  # fmt: skip
 """Fields that hold true or false; in other fields of numbers or texts these become None."""
 OPEN = ("devices", "ending", "labels", "layers", "notes", "uncounted", "variables", "versions")
 """Fields that hold any JSON."""

@@ -272,11 +272,14 @@ class RunDir:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether the run has a checkpoint to resume from."""
-        try:
-            return any(file.endswith(CHECKPOINT_ENDINGS) for file in os.listdir(self.checkpoints))
-        except OSError:
-            return False
+        """Whether the run has a checkpoint to resume from. An investigation needs none: its
+        journal has the outcomes of its trials."""
+        with suppress(OSError):
+            if any(file.endswith(CHECKPOINT_ENDINGS) for file in os.listdir(self.checkpoints)):
+                return True
+        with suppress(InvalidRunFolder, InvalidSpec):
+            return self.read_spec().experiment.kind.compares_causes
+        return False
 
     def reopen(self) -> None:
         """Moves claim and exit record to `attempts/`, so that the run is queued again.

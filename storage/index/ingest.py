@@ -86,8 +86,6 @@ TAKEN_BACK = {
     # Ends that were not final, and unfinished activities of the process.
     **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
     **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
-    # A search that goes on in another process begins anew.
-    **dict.fromkeys(("investigation_trials", "investigation_findings"), "true"),
 }
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 

@@ -116,9 +116,10 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     if not labels:
         return
     experiment_id = str(experiment["experiment_id"])
+    since = "latest checkpoint" if pd.isna(experiment["investigates"]) else "last trial"
     if st.button(
         "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
-        help=f"Goes on from the latest checkpoint: {inert(', '.join(labels))}.",
+        help=f"Goes on from the {since}: {inert(', '.join(labels))}.",
     ):  # fmt: skip
         permissions.require_acting()
         folder = data_dir()

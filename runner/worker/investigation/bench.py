@@ -202,6 +202,8 @@ class RemoteBench:
             self._process.join()
             status = self._process.exitcode
             self.close()
+            if self._is_stopped():  # The request to stop also goes to this process.
+                raise Stopped from None
             return Outcome(kind="crashes", error=f"the process ended with exit status {status}")
         if isinstance(answer, Exception):
             raise answer

@@ -22,9 +22,10 @@ from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
-from breakeven.runner.worker.investigation.outcomes import Outcome
+from breakeven.runner.worker.investigation.outcomes import Kind, Outcome
 from breakeven.runner.worker.investigation.program import Program, try_program
 from breakeven.runner.worker.investigation.reduction import is_alike, is_same
+from breakeven.runner.worker.investigation.trials import Trials
 from breakeven.runner.worker.turn_source import TurnSource
 
 FEWEST_STEPS = 4
@@ -71,7 +72,7 @@ class Investigation:
         self._variant, self._log = context.variant, context.log
         self._step = context.experiment.investigation.step
         self._finding = Finding()
-        self._num_trials = 0
+        self._trials = Trials(context.run, context.log)
         self._folder = context.run.artifacts / "investigation"
 
     def run(self, turns: TurnSource) -> bool:
@@ -80,7 +81,8 @@ class Investigation:
             return False
         self._log.enter("checking")
         self._until = time.monotonic() + SHARE_OF_BUDGET * self._budget
-        self._bench = RemoteBench(self._context.spec, lambda: turns.stop_requested, self._until)
+        self._is_stopped = lambda: turns.stop_requested
+        self._bench = RemoteBench(self._context.spec, self._is_stopped, self._until)
         try:
             self._finding.environment = mask(get_pretty_env_info())  # type: ignore[no-untyped-call]
             self._search()
@@ -168,7 +170,7 @@ class Investigation:
         # Steps of a block are recorded together, so the fault may lie behind the recorded ones.
         last = max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
         last = min(last, num_steps(self._context.experiment))
-        baseline = self._trial("reproduction", BASELINE, "baseline", last)
+        baseline = self._trial("reproduction", _written(BASELINE), "baseline", last)
         if baseline.fails:
             self._take(baseline)
             self._answer("own code")
@@ -267,11 +269,8 @@ class Investigation:
     def _graph_trial(
         self, stage: str, variant: Variant, step: int, number: int, count: int
     ) -> Outcome:
-        began = time.monotonic()
-        found: Outcome = self._bench.ask("graph_outcome", variant, step, number)
-        text = f"graph {number + 1} of {count}"
-        self._record(stage, text if stage == "graphs" else _written(variant), found, began)
-        return found
+        what = f"graph {number + 1} of {count}" if stage == "graphs" else _written(variant)
+        return self._trial(stage, what, "graph_outcome", variant, step, number)
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
         if outcome.kills:  # No process lives long enough to make the graph smaller.
@@ -296,16 +295,12 @@ class Investigation:
             if name.startswith(OF_CPP) and self._context.device.captures_graphs:
                 continue
             label = f"inductor:{name}={_text(value)}"
-            began = time.monotonic()
             changed = replace(variant, options={**variant.options, name: value})
-            found = self._bench.ask("graph_outcome", changed, step, number)
-            self._record("settings", label, found, began)
-            if not found.fails:
+            if not self._trial("settings", label, "graph_outcome", changed, step, number).fails:
                 self._finding.labels = (*self._finding.labels, label)
                 self._write()
 
     def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
-        began = time.monotonic()
         found = self._bench.ask("bisect", variant, step, number, outcome)
         if found is None or isinstance(found, Outcome):
             return
@@ -314,7 +309,7 @@ class Investigation:
         finding.operation = found.operation
         what = " ".join(str(one) for one in (found.backend, found.subsystem, found.number)
                         if one is not None)  # fmt: skip
-        self._record("bisection", what, outcome, began, detail=found.operation)
+        self._trials.made("bisection", what, lambda: outcome, detail=found.operation)
         self._write()
 
     def _try_program(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -324,54 +319,39 @@ class Investigation:
         if not isinstance(program, Program):
             self._finding.program_note = "a module of the graph cannot be written as text"
             return
+        if not program.is_in(self._folder):  # The graph was made small anew, perhaps otherwise.
+            self._trials.forget()
         path = program.write(self._folder)
-        statuses = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]
+        compiled = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]
         plain = [self._run_program([path.name, "eager"]) for _ in range(PROGRAM_TRIES - 1)]
-        fails = sum(status not in (0, None) for status in statuses)
-        passes = plain.count(0)
-        self._finding.program_tries = len(statuses)
+        fails, passes = compiled.count("raises"), plain.count("passes")
+        self._finding.program_tries = len(compiled)
         self._finding.program_fails, self._finding.program_passes = fails, passes
-        if None in (*statuses, *plain):
+        if "times out" in (*compiled, *plain):
             self._finding.program_note = "no time was left to try the program"
             return
-        if fails < len(statuses) or passes < len(plain):
+        if fails < len(compiled) or passes < len(plain):
             self._finding.program_note = "the program does not fail by itself each time"
             return
         self._finding.program, self._finding.num_nodes = program.source, program.num_nodes
         self._write()
 
-    def _run_program(self, arguments: list[str]) -> int | None:
-        seconds = max(1.0, self._until - time.monotonic())
-        began = time.monotonic()
-        status = try_program([sys.executable, *arguments], self._folder, seconds)
-        kind: Any = {0: "passes", None: "times out"}.get(status, "raises")
-        self._record("program", " ".join(arguments), Outcome(kind=kind), began)
-        return status
+    def _run_program(self, arguments: list[str]) -> Kind:
+        def run() -> Outcome:
+            seconds = max(1.0, self._until - time.monotonic())
+            status = try_program([sys.executable, *arguments], self._folder, seconds)
+            if self._is_stopped():
+                raise Stopped
+            kinds: dict[int | None, Kind] = {0: "passes", None: "times out"}
+            return Outcome(kind=kinds.get(status, "raises"))
+
+        return self._trials.made("program", " ".join(arguments), run).kind
 
     def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
-        return self._trial(stage, variant, "compare", variant, first, last)
+        return self._trial(stage, _written(variant), "compare", variant, first, last)
 
-    def _trial(self, stage: str, variant: Variant, name: str, *arguments: Any) -> Outcome:
-        began = time.monotonic()
-        found: Outcome = self._bench.ask(name, *arguments)
-        self._record(stage, _written(variant), found, began)
-        return found
-
-    def _record(
-        self, stage: str, what: str, outcome: Outcome, began: float, detail: str | None = None
-    ) -> None:
-        self._num_trials += 1
-        self._log.append(
-            "investigation_trial",
-            number=self._num_trials,
-            stage=stage,
-            what=what,
-            outcome=outcome.kind,
-            detail=mask(detail or outcome.detail or "") or None,
-            step=outcome.step,
-            trial_seconds=time.monotonic() - began,
-        )
-        self._log.flush()
+    def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
+        return self._trials.made(stage, what, lambda: self._bench.ask(name, *arguments))
 
     def _answer(self, cause: str | None = None) -> None:
         """Ends the search."""

@@ -20,6 +20,7 @@ from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrial
 from breakeven.runner.worker.investigation.outcomes import Outcome
 from breakeven.runner.worker.investigation.reduction import is_same
 
+FILE = "repro.py"
 MAX_LITERAL = 16
 """Longest tensor that is written out, in elements."""
 TEMPLATE = '''\
@@ -91,10 +92,15 @@ class Program:
     data: dict[int, Tensor]
     num_nodes: int
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether this program was written to the folder before."""
+        path = folder / FILE
+        return path.exists() and path.read_text() == self.source
+
     def write(self, folder: Path) -> Path:
         """Writes the files and returns the program's path."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "repro.py"
+        path = folder / FILE
         path.write_text(self.source)
         if self.data:
             torch.save(self.data, folder / DATA_FILE)

@@ -1,0 +1,132 @@
+"""An investigation that was stopped, or killed, goes on, and repeats no trial."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.queue import (
+    cancel,
+    ensure_supervisor,
+    find_experiment,
+    resume,
+    submit,
+)
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import Exit, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.scenarios import InvestigationSpec
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
+from breakeven.runner.worker.investigation.trials import KIND, Trials
+from tests.helpers.loop import FAULTS, NET
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.heavy
+BACKEND = f"{FAULTS / 'compiler_faults.py'}:wrong_relu"
+SPEC = ExperimentSpec(
+    **NET, name="cause", scenario="investigate", backends=(BACKEND,), time_limit_seconds=600.0,
+    training=TrainingSpec(batch_size=8, max_steps=3, epochs=3, learning_rate=1e-3),
+    investigates="experiment.run", investigation=InvestigationSpec(problem="differs"),
+)  # fmt: skip
+RAISES = Outcome(
+    kind="raises", step=3, error="ValueError: no", traceback="line 7", max_error=float("nan"),
+    is_unstable=True,
+)  # fmt: skip
+
+
+def trials(run: RunDir) -> list[dict[str, Any]]:
+    events = each_event(run.events_file) if run.events_file.exists() else ()
+    return [event for event in events if event["kind"] == KIND]
+
+
+@pytest.mark.slow  # Each of the three attempts loads torch twice.
+def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    experiment_id = submit(data_dir, SPEC)
+    (run,) = find_experiment(data_dir, experiment_id).runs
+    supervisor = ensure_supervisor(data_dir)
+    assert supervisor is not None
+    wait_until(lambda: len(trials(run)) >= 3)
+    cancel(find_experiment(data_dir, experiment_id))
+    wait_until(run.exit_file.exists)
+    assert run.state is RunState.CANCELLED
+    stopped = trials(run)
+
+    assert main(["resume", experiment_id, f"--data-folder={data_dir.path}"]) == 0
+    assert f"resumes after {len(stopped)} trials" in capsys.readouterr().out
+    wait_until(lambda: len(trials(run)) > len(stopped))
+    claim = run.read_claim()
+    assert claim is not None and claim.supervisor is not None
+    os.kill(claim.supervisor.pid, signal.SIGKILL)
+    os.kill(claim.process.pid, signal.SIGKILL)
+    supervisor.wait()
+    wait_until(lambda: run.state is RunState.LOST)
+    killed = trials(run)
+
+    supervise(data_dir)
+    assert (run.state, run.attempt) == (RunState.FINISHED, 3)
+    every = trials(run)
+    assert every[: len(killed)] == killed and killed[: len(stopped)] == stopped
+    name = every[1]["what"]
+    assert [(one["stage"], one["what"]) for one in every] == [
+        ("reproduction", "no compiler"), ("reproduction", name), ("reproduction", name),
+        ("stages", "eager"), ("stages", "aot_eager"), ("stages", name), ("stages", name),
+        ("graphs", "graph 1 of 3"), *[("program", "repro.py")] * 3,
+        *[("program", "repro.py eager")] * 2,
+    ]  # fmt: skip
+    assert [one["number"] for one in every] == [*range(1, len(every) + 1)]
+    finding = [one for one in each_event(run.events_file)
+               if one["kind"] == "investigation_finding"][-1]  # fmt: skip
+    assert (finding["cause"], finding["program_fails"]) == ("backend", 3)
+
+
+def made(run: RunDir, *asked: tuple[str, Outcome]) -> list[Outcome]:
+    """The outcomes of an attempt's trials: recorded ones, else those given here."""
+    log = EventLog(run.events_file)
+    attempt = Trials(run, log)
+    found = [attempt.made("stages", what, lambda given=given: given) for what, given in asked]
+    log.close()
+    return found
+
+
+def test_a_search_that_ended_early_can_go_on_without_a_checkpoint(data_dir: DataDir) -> None:
+    found = find_experiment(data_dir, submit(data_dir, SPEC))
+    (run,) = found.runs
+    run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
+    assert resume(found) == ["compiler_faults.wrong_relu"]
+    assert run.state is RunState.QUEUED
+
+
+def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(data_dir: DataDir) -> None:
+    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
+    run.path.mkdir(parents=True)
+    crashes = Outcome(kind="crashes", error="the process ended with exit status -9")
+    made(run, ("eager", RAISES), ("inductor", crashes))
+    assert made(run, ("eager", PASSES), ("inductor", PASSES))[1] == PASSES
+    assert [one["number"] for one in trials(run)] == [1, 2, 3]
+
+
+def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_another_one(
+    data_dir: DataDir,
+) -> None:
+    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
+    run.path.mkdir(parents=True)
+    made(run, ("eager", RAISES), ("aot_eager", RAISES), ("inductor", RAISES))
+    other = Outcome(kind="crashes")
+    first, changed, last = made(run, ("eager", PASSES), ("other", other), ("inductor", PASSES))
+    # NaN equals nothing, not even itself.
+    assert repr(first) == repr(RAISES) and (changed, last) == (other, PASSES)
+    assert [(one["number"], one["what"]) for one in trials(run)] == [
+        (1, "eager"), (2, "aot_eager"), (3, "inductor"), (4, "other"), (5, "inductor"),
+    ]  # fmt: skip
