@@ -17,6 +17,7 @@ from breakeven.runner.specs.investigations import (
 )
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.scenarios import Problem
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
@@ -33,6 +34,12 @@ NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 """Causes for which a compiler is to blame."""
 
 
+SCRIPT_NOT_FINITE = (
+    "the loss is not finite without a compiler either: the model, the data or the settings are the "
+    "cause. Steps of a script cannot be repeated alone, so no layer is named"
+)
+
+
 class NoFault(StoreError, RunnerError):
     """A run without a fault that can be investigated; says why."""
 
@@ -41,7 +48,8 @@ class NoFault(StoreError, RunnerError):
 class Fault:
     """What is wrong with a run."""
 
-    kind: Literal["raises", "differs", "slow"]
+    kind: Literal["raises", "differs", "not finite", "slow"]
+    """`not finite`: neither the run's loss is finite nor the baseline's."""
     step: int = 0
     """The first step without a record, or the first one outside the band; 0 if unknown."""
     error: str = ""
@@ -161,6 +169,12 @@ def fault_of(store: Store, run_id: str) -> Fault:
     result = compare(store, record.experiment_id).result_of(label)
     if result.parity is not None and result.parity.verdict == "broken":
         return Fault(kind="differs", step=result.parity.first_step_outside or 0)
+    wrong = queries.wrong_losses(store, record.experiment_id).set_index("run_id")["step"]
+    if run_id in wrong:
+        is_shared = runs.loc[runs["role"] == "baseline", "run_id"].isin(wrong.index).any()
+        if is_shared and record.spec.is_script:
+            raise NoFault(SCRIPT_NOT_FINITE)
+        return Fault(kind="not finite" if is_shared else "differs", step=int(wrong[run_id]))
     if result.speed_verdict == "slower":
         return Fault(kind="slow")
     raise NoFault(
@@ -195,11 +209,27 @@ def next_experiment(
 ) -> ExperimentSpec:
     """The experiment that finds the cause of a run's fault: an investigation, or for a run that is
     only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
-    record, fault = queries.run_record(store, run_id), fault_of(store, run_id)
+    return _experiment(queries.run_record(store, run_id), fault_of(store, run_id), budget_seconds)
+
+
+def fault_to_find(store: Store, run_id: str) -> Fault | None:
+    """The fault of a run if `next_experiment` can find its cause."""
+    try:
+        fault = fault_of(store, run_id)
+        _experiment(queries.run_record(store, run_id), fault)
+        return fault
+    except (StoreError, RunnerError):
+        return None
+
+
+def _experiment(
+    record: RunRecord, fault: Fault, budget_seconds: float = BUDGET_SECONDS
+) -> ExperimentSpec:
     spec, label = record.spec, record.variant.label
     if fault.kind != "slow":
+        problem: Problem = "raises" if fault.kind == "raises" else "differs"
         return investigation(
-            spec, record.experiment_id, label, fault.kind, fault.step, budget_seconds, fault.error
+            spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error
         )
     again = replay(spec, record.experiment_id, label)
     if spec.num_places > 1:
@@ -214,12 +244,3 @@ def next_experiment(
     return replace(
         again, backends=ladder, replay_of=None, name=name, time_limit_seconds=budget_seconds
     )
-
-
-def fault_to_find(store: Store, run_id: str) -> Fault | None:
-    """The fault of a run if `next_experiment` can find its cause."""
-    try:
-        next_experiment(store, run_id)
-        return fault_of(store, run_id)
-    except (StoreError, RunnerError):
-        return None

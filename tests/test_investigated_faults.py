@@ -170,15 +170,17 @@ def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
     assert found["cause"] == "not reproduced", found
 
 
-@pytest.mark.parametrize("model, training", [
-    ("failing_models.py:Misshaped", {}),
-    ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD"}),
+@pytest.mark.parametrize("model, training, place", [
+    ("failing_models.py:Misshaped", {}, None),
+    ("failing_models.py:Logarithmic", {}, "layer scale (Logarithm)"),
+    ("relu_net.py:ReluNet", {"learning_rate": 1e4, "optimizer": "SGD"},
+     "layer blocks.1.norm (LayerNorm)"),
 ])  # fmt: skip
 def test_a_fault_of_the_training_is_not_blamed_on_a_compiler(
-    model: str, training: dict[str, Any], tmp_path: Path
+    model: str, training: dict[str, Any], place: str | None, tmp_path: Path
 ):
     found = investigate(tmp_path, "inductor", step=5, model=model, **training)
-    assert found["cause"] == "own code", found
+    assert (found["cause"], found["tensor"]) == ("own code", place), found
 
 
 SCRIPT = """

@@ -318,6 +318,8 @@ RULES = (
         when=lambda failure: failure.variant.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
         "or the data are the cause, not a backend.",
+        advice="Find the cause (breakeven investigate) on a run with a backend names the layer in "
+        "which that begins.",
         remedies=(lower_rate, clipped),
     ),
     Rule(

@@ -1,5 +1,6 @@
 """Sentences about an investigation, and the text of an issue for PyTorch."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -73,13 +74,8 @@ def facts(found: Investigation) -> list[str]:
 
 def _facts(found: Investigation) -> Iterator[str]:
     finding = found.finding
-    if finding.tensor is not None and finding.max_error is not None:
-        allowed = finding.allowed_error
-        rounding = "" if allowed is None else f"; rounding alone explains {allowed:.3g}"
-        name = finding.tensor if finding.quantity in (None, finding.tensor) else (
-            f"{finding.quantity} {finding.tensor}"
-        )  # fmt: skip
-        yield f"{_upper(name)} differs by up to {finding.max_error:.3g}{rounding}."
+    if finding.tensor is not None:
+        yield _about_tensor(finding)
     if finding.step is not None:
         yield f"The fault is at step {finding.step:,}."
     if finding.graph is not None and finding.num_graphs is not None:
@@ -90,6 +86,21 @@ def _facts(found: Investigation) -> Iterator[str]:
     state = found.record.state
     if state.ended_early:
         yield f"The search ended early ({state.replace('_', ' ')}): {found.record.reason or ''}."
+
+
+def _about_tensor(finding: Finding) -> str:
+    """What differs and by how much, or where numbers begin that are not finite."""
+    if finding.problem == "raises":
+        phase = "" if finding.quantity is None else f", in the {finding.quantity}"
+        return f"The first number that is not finite comes from {finding.tensor}{phase}."
+    name = _upper(" ".join(dict.fromkeys(filter(None, [finding.quantity, finding.tensor]))))
+    error, allowed = finding.max_error, finding.allowed_error
+    if name.endswith("is missing"):
+        return f"{name}."
+    if error is None or not math.isfinite(error):
+        return f"{name} is not finite; without a compiler it is."
+    rounding = "" if allowed is None else f"; rounding alone explains {allowed:.3g}"
+    return f"{name} differs by up to {error:.3g}{rounding}."
 
 
 def certainty(found: Investigation) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from relu_net import WIDTH, ReluNet
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import GraphModule
 
 TOO_MUCH = 1 << 50
@@ -38,6 +38,27 @@ class Counting(ReluNet):
 class Misshaped(ReluNet):
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         return super().forward(x[:, : WIDTH - 1])
+
+
+class Logarithm(nn.Module):
+    """The logarithm of a number that falls below 0 with its third call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * torch.log(torch.tensor(2.5) - self.calls)
+
+
+class Logarithmic(ReluNet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Logarithm()
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        return self.scale(super().forward(x))
 
 
 class Hungry(ReluNet):

@@ -1,6 +1,7 @@
 """Which runs have a fault to investigate, what an investigation says, and the issue it writes."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from breakeven.storage.investigation import (
     NoFault,
     _without,
     fault_of,
+    fault_to_find,
     finished_investigation,
     load_investigation,
     next_experiment,
@@ -31,7 +33,13 @@ from tests.faults.investigations import (
     record_failed,
     record_investigation,
 )
-from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
 
 
 def fault(folder: DataDir, run: str) -> Fault:
@@ -57,6 +65,24 @@ def test_a_run_with_broken_parity_differs_from_its_first_step_outside_the_band(
     data_dir: DataDir,
 ) -> None:
     assert fault(data_dir, record_broken(data_dir)) == Fault(kind="differs", step=0)
+
+
+@pytest.mark.parametrize("roles", [("baseline", "backend"), ("backend",)])
+def test_a_loss_that_is_not_finite_is_the_trainings_own_fault_if_the_baseline_has_it(
+    roles: tuple[str, ...], data_dir: DataDir
+) -> None:
+    for variant in SPEC.variants:
+        losses = falling_losses(SPEC.num_steps)
+        if variant.role in roles:
+            losses[7:] = [math.nan] * len(losses[7:])
+        run = Recording(data_dir.runs, variant.label, SPEC).claim().start()
+        run.blocks([0.2] * 4, losses).evaluation(0.8).end()
+    found = fault(data_dir, f"{EXPERIMENT_ID}.inductor")
+    assert found == Fault(kind="not finite" if "baseline" in roles else "differs", step=7)
+    with Store.in_memory(data_dir) as store:
+        spec = next_experiment(store, f"{EXPERIMENT_ID}.inductor")
+        assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == found
+    assert (spec.investigation.problem, spec.investigation.step) == ("differs", 7)
 
 
 def test_nothing_is_wrong_with_a_run_that_learned_the_same_as_fast(data_dir: DataDir) -> None:
@@ -163,6 +189,25 @@ def test_the_mere_name_of_a_setting_stands_for_the_backend_without_it(
     label: str, backend: str
 ) -> None:
     assert _without("inductor:epilogue_fusion=false+shape_padding=true", label) == backend
+
+
+@pytest.mark.parametrize(
+    ("finding", "said"),
+    [
+        ({"cause": "own code", "problem": "raises", "error": "the loss is not finite",
+          "tensor": "layer a (Scale)", "quantity": "forward pass"},
+         "The first number that is not finite comes from layer a (Scale), in the forward pass."),
+        ({"cause": "own code", "problem": "raises", "tensor": "the loss function",
+          "quantity": None}, "The first number that is not finite comes from the loss function."),
+        ({"quantity": "loss", "tensor": "loss", "max_error": math.nan},
+         "Loss is not finite; without a compiler it is."),
+        ({"tensor": "x is missing", "max_error": None}, "Gradient x is missing."),
+    ],
+)  # fmt: skip
+def test_where_numbers_begin_that_are_not_finite_is_said(
+    finding: dict[str, Any], said: str, data_dir: DataDir
+) -> None:
+    assert facts(found(data_dir, **finding))[0] == said
 
 
 def test_a_cause_without_a_program_is_not_called_certain(data_dir: DataDir) -> None:

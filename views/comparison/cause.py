@@ -57,7 +57,7 @@ ISSUE_HEIGHT = 480
 OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad",
                              "crashes": "bad", "times out": "plain"}  # fmt: skip
 DOES = {"raises": "failed", "differs": "learns something else than the baseline",
-        "slow": "is slower than the baseline"}  # fmt: skip
+        "not finite": "has a loss that is not finite, and so has the baseline"}  # fmt: skip
 
 
 def show_buttons(store: Store, run_id: str) -> None:
@@ -97,7 +97,7 @@ def offer(store: Store, comparison: Comparison) -> None:
     them at its error, a slow one on its own page."""
     for result in comparison.results:
         fault = fault_to_find(store, result.run_id) if result.role == "backend" else None
-        if fault is not None and fault.kind == "differs":
+        if fault is not None and fault.kind in ("differs", "not finite"):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"**{inert(result.label)}** {DOES[fault.kind]}.", width="content")
                 show_buttons(store, result.run_id)

@@ -81,7 +81,7 @@ class Investigation:
             return False
         self._log.enter("checking")
         self._until = time.monotonic() + SHARE_OF_BUDGET * self._budget
-        self._is_stopped = lambda: turns.stop_requested
+        self._is_stopped: Callable[[], bool] = lambda: turns.stop_requested
         self._bench = RemoteBench(self._context.spec, self._is_stopped, self._until)
         try:
             self._finding.environment = mask(get_pretty_env_info())  # type: ignore[no-untyped-call]

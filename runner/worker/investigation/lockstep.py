@@ -19,7 +19,9 @@ from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, 
 from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.data.splits import EpochBatches, MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.investigation.finite import Watch
 from breakeven.runner.worker.investigation.outcomes import (
+    NOT_FINITE,
     PASSES,
     ROUNDING,
     Outcome,
@@ -159,17 +161,34 @@ class Lockstep:
 
     def baseline(self, steps: int) -> Outcome:
         """Trains without a compiler; the outcome of a training that fails by itself."""
-        model = self._model(BASELINE)
+        model, first = self._model(BASELINE), None
         for number in range(steps):
             try:
                 found = model.step(number, self.batches(number))
-                is_finite = bool(found["loss", "loss"].isfinite().all())
             except Exception as error:  # Any error of the model is a result here.
                 return raised(error, traceback.format_exc(), number)
-            if not is_finite:
-                return Outcome(kind="raises", step=number, error="the loss is not finite")
+            if first is None and not _is_finite(found, "loss", "update"):
+                first = number
+            if not _is_finite(found, "loss"):
+                return self._not_finite(number if first is None else first, number)
             model.rate.step_done()
         return PASSES
+
+    def _not_finite(self, first: int, last: int) -> Outcome:
+        """Repeats the steps in which a loss came to be not finite, to see where that begins."""
+        model = self.model_at(first)
+        for number in range(first, last + 1):
+            with Watch(model.model) as watch:
+                found = model.step(number, self.batches(number))
+            place, phase = watch.place, watch.phase
+            if place is None and not _is_finite(found, "loss"):
+                place = "the loss function"
+            if place is None and not _is_finite(found, "update"):
+                place, phase = "the optimizer", "update of the weights"
+            if place is not None:
+                break
+            model.rate.step_done()
+        return Outcome(kind="raises", step=number, error=NOT_FINITE, quantity=phase, tensor=place)
 
     def compare(
         self, variant: Variant, first: int, last: int, compiler: Compile | None = None
@@ -251,6 +270,10 @@ class Lockstep:
         return Model(
             self._experiment, self._workload, self._device, variant, compiler, is_double=is_double
         )
+
+
+def _is_finite(found: Tensors, *quantities: str) -> bool:
+    return all(bool(one.isfinite().all()) for name, one in found.items() if name[0] in quantities)
 
 
 def _copied(batches: list[MicroBatch]) -> list[MicroBatch]:

@@ -19,6 +19,7 @@ PLAUSIBLE = 0.05
 """Largest relative error of a reference; one with other random numbers lies farther away."""
 DEVICE_ERROR = "CUDA error"
 """Part of the message of an error after which a process cannot use its device any more."""
+NOT_FINITE = "the loss is not finite"
 Tensors = dict[tuple[str, str], Tensor]
 """Tensors by quantity (`loss`, `gradient`, ...) and name."""
 
@@ -34,6 +35,8 @@ class Outcome:
     traceback: str | None = None
     quantity: str | None = None
     tensor: str | None = None
+    """The tensor's name; where a loss is not finite without a compiler, the place where that
+    begins, and `quantity` is the pass."""
     max_error: float | None = None
     """Largest difference to the tensor without a compiler."""
     allowed_error: float | None = None
@@ -55,8 +58,11 @@ class Outcome:
         """One line about the failure."""
         if self.kind == "differs":
             error = "unknown" if self.max_error is None else f"{self.max_error:.3g}"
-            names = dict.fromkeys([self.quantity, self.tensor])
-            return f"{' '.join(filter(None, names))} differs by up to {error}"
+            names = " ".join(filter(None, dict.fromkeys([self.quantity, self.tensor])))
+            is_finite = self.max_error is None or math.isfinite(self.max_error)
+            return f"{names} differs by up to {error}" if is_finite else f"{names} is not finite"
+        if self.error == NOT_FINITE and self.tensor is not None:
+            return f"{self.error}, first in {self.tensor}"
         return None if self.error is None else first_sentence(self.error)
 
 

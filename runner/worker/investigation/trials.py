@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from breakeven.runner.folders.events import each_event
@@ -66,13 +66,10 @@ class Trials:
 
 
 def _outcome(event: dict[str, Any]) -> Outcome:
-    # The journal has texts in place of numbers that are not finite.
-    errors = {
-        name: None if event[name] is None else float(event[name])
-        for name in ("max_error", "allowed_error")
-    }
-    names = ("step", "error", "traceback", "quantity", "tensor", "is_unstable")
-    return Outcome(kind=event["outcome"], **errors, **{name: event[name] for name in names})
+    known = {one.name: event[one.name] for one in fields(Outcome) if one.name != "kind"}
+    for name in ("max_error", "allowed_error"):  # The journal has texts for NaN and infinity.
+        known[name] = None if known[name] is None else float(known[name])
+    return Outcome(kind=event["outcome"], **known)
 
 
 def _masked(text: str | None) -> str | None:

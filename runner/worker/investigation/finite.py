@@ -1,0 +1,126 @@
+"""Watches one training step without a compiler: where does the first number arise that is not
+finite?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+
+@dataclass
+class _Call:
+    """A module whose forward pass goes on."""
+
+    name: str
+    last: str = ""
+    """Its layer that was called last."""
+
+
+class Watch:
+    """Hooks on all modules of a model; use it as a context around one step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.place: str | None = None
+        """Where the first number that is not finite comes from, in words."""
+        self.phase: str | None = None
+        """`forward pass` or `backward pass`; None for data and weights."""
+        self._model = model
+        self._names = {module: _named(name, module) for name, module in model.named_modules()}
+        self._calls: list[_Call] = []
+        self._users: dict[int, tuple[Tensor, str]] = {}
+        """Tensors of the forward pass by `id`, and what uses each: its backward pass computes the
+        tensor's gradient."""
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> "Watch":
+        for name, weight in self._model.named_parameters():
+            if _is_bad(weight):
+                self._note(f"weight {name} before the step")
+        for module in self._names:
+            self._handles += [
+                module.register_forward_pre_hook(self._before, with_kwargs=True),
+                module.register_forward_hook(self._after),
+                *(weight.register_hook(self._checked(self._names[module]))
+                  for weight in module.parameters(recurse=False) if weight.requires_grad),
+            ]  # fmt: skip
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        for handle in self._handles:
+            handle.remove()
+        self._users.clear()
+
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        name = self._names[module]
+        inputs = _tensors((args, kwargs))
+        if not self._calls:
+            if any(map(_is_bad, inputs)):
+                self._note("the model's inputs, which are data")
+        elif any(map(_is_bad, inputs)):
+            self._note(f"code of {self._calls[-1].name} before {name}", "forward pass")
+        for one in inputs:
+            self._used(one, name)
+        self._calls.append(_Call(name))
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+        call = self._calls.pop()
+        after = f"code of {call.name} after {call.last}" if call.last else call.name
+        outputs = _tensors(output)
+        if any(map(_is_bad, outputs)):
+            self._note(after, "forward pass")
+        user = "the loss function"
+        if self._calls:
+            self._calls[-1].last = call.name
+            user = f"code of {self._calls[-1].name} after {call.name}"
+        for one in outputs:
+            self._used(one, user)
+
+    def _used(self, tensor: Tensor, user: str) -> None:
+        """Notes what uses a tensor; its gradient is looked at once."""
+        if tensor.requires_grad:
+            key = id(tensor)
+            if key not in self._users:
+
+                def look(gradient: Tensor) -> None:
+                    self._look(gradient, self._users[key][1])
+
+                tensor.register_hook(look)  # type: ignore[no-untyped-call]
+            self._users[key] = (tensor, user)
+
+    def _checked(self, place: str) -> Callable[[Tensor], None]:
+        return lambda gradient: self._look(gradient, place)
+
+    def _look(self, gradient: Tensor, place: str) -> None:
+        if not gradient.isfinite().all():
+            self._note(place, "backward pass")
+
+    def _note(self, place: str, phase: str | None = None) -> None:
+        if self.place is None:
+            self.place, self.phase = place, phase
+
+
+def _named(name: str, module: nn.Module) -> str:
+    return f"layer {name} ({type(module).__name__})" if name else f"model {type(module).__name__}"
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    # Outputs of some models are data classes, which torch's trees do not know.
+    values = vars(values) if hasattr(values, "__dataclass_fields__") else values
+    return [one for one in torch.utils._pytree.tree_leaves(values) if isinstance(one, Tensor)]
+
+
+def _is_bad(tensor: Tensor) -> bool:
+    """Whether a number is not finite; masks of attention, which have no gradient, may be -inf."""
+    if not tensor.is_floating_point():
+        return False
+    fine = tensor.detach().isfinite()
+    if not tensor.requires_grad:
+        fine |= tensor.detach() == -torch.inf
+    return not bool(fine.all())
