@@ -178,9 +178,8 @@ def _investigate_lines(store: Store, comparison: Comparison) -> str:
 
 def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     """The command that adds rounds, if a speed is unsure, or why rounds cannot be added."""
-    is_unsure = any(one.speed_verdict == "unsure" for one in comparison.results)
     is_here = data_dir.run_dir(comparison.results[0].run_id).spec_file.exists()
-    if not is_unsure or not is_here:
+    if not comparison.unsure or not is_here:
         return ""
     if why := why_no_rounds(comparison.spec):
         return f"no rounds can be added: {why}. Run it again with more steps instead"

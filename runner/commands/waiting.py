@@ -191,8 +191,10 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Non
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return
-        _print(f"One more control, {grown.variants[-1].label}: the losses of a backend are too far "
-               "from those of equal trainings to match.")  # fmt: skip
+        (added,) = set(grown.runs).difference(experiment.runs)
+        label = added.run_id.partition(".")[2]
+        _print(f"One more control, {label}: the losses of a backend are too far from those of "
+               "equal trainings to match.")  # fmt: skip
         experiment = grown
 
 

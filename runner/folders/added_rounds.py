@@ -81,8 +81,6 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
         return "its runs do not take turns, so that it has no rounds"
     if spec.num_places > 1:
         return "it is spread over several devices"
-    if spec.environments:
-        return "its runs have environments of their own, which may have changed"
     if spec.callbacks or spec.training.gradient_statistics_every or spec.stopping.nonfinite:
         return "its steps do more than train (callbacks, gradient statistics, stopping.nonfinite)"
     return None
@@ -97,6 +95,8 @@ def _why_not_here(baseline: RunDir) -> str | None:
                     if event["kind"] == "environment")  # fmt: skip
     versions = next(environments, {}).get("versions")
     measured = str(versions.get("torch")) if isinstance(versions, dict) else None
+    if baseline.read_spec().variant.environment is not None:
+        return None  # Each run compares its versions with those of its first process.
     with suppress(PackageNotFoundError):
         here = version("torch").partition("+")[0]
         if measured is not None and measured.partition("+")[0] != here:

@@ -313,13 +313,14 @@ class ExperimentSpec(PlaceSpec):
 
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
-        """The controls that `more_controls` allows, in the order of their start. None if runs are
-        spread over devices or environments, because each of these has controls of its own."""
-        is_alone = self.num_places == 1 and not self.environments
-        if not (self.kind.trains_fully and self.controls and is_alone):
+        """The controls that `more_controls` allows in each environment, in the order of their
+        start. None if runs are spread over devices, because each of these has controls of its
+        own."""
+        if not (self.kind.trains_fully and self.controls and self.num_places == 1):
             return ()
         numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
-        return tuple(self._under_settings(control(number)) for number in numbers)
+        further = [self._under_settings(control(number)) for number in numbers]
+        return tuple(in_each(self.environments, further))
 
     @cached_property
     def candidates(self) -> tuple[Variant, ...]:

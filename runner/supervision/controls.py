@@ -13,7 +13,9 @@ from typing import NamedTuple, get_args
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.loss_band import Losses, leaves_open
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Variant
 
 NUM_WINDOWS = 10
 MIN_WINDOW_STEPS = 5
@@ -67,6 +69,19 @@ def why_another_control(finished: Iterable[tuple[str, RunDir]], precision: Preci
     else:
         return None
     return f"one more control, which takes about {seconds:.0f} s: {why}"
+
+
+def judged_in(
+    spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Variant]]
+) -> list[tuple[str, RunDir]]:
+    """Roles and folders of the runs that baseline and controls of an environment judge: its own,
+    and in the first environment also those of the others except controls."""
+    judges_all = environment == spec.environment_names[0]
+    return [
+        (variant.role if variant.environment == environment else "backend", run)
+        for run, variant in finished
+        if variant.environment == environment or (judges_all and variant.role != "control")
+    ]
 
 
 def distance(equals: Sequence[Losses], backend: Losses) -> float:

@@ -33,7 +33,7 @@ from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.controls import why_another_control
+from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, say
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
@@ -370,23 +370,29 @@ class Scheduler:
         return not any(other != run and self._is_open(other) for other in self._variants)
 
     def _add_control(self, last: RunDir) -> None:
-        """Queues another control if the losses of the runs decide too little. `last` has just
-        finished; the control begins after all other runs of the experiment."""
+        """Queues another control, of the first environment that needs one, if the losses of the
+        runs decide too little. `last` has just finished; the control begins after all other runs of
+        the experiment."""
         spec, label = self._experiment.spec, self._experiment.experiment_id
-        further = spec.further_controls[len(self._experiment.runs) - len(spec.variants) :]
-        if not self._takes_controls or not further:
+        if not self._takes_controls:
             return
-        finished = [(variant.role, run) for run, variant in self._variants.items()
+        finished = [(run, variant) for run, variant in self._variants.items()
                     if run == last or run.state is RunState.FINISHED]  # fmt: skip
-        try:
-            why = why_another_control(finished, spec.training.precision)
-            if why is not None:
-                self._experiment = add_run(self._data_dir, self._experiment, further[0])
-                self._variants[self._experiment.runs[-1]] = self._experiment.variants[-1]
-                say(f"{label}: {why}")
-        except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:
-            # A damaged or changed journal adds no control.
-            say(f"{label}: no further control: {error}")
+        for name in spec.environment_names:
+            left = [one for one in spec.further_controls
+                    if one.environment == name and one not in self._variants.values()]  # fmt: skip
+            try:
+                why = left and why_another_control(
+                    judged_in(spec, name, finished), spec.training.precision
+                )
+                if why:
+                    self._experiment = add_run(self._data_dir, self._experiment, left[0])
+                    self._variants[self._experiment.runs[-1]] = left[0]
+                    say(f"{label}: {why}")
+                    return
+            except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:
+                # A damaged or changed journal adds no control.
+                say(f"{label}: no further control: {error}")
 
     def _look_for_baseline(self) -> None:
         """Checks if the baseline failed under an earlier supervisor; skipped if an open run has a

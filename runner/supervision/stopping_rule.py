@@ -202,16 +202,17 @@ class JournalWatch:
         self._labels = {run: variant.label for run, variant in runs.items()}
         self._tails = JournalTails()
         roles = {variant.label: variant.role for variant in runs.values()}
+        of = spec.environment_by_label
         if added is not None:
             speed = replace(spec.speed, target_width=added.target_width)
             # Fewer rounds of a process give no interval, and the first round is not steady.
-            self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS)
+            self._rule = StoppingRule(speed, roles, added.max_seconds_each, MIN_ROUNDS, of)
             for run in runs:
                 self._tails.read(run)
             return
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds,
-                                  environments=spec.environment_by_label)  # fmt: skip
+                                  environments=of)  # fmt: skip
 
     def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round is the last one; None if the measurement continues."""

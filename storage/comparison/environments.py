@@ -49,6 +49,11 @@ class Across:
     def label(self) -> str:
         return f"{self.backend or 'baseline'}{ENVIRONMENT_MARK}{self.environment}"
 
+    @property
+    def both(self) -> tuple[str, str]:
+        """Labels of the run in the first environment and of this one."""
+        return self.label.removesuffix(self.environment) + self.first_environment, self.label
+
 
 def across(
     spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None

@@ -121,6 +121,14 @@ class Comparison(StoredComparison):
         """The result that includes this run: its own, or that of all its repeats together."""
         return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
 
+    @property
+    def unsure(self) -> list[str]:
+        """Labels of the runs whose speed, or whose speed beside the first environment, is
+        inconclusive, with the runs that they are compared with there."""
+        found = {one.label for one in self.results if one.speed_verdict == "unsure"}
+        found |= {label for one in self.across if one.verdict == "unsure" for label in one.both}
+        return [one.label for one in self.results if one.label in found]
+
     def baseline_of(self, label: str) -> Result | None:
         """The baseline in the environment of a result."""
         of = self.spec.environment_by_label

@@ -68,10 +68,14 @@ def _compiling(one: Across) -> str | None:
     if one.compile_seconds is None or one.first_compile_seconds is None:
         return None
     seconds = METRICS["compile_seconds"].format
-    return (
-        f"compiling takes {seconds(one.compile_seconds)} instead of "
-        f"{seconds(one.first_compile_seconds)}"
-    )
+    return f"compiling takes {_instead(seconds, one.compile_seconds, one.first_compile_seconds)}"
+
+
+def _instead(written: Callable[[float], str], value: float, first: float) -> str:
+    """Two numbers; one where both read the same."""
+    if written(value) == written(first):
+        return f"{written(value)} in both"
+    return f"{written(value)} instead of {written(first)}"
 
 
 def _outcome(runs: Sequence[Across]) -> str:
@@ -104,7 +108,7 @@ def _memory(one: Across) -> str | None:
     if one.peak_memory_bytes is None or one.first_peak_memory_bytes is None:
         return None
     size: Callable[[float], str] = METRICS["peak_memory_bytes"].format
-    return f"memory {size(one.peak_memory_bytes)} instead of {size(one.first_peak_memory_bytes)}"
+    return f"memory {_instead(size, one.peak_memory_bytes, one.first_peak_memory_bytes)}"
 
 
 def _plain(version: str | None) -> str:

@@ -47,7 +47,7 @@ ROUNDS_OFFERED = 40
 def add_rounds_button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Offers further rounds of the backends whose speed is inconclusive, where rounds can be
     added and the reader may act."""
-    labels = [one.label for one in comparison.results if one.speed_verdict == "unsure"]
+    labels = comparison.unsure
     if not labels or experiment["origin"] != "local" or not permissions.may_act():
         return
     runs = queries.list_runs(store, comparison.experiment_id)
@@ -100,8 +100,11 @@ def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: fl
     """The runs that are timed again, the reason, and the time to start them."""
     phases, _ = elapsed(store, comparison.experiment_id)
     again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
+    backends = [label for label in labels if comparison.result_of(label).role == "backend"]
+    each = "the baseline of each environment" if comparison.spec.environments else "the baseline"
+    started = f"{inert(', '.join(backends))} and {each}" if backends else each
     return (
-        f"Starts {inert(', '.join(labels))} and the baseline again, one process after the other, "
+        f"Starts {started} again, one process after the other, "
         "because two processes of the same program differ in speed. Losses do not change. "
         f"A round takes {linked('round', words.duration(a_round))}; loading and compiling take "
         f"about {linked('elapsed_seconds', again)} for each process."

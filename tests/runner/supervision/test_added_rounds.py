@@ -253,6 +253,17 @@ def test_only_the_backends_that_are_named_run_again(data_dir: DataDir) -> None:
     assert written == {"processes": 2, "target_width": 0.02, "max_seconds": 0.4}
 
 
+def test_runs_of_all_environments_can_run_again_whatever_torch_is_installed_here(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment_spec(environments=("a=/a/python", "b=/b/python"))
+    record_experiment(data_dir.runs, spec, environment={"versions": {"torch": "1.0.0"}})
+    experiment = find_experiment(data_dir, EXPERIMENT_ID)
+    assert add_rounds(experiment, ["inductor@b"], SOON) == [
+        "baseline@a", "control@a", "baseline@b", "control@b", "inductor@b"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

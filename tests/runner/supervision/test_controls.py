@@ -1,7 +1,9 @@
 """Which trainings take another control, by hand and with real processes."""
 
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,11 @@ from breakeven.runner.folders.queue import find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import leaves_open
 from breakeven.runner.specs.experiment import SpeedSpec
-from breakeven.runner.supervision.controls import distance, why_another_control
+from breakeven.runner.supervision.controls import distance, judged_in, why_another_control
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
+from tests.helpers import fake_worker
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import Recording
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -157,3 +160,33 @@ def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
     assert replace(spec, controls=4).further_controls[0].label == "control-5"
     assert replace(spec, scenario="speed", speed=SpeedSpec()).further_controls == ()
     assert spec.repeats_by_label["control-4"] == ("control-4",)
+
+
+def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: DataDir) -> None:
+    spec = experiment("eager", controls=1, environments=("a=/a/python", "b=/b/python"))
+    runs = [(data_dir.run_dir(f"x.{one.label}"), one) for one in spec.variants]
+    judged = {
+        name: [(role, run.run_id) for role, run in judged_in(spec, name, runs)] for name in "ab"
+    }
+    assert judged == {
+        "a": [("baseline", "x.baseline@a"), ("control", "x.control@a"), ("backend", "x.eager@a"),
+              ("backend", "x.baseline@b"), ("backend", "x.eager@b")],
+        "b": [("baseline", "x.baseline@b"), ("control", "x.control@b"), ("backend", "x.eager@b")],
+    }  # fmt: skip
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("impatience")
+def test_each_environment_takes_controls_of_its_own(data_dir: DataDir) -> None:
+    """`apart` lies too far off to tell in both; Breakeven's own Python is both environments."""
+    environments = (f"a={sys.executable}", f"b={sys.executable}")
+    spec = experiment("apart", steps=60, controls=1, more_controls=1, environments=environments)
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, (sys.executable, str(Path(fake_worker.__file__))))
+    labels = [f"{label}@{name}" for name in "ab" for label in ALONE]
+    assert states(data_dir, experiment_id) == dict.fromkeys(
+        [*labels, "control-2@a", "control-2@b"], RunState.FINISHED
+    )
+    with Store.in_memory(data_dir) as store:
+        runs = [one.label for one in compare(store, experiment_id).results]
+    assert set(runs) == {*labels, "control-2@a", "control-2@b"}

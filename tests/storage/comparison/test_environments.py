@@ -44,14 +44,16 @@ def record(
     recording.evaluation(0.8).end(state)
 
 
-def record_two(data_dir: DataDir, new_backend: float = 0.1, offset: float = 0.0) -> None:
+def record_two(
+    data_dir: DataDir, new_backend: float = 0.1, offset: float = 0.0, compile_seconds: float = 22.0
+) -> None:
     """The baseline takes 0.2 s a step in both, inductor 0.1 s in the old one."""
     record(data_dir, "baseline@old", 0.2)
     record(data_dir, "control@old", 0.2, offset=1e-5)
     record(data_dir, "inductor@old", 0.1, compile_seconds=30.0)
     record(data_dir, "baseline@new", 0.2, torch="2.13.0")
     record(data_dir, "control@new", 0.2, offset=1e-5, torch="2.13.0")
-    record(data_dir, "inductor@new", new_backend, compile_seconds=22.0, offset=offset,
+    record(data_dir, "inductor@new", new_backend, compile_seconds=compile_seconds, offset=offset,
            torch="2.13.0")  # fmt: skip
 
 
@@ -105,6 +107,23 @@ def test_a_loss_of_speed_or_of_parity_is_named(data_dir: DataDir) -> None:
 def test_a_slower_backend_is_named(data_dir: DataDir) -> None:
     record_two(data_dir, new_backend=0.15)
     assert words_of(compared(data_dir)).endswith("Under inductor it is slower.")
+
+
+def test_equal_numbers_are_written_once(data_dir: DataDir) -> None:
+    record_two(data_dir, compile_seconds=30.04)
+    found = compared(data_dir)
+    assert "under inductor compiling takes 30.0 s in both." in words_of(found)
+    (line,) = [line for line in environment_lines(found.across) if line.startswith("  inductor")]
+    assert "compiling takes 30.0 s in both; " in line and " instead of " not in line
+
+
+def test_a_speed_beside_the_first_environment_can_be_timed_further(data_dir: DataDir) -> None:
+    """Steps of every other block take twice as long in the old environment."""
+    record_two(data_dir)
+    record(data_dir, "inductor@old", [0.1, 0.2] * 4)
+    found = compared(data_dir)
+    assert [one.verdict for one in found.across] == ["same", "unsure"]
+    assert found.unsure == ["inductor@old", "inductor@new"]
 
 
 def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
