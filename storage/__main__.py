@@ -51,6 +51,7 @@ from pathlib import Path
 from breakeven.runner.commands.conditions import add_fail_if
 from breakeven.runner.commands.entry import (
     FROM_INPUT,
+    JUDGE_VERSION,
     NEEDS_NO_DATABASE,
     PLAN_INVESTIGATION,
     STORED,
@@ -150,11 +151,7 @@ def parser() -> argparse.ArgumentParser:
     )
     importing = add("import", commands.import_files)
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    text = "write the experiment that `breakeven investigate` queues"
-    planning = add(PLAN_INVESTIGATION, commands.plan_investigation, text)
-    planning.add_argument("run")
-    planning.add_argument("--budget", type=float, required=True)
-    planning.add_argument("--output", type=Path, required=True)
+    _add_inner_commands(add)
     team = add("team", commands.work_on_team_store)
     actions = "; ".join(f"{name}: {text}" for name, text in TEAM_ACTIONS.items())
     team.add_argument("action", choices=list(TEAM_ACTIONS), help=actions)
@@ -163,6 +160,21 @@ def parser() -> argparse.ArgumentParser:
     team.add_argument("--days", type=float, default=7.0, help=days)
     team.add_argument("--yes", action="store_true", help="of reset: really")
     return whole
+
+
+def _add_inner_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Commands for the runner alone, which may not open the database."""
+    text = "write the experiment that `breakeven investigate` queues"
+    planning = add(PLAN_INVESTIGATION, commands.plan_investigation, text)
+    planning.add_argument("run")
+    planning.add_argument("--budget", type=float, required=True)
+    planning.add_argument("--output", type=Path, required=True)
+    text = "judge a version for `--bisect-versions`"
+    judging = add(JUDGE_VERSION, commands.judge_version, text)
+    judging.add_argument("experiment")
+    judging.add_argument("--worst", required=True)
+    judging.add_argument("--output", type=Path, required=True)
+    add_fail_if(judging)
 
 
 if __name__ == "__main__":

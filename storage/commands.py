@@ -1,6 +1,7 @@
 """The commands of `breakeven`; each returns its exit status, which `__main__` documents."""
 
 import argparse
+import json
 import subprocess
 import sys
 import textwrap
@@ -46,6 +47,7 @@ from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
+from breakeven.storage.regression import judge_environment
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
 from breakeven.storage.team import opening
@@ -156,6 +158,16 @@ def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         spec = next_experiment(store, options.run, options.budget)
     options.output.write_text(spec.to_json())
+    return 0
+
+
+def judge_version(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Writes whether the second environment of an experiment has a fault that the second one of
+    `options.worst` has; `--bisect-versions` asks."""
+    with open_store(data_dir) as store:
+        found, worst = (compare(store, one) for one in (options.experiment, options.worst))
+        judgement = judge_environment(found, worst, options.fail_if)
+    options.output.write_text(json.dumps({"verdict": judgement.verdict, "words": judgement.words}))
     return 0
 
 

@@ -25,6 +25,8 @@ FROM_INPUT = "-"
 list from standard input."""
 PLAN_INVESTIGATION = "plan-investigation"
 """A command of `storage/` for `investigate` alone, which needs the verdicts on a run."""
+JUDGE_VERSION = "judge-version"
+"""A command of `storage/` for `--bisect-versions` alone."""
 FORMER = {
     "status": "list --runs",
     "archive --undo": "label --no-archive",

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.experiment import check, check_at_once
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.commands.bisect import add_bisect_option, bisect
 from breakeven.runner.commands.cluster import (
     add_cluster_options,
     join_until_stopped,
@@ -119,6 +120,7 @@ def add_start_commands(add: Add) -> None:
             "that this command starts, so no other supervisor may be running",
         )  # fmt: skip
     for command in (compare, script):
+        add_bisect_option(command)
         add_fail_if(command)
         add_plan(command)
     for command in (compare, queue):
@@ -126,23 +128,37 @@ def add_start_commands(add: Add) -> None:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
+    if options.bisect_versions:
+        beside, options.environments = options.environments or (), None
+        machine = read_capabilities(data_dir) or likely_capabilities()
+        spec = read_spec(options, machine.usual_device)
+        _allow_code(data_dir, options)
+        return bisect(data_dir, options, spec, beside)
     spec, is_checked = _read_spec(data_dir, options)
     _allow_code(data_dir, options)
     check_environments(spec, data_dir)
-    storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
-    return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
+    return _race(data_dir, options, spec, is_checked=is_checked)
 
 
 def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
     machine = read_capabilities(data_dir)
+    beside = options.environments or ()
+    if options.bisect_versions:
+        options.environments = None
     _resolve_environments(data_dir, options)
     spec = read_script(options, machine or likely_capabilities())
     folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
     options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
     _allow_code(data_dir, options)
+    if options.bisect_versions:
+        return bisect(data_dir, options, spec, beside)
     check_environments(spec, data_dir)
-    is_checked = check_at_once(spec, machine)
+    return _race(data_dir, options, spec, is_checked=check_at_once(spec, machine))
+
+
+def _race(
+    data_dir: DataDir, options: argparse.Namespace, spec: ExperimentSpec, *, is_checked: bool
+) -> int:
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     return judge(storage, experiment.experiment_id, options.fail_if, options.plan)

@@ -25,6 +25,8 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[.*\])?\s*([=<>!~@;].*)?")
 """A package with or without a version, as in `torch==2.11.0`."""
 UNFINISHED = ".making"
+UNSOLVED = "No solution found"
+"""What uv says of a requirement that no version meets."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,51 @@ def _python(data_dir: DataDir, name: str, given: str) -> Path:
         return path / PYTHON
     if path.is_file() and path.suffix != ".txt":
         return path
-    if path.is_file():
-        return make(data_dir, name, path.read_text()).python
+    return make(data_dir, name, read_requirements(name, given)).python
+
+
+def read_requirements(name: str, given: str) -> str:
+    """Lines of requirements, given as a file or as words; raises `InvalidSpec`."""
+    path = Path(given).expanduser()
+    if path.is_file() and path.suffix == ".txt":
+        return path.read_text().rstrip("\n") + "\n"
     words = shlex.split(given)
     if not words or not all(REQUIREMENT.fullmatch(one) for one in words):
         rule = "is neither a Python, nor a file of requirements, nor requirements"
         raise InvalidSpec(FIELD, f"{name}={given}", rule)
-    return make(data_dir, name, "\n".join(words) + "\n").python
+    return "\n".join(words) + "\n"
+
+
+def released_between(package: str, oldest: str, newest: str) -> list[str]:
+    """The released versions from one to another, both included, that this Python can install, as
+    the package index of uv lists them; raises `RunnerError`."""
+    ends = []
+    for version in (oldest, newest):
+        found = _newest(f"{package}=={version}")
+        if found is None:
+            raise RunnerError(f"the package index has no {package} {version} for this Python")
+        ends.append(found)
+    first, last = (end.partition("+")[0] for end in ends)
+    if _newest(f"{package}>{first},<={last}") is None:
+        raise RunnerError(
+            f"{package} {newest} is not newer than {oldest}: name the older one first"
+        )
+    versions = [ends[1]]
+    while found := _newest(f"{package}>{first},<{versions[0].partition('+')[0]}"):
+        versions.insert(0, found)
+    return [ends[0], *versions]
+
+
+def _newest(requirement: str) -> str | None:
+    """The newest version that meets a requirement; None without one. Raises `RunnerError` if the
+    package index does not answer."""
+    command = [_uv(), "pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--quiet",
+               "--python", sys.executable, "-"]  # fmt: skip
+    asked = subprocess.run(command, input=requirement, capture_output=True, text=True)
+    if asked.returncode and UNSOLVED not in asked.stderr:
+        raise RunnerError(f"uv could not look for {requirement}: {asked.stderr.strip()}")
+    found = re.search(r"^[\w.-]+==(\S+)$", asked.stdout, re.MULTILINE)
+    return found[1] if found else None
 
 
 def _named(data_dir: DataDir, name: str) -> Path:
@@ -111,9 +151,7 @@ def make(data_dir: DataDir, name: str, requirements: str) -> Made:
             f"({', '.join(there.requirements.split())}); choose another name, or remove it: "
             f"`breakeven clean --environments {name}`"
         )
-    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if uv is None:
-        raise RunnerError("environments are made with uv: `pip install uv`, or name a Python")
+    uv = _uv()
     data_dir.make()
     data_dir.environments.mkdir(exist_ok=True)
     unfinished = data_dir.environments / f"{UNFINISHED}-{name}"
@@ -141,6 +179,13 @@ def remove(data_dir: DataDir, environment: Made) -> None:
     with writing(environment.folder):
         shutil.rmtree(environment.folder)
     audit.record(data_dir, "remove environment", environment.name)
+
+
+def _uv() -> str:
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv is None:
+        raise RunnerError("environments are made with uv: `pip install uv`, or name a Python")
+    return uv
 
 
 def _run(*command: str) -> None:

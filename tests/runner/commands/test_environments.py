@@ -23,6 +23,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.__main__ import main as show
 
+OWN_PACKAGES = sysconfig.get_path("purelib") + "\n"
 LAYER = """
 import time
 from torch import nn
@@ -55,7 +56,7 @@ def environment(folder: Path, *, work: str = "time.sleep(0.004)", factor: float 
     """A Python with the torch of this one and its own version of the package `layer`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "torch.pth").write_text(OWN_PACKAGES)
     (packages / "layer.py").write_text(LAYER.format(work=work, factor=factor))
     return folder / "bin" / "python"
 
@@ -157,24 +158,34 @@ def test_environments_are_named_by_path_by_folder_and_by_name(tmp_path: Path) ->
 
 
 @pytest.fixture
-def small_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package that uv installs without the network."""
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels, from which alone uv installs."""
     if shutil.which("uv", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("uv is not installed")
-    wheel = tmp_path / "wheels" / "tiny_torch-1.0-py3-none-any.whl"
-    wheel.parent.mkdir()
-    about = "tiny_torch-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("torch/__init__.py", "__version__ = '2.5.0'")
-        archive.writestr(
-            f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-torch\nVersion: 1.0\n"
-        )
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    return folder
+
+
+def wheel(index: Path, name: str, version: str, files: dict[str, str], needs: str = "") -> None:
+    about = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    with zipfile.ZipFile(index / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+        archive.writestr(f"{about}/METADATA", metadata + (needs and f"Requires-Dist: {needs}\n"))
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\n"
                          "Root-Is-Purelib: true\nTag: py3-none-any\n")  # fmt: skip
         archive.writestr(f"{about}/RECORD", "")
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(wheel.parent))
-    monkeypatch.setenv("UV_NO_INDEX", "1")
+
+
+@pytest.fixture
+def small_package(index: Path) -> str:
+    """A package that uv installs without the network."""
+    wheel(index, "tiny_torch", "1.0", {"torch/__init__.py": "__version__ = '2.5.0'"})
     return "tiny-torch==1.0"
 
 

@@ -1,0 +1,106 @@
+"""Judges a version for a search: whether it has a fault of the worst version, of which both are
+compared with the same first environment."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.environments import Across
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.errors import StoreError
+from breakeven.storage.terminal.environment_words import environment_headline
+
+Kind = Literal["failure", "parity", "compile", "speed"]
+Faults = Mapping[tuple[str | None, Kind], float]
+"""The limits of faults, by backend and kind; 0 for kinds without a limit."""
+Verdict = Literal["good", "bad", "open"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """Whether a version is bad, with the evidence."""
+
+    verdict: Verdict
+    words: str
+
+
+def judge_environment(
+    found: Comparison, worst: Comparison, conditions: Sequence[Condition]
+) -> Judgement:
+    """A version is bad if it surely has one of the worst version's faults, and good if it surely
+    has none of them. Raises `StoreError` if the first environment's baseline failed."""
+    results = {one.label: one for one in found.results}
+    _require_first(found, results)
+    faults = _faults(worst, conditions)
+    by_backend = {one.backend: one for one in found.across}
+    has = [_has(kind, limit, by_backend[backend], results)
+           for (backend, kind), limit in faults.items()]  # fmt: skip
+    verdict: Verdict = "good"
+    if any(has):
+        verdict = "bad"
+    elif None in has:
+        verdict = "open"
+    return Judgement(verdict=verdict, words=_words(found, results))
+
+
+def _require_first(found: Comparison, results: Mapping[str, Result]) -> None:
+    first = found.baseline
+    if _failed(results[first]):
+        reason = printable(found.why_ended(first) or results[first].state)
+        raise StoreError(f"{first} is what versions are compared with, and it failed: {reason}")
+
+
+def _faults(found: Comparison, conditions: Sequence[Condition]) -> Faults:
+    """The faults of the second environment. A run may fail in it; other faults are those that the
+    conditions name, or else a broken parity and a surely lower speed."""
+    results = {one.label: one for one in found.results}
+    limits = {one.name: one.limit for one in conditions}
+    faults: dict[tuple[str | None, Kind], float] = {}
+    for one in found.across:
+        sought: dict[Kind, float] = {"failure": 0.0}
+        if not conditions or "parity" in limits:
+            sought["parity"] = 0.0
+        if limit := limits.get("compile"):
+            sought["compile"] = limit
+        if (limit := limits.get(SLOWER_THAN)) is not None:
+            sought["speed"] = 1 / (1 + limit / 100)
+        elif not conditions and one.verdict == "slower" and one.speedup is not None:
+            sought["speed"] = math.sqrt(one.speedup.median)  # half of the loss
+        faults |= {(one.backend, kind): limit for kind, limit in sought.items()
+                   if _has(kind, limit, one, results)}  # fmt: skip
+    return faults
+
+
+def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -> bool | None:
+    """Whether a run has a fault; None if that is not known."""
+    if kind == "failure":
+        first, label = one.both
+        return _failed(results[label]) and not _failed(results[first])
+    if kind == "parity":
+        known = {"broken": True, "holds": False}
+        return None if one.parity is None else known.get(one.parity.verdict)
+    if kind == "compile":
+        return None if one.compile_seconds is None else one.compile_seconds > limit
+    if one.speedup is None or one.speedup.low is None or one.speedup.high is None:
+        return None
+    if one.speedup.low <= limit <= one.speedup.high:
+        return None
+    return one.speedup.high < limit
+
+
+def _words(found: Comparison, results: Mapping[str, Result]) -> str:
+    failed = [
+        f"{one.label} failed: {printable(found.why_ended(one.label) or 'no reason is known')}."
+        for one in found.across
+        if _failed(results[one.label])
+    ]
+    headline = environment_headline(found.across, is_inference=found.spec.is_inference)
+    return " ".join([*failed, headline])
+
+
+def _failed(result: Result) -> bool:
+    return RunState(result.state).is_failed
