@@ -243,7 +243,10 @@ def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
 def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints numbers over time, and why a nightly job fails."""
     with open_store(data_dir) as store:
-        rows = backend_rows(store, library.listed(store, read_filter(options)))
+        wanted = read_filter(options)
+        rows = backend_rows(
+            store, library.listed(store, wanted), wanted.facets.get("environment", ())
+        )
     if options.fail_if:  # A gate judges only experiments of this installation, no examples.
         rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)

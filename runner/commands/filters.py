@@ -25,6 +25,7 @@ FACETS = {
     "precision": "float32, tf32, bf16 or fp16",
     "batch": "batch size",
     "backend": "one of its backends",
+    "environment": "one of its environments",
     "verdict": "speed of the best backend: faster, slower, same, inconclusive, failed or cancelled",
     "parity": "worst of its backends: matches, broken, ...",
     "tag": "one of its tags",

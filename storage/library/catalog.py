@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
+from breakeven.runner.machine.environments import OWN
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.storage import queries
 from breakeven.storage.caches import Revision, memo, read_stored
@@ -95,24 +96,36 @@ def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
     return 0
 
 
-def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFrame:
+def backend_rows(
+    store: Store, chosen: pd.DataFrame | None = None, environments: Collection[str] = ()
+) -> pd.DataFrame:
     """One row for every backend of the compared experiments among these rows of the catalog, or
-    among all, the oldest first; matrix and trends use these rows.
+    among all, the oldest first; matrix and trends use these rows. `environments`: only backends of
+    these, unless empty.
 
     Columns: the catalog's columns of the experiment, `workload` (`workload_key`), `backend` (its
-    label) and all fields of `BackendSummary`.
+    label) and all fields of `BackendSummary`; versions are those of the backend's run, and
+    `environment` is `own` for Breakeven's own Python.
     """
     frame = catalog(store) if chosen is None else chosen
     frame = frame[frame["experiment_id"].notna()]
     of_experiment = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
     rows = [
-        {**of_experiment[one], **vars(backend), "backend": backend.label,
-         "workload": summary.workload}
+        {**of_experiment[one], **_own_numbers(backend), "backend": backend.label,
+         "workload": summary.workload, "environment": backend.environment or OWN}
         for one, summary in reversed(summaries(store).items()) if one in of_experiment
         for backend in summary.backends
+        if not environments or backend.environment in environments
     ]  # fmt: skip
-    columns = [*OF_EXPERIMENT, "backend", "workload", *BackendSummary.__dataclass_fields__]
+    fields = [name for name in BackendSummary.__dataclass_fields__ if name not in OF_EXPERIMENT]
+    columns = [*OF_EXPERIMENT, "backend", "workload", *fields]
     return pd.DataFrame(rows, columns=columns, dtype=object)
+
+
+def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
+    """The fields of a backend; without versions that its run did not record."""
+    return {name: value for name, value in vars(backend).items()
+            if value is not None or name not in OF_EXPERIMENT}  # fmt: skip
 
 
 def _row(
@@ -134,6 +147,7 @@ def _row(
         "precision": None if is_script else one["precision"],
         "batch": None if is_script else int(one["batch"]),
         "backends": tuple(one["backends"]),
+        "environments": tuple(one["environments"]),
         "duration": None if pd.isna(took) else max(0.0, took),
         "tags": labels.tags,
         "notes": labels.notes,
@@ -180,6 +194,7 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
                 "device": row.dev,
                 "batch": row.batch_size,
                 "backends": (row.tag,) if row.tag else (),
+                "environments": (),
                 "best": row.tag,
                 "speedup": row.speedup,
                 "compile_seconds": row.compilation_latency,
@@ -195,8 +210,9 @@ def _imported_rows(store: Store) -> list[dict[str, Any]]:
 
 COLUMNS = [
     "experiment_id", "name", "state", "submitted", "duration", "model", "data", "task", "scenario",
-    "device", "host", "torch", "transformers", "precision", "batch", "backends", "best", "speedup",
-    "speedup_low", "speedup_high", "verdict", "parity", "compile_seconds", "break_even_steps",
-    "break_even_verdict", "losses", "doubts", "tags", "notes", "archived", "origin", "suite_run",
-    "known", "problem", "total_bytes", "checkpoint_bytes", "artifact_bytes", "text",
+    "device", "host", "torch", "transformers", "precision", "batch", "backends", "environments",
+    "best", "speedup", "speedup_low", "speedup_high", "verdict", "parity", "compile_seconds",
+    "break_even_steps", "break_even_verdict", "losses", "doubts", "tags", "notes", "archived",
+    "origin", "suite_run", "known", "problem", "total_bytes", "checkpoint_bytes", "artifact_bytes",
+    "text",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from breakeven.runner.commands.filters import COMPUTED, FACETS, Filter
 from breakeven.storage.numbers.formats import format_verdict
 
 Mask = NDArray[np.bool_]
-COLUMN_OF = {"backend": "backends", "tag": "tags"}
+COLUMN_OF = {"backend": "backends", "environment": "environments", "tag": "tags"}
 """Facets with several values per row; other columns have the facet's name and one value per row."""
 NUMBER_OF = {
     "speedup": ("speedup", 1.0),
@@ -26,8 +26,8 @@ NUMBER_OF = {
 """Column and factor of each number that a filter text can compare."""
 SEARCHED = (
     "experiment_id", "name", "state", "model", "data", "task", "scenario", "device", "host",
-    "torch", "transformers", "precision", "backends", "tags", "notes", "origin", "suite_run",
-    "verdict", "parity", "problem",
+    "torch", "transformers", "precision", "backends", "environments", "tags", "notes", "origin",
+    "suite_run", "verdict", "parity", "problem",
 )  # fmt: skip
 """Columns in which a filter searches words."""
 

@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK
+
 Emptiness = Literal["not run", "not finished", "not measured", "unsure"]
 ACROSS = ("model", "data", "task", "scenario", "batch", "precision", "device", "host", "torch",
-          "transformers")  # fmt: skip
+          "transformers", "environment")  # fmt: skip
 """Possible columns of the matrix: columns of `backend_rows`."""
+OF_ENVIRONMENT = ("torch", "transformers", "environment")
+"""Columns in which one backend in several environments has several cells, and so is one row."""
 QUANTITIES = ("speedup", "break_even_steps", "compile_seconds", "peak_memory_bytes", "parity")
 """Possible values of a cell: names in METRICS, and columns of `backend_rows`."""
 
@@ -65,7 +69,10 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
     """The matrix of `backend_rows`, which are in order from the oldest."""
     by_place: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_dict("records"):
-        by_place.setdefault((row["backend"], _text(row[across])), []).append(row)
+        backend = row["backend"]
+        if across in OF_ENVIRONMENT:
+            backend = backend.removesuffix(f"{ENVIRONMENT_MARK}{row['environment']}")
+        by_place.setdefault((backend, _text(row[across])), []).append(row)
     columns = sorted({column for _, column in by_place}, key=_order)
     widths = Counter(backend for backend, _ in by_place)
     backends = sorted(widths, key=lambda name: (-widths[name], name))

@@ -5,7 +5,7 @@ The numbers are from `storage.comparison`; this module only selects them.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
@@ -60,6 +60,11 @@ class BackendSummary:
     break_even_verdict: str | None = None
     step_seconds: float | None = None
     peak_memory_bytes: float | None = None
+    environment: str | None = None
+    """Name of its environment; None for Breakeven's own Python."""
+    torch: str | None = None
+    """The version that the run recorded, as of `transformers`."""
+    transformers: str | None = None
 
     @property
     def counts(self) -> bool:
@@ -144,19 +149,31 @@ def summarize(store: Store, experiment_id: str) -> Summary:
 
 def _of_runs(store: Store, experiment_id: str) -> Summary:
     comparison = compare(store, experiment_id)
-    found = [_of_result(one) for one in comparison.results if one.role == "backend"]
+    recorded = queries.fields_by_run(queries.environments(store, experiment_id))
+    found = [_of_result(comparison, one, recorded) for one in comparison.results
+             if one.role == "backend"]  # fmt: skip
     summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings))
     best = summary.best.label if summary.best else comparison.baseline
     losses = _losses(store, comparison, best)
     return replace(summary, losses=losses, devices=device_readings(store, experiment_id))
 
 
-def _of_result(result: Result) -> BackendSummary:
+def _of_result(
+    comparison: Comparison, result: Result, recorded: Mapping[str, Mapping[str, Any]]
+) -> BackendSummary:
     names = ("speed_verdict", "parity", "compile_seconds", "break_even_steps", "step_seconds",
              "speedup", "speedup_low", "speedup_high", "break_even_verdict",
              "peak_memory_bytes")  # fmt: skip
     values: dict[str, Any] = {name: result.value(name) for name in names}
-    return BackendSummary(label=result.label, state=result.state, **values)
+    versions = recorded.get(result.run_id, {}).get("versions") or {}
+    return BackendSummary(
+        label=result.label,
+        state=result.state,
+        environment=comparison.spec.environment_by_label[result.label],
+        torch=versions.get("torch"),
+        transformers=versions.get("transformers"),
+        **values,
+    )
 
 
 def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ...]:

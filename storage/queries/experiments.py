@@ -18,6 +18,7 @@ from breakeven.runner.errors import cause_of
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import FINAL_EXPERIMENTS, ExperimentState, Labels, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.caches import generation, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -59,11 +60,13 @@ def list_experiments(store: Store) -> pd.DataFrame:
             count(*) AS num_runs, max(progress.revision) AS revision,
             count(*) FILTER (list_contains($1, state)) AS num_ended,
             list(folder ORDER BY position) AS folders,
+            coalesce(list_sort(list(DISTINCT spec->>'$.variant.environment')
+                FILTER (contains(label, $2))), []) AS environments,
             any_value(content) FILTER (position = 0) AS labels
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
             LEFT JOIN machine USING (run_id)
         GROUP BY experiment_id""",
-        [[state.value for state in RunState if state.is_final]],
+        [[state.value for state in RunState if state.is_final], ENVIRONMENT_MARK],
     )
     labels = [
         Labels.from_json(one) if isinstance(one, str) else Labels() for one in frame["labels"]

@@ -32,7 +32,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
         )  # fmt: skip
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
     found = chosen(frame, wanted)
-    rows = backend_rows(store, found)
+    rows = backend_rows(store, found, wanted.facets.get("environment", ()))
     pending = tell_pending(found)
     if not rows.empty:
         show_matrix(matrix(rows, across, quantity))

@@ -38,8 +38,8 @@ from breakeven.views.shared.resources import data_dir
 TITLES = {
     "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
     "device": "Device", "torch": "torch", "transformers": "transformers", "precision": "Precision",
-    "batch": "Batch size", "backend": "Backend", "verdict": "Speed of the best backend",
-    "parity": "Parity", "tag": "Tag", "origin": "Origin",
+    "batch": "Batch size", "backend": "Backend", "environment": "Environment",
+    "verdict": "Speed of the best backend", "parity": "Parity", "tag": "Tag", "origin": "Origin",
 }  # fmt: skip
 SORT_TITLES = {
     "when": "When", "name": "Name", "state": "State", "model": "Model", "device": "Device",

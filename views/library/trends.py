@@ -44,7 +44,8 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             st.code(shlex.join([*parts, *filter_arguments(wanted)]), language="bash",
                     wrap_lines=True)  # fmt: skip
     found = chosen(frame, wanted)
-    series = trends(backend_rows(store, found), quantity)
+    rows = backend_rows(store, found, wanted.facets.get("environment", ()))
+    series = trends(rows, quantity)
     pending = tell_pending(found)
     if series:
         show_trends(series, pending)

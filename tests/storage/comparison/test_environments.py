@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from breakeven.runner.commands.filters import Filter
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -13,6 +14,10 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import backend_rows, catalog, compute
+from breakeven.storage.library.filters import chosen, facet_counts
+from breakeven.storage.library.matrix import matrix
+from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from tests.helpers.comparisons import compared
@@ -207,6 +212,30 @@ def test_the_sentence_and_the_runs_stand_in_the_json(
     assert told["words"] == words_of(compared(data_dir))
     assert [one["backend"] for one in told["runs"]] == [None, "inductor"]
     assert told["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
+
+
+def test_matrix_trends_and_filters_take_the_environment_as_an_axis(data_dir: DataDir) -> None:
+    """Within the old environment inductor is 2x as fast as the baseline, in the new one 2.5x."""
+    record_two(data_dir, new_backend=0.08)
+    with Store.in_memory(data_dir) as store:
+        assert compute(store, 100.0) == 0
+        frame, rows = catalog(store), backend_rows(store)
+        of_new = backend_rows(store, frame, ["new"])
+    assert list(rows["torch"]) == ["2.11.0", "2.13.0"]  # of the runs, not of the experiment
+    for across, columns in {"environment": ("new", "old"), "torch": ("2.13.0", "2.11.0")}.items():
+        found = matrix(rows, across, "speedup")
+        assert found.backends == ("inductor",)
+        values = {cell.column: cell.value for cell in found.cells}
+        assert values == {columns[0]: pytest.approx(2.5), columns[1]: pytest.approx(2)}
+    by_model = matrix(rows, "model", "speedup")
+    assert set(by_model.backends) == {"inductor@old", "inductor@new"}
+
+    assert facet_counts(frame, Filter())["environment"] == {"old": 1, "new": 1}
+    for name, count in {"new": 1, "newest": 0}.items():
+        assert len(chosen(frame, Filter(facets={"environment": (name,)}))) == count
+    assert {one.backend for one in trends(rows, "speedup")} == {"inductor@old", "inductor@new"}
+    (series,) = trends(of_new, "speedup")
+    assert (series.backend, series.points[0].versions["torch"]) == ("inductor@new", "2.13.0")
 
 
 @pytest.mark.heavy
