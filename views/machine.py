@@ -1,4 +1,4 @@
-"""Machine: its devices, the queue, health, log and audit log; and the wall for a large screen."""
+"""Machine: devices, queue, environments, health, logs; and the wall for a large screen."""
 
 from collections.abc import Callable
 
@@ -15,6 +15,7 @@ from breakeven.views.parts.queue import show_queue
 from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import among_readers, get_store, keeping_up
 from breakeven.views.upkeep import health
+from breakeven.views.upkeep.environments import show_environments
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 """Seconds between readings of the queue while something runs: usually, and with many readers."""
@@ -61,6 +62,7 @@ def _show_queue(store: Store) -> None:
 TABS: dict[str, Callable[[Store], None]] = {
     "Devices": devices.show,
     "Queue": show_running,
+    "Environments": show_environments,
     "Health": health.show_health,
     "Log": health.show_logs,
     "Audit log": health.show_history,

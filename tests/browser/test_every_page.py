@@ -31,7 +31,7 @@ RUN = f"experiment?experiment={TRAIN}&tab=Runs&run={quote(f'{TRAIN}.{BACKEND}')}
 TABS = ("Why", "Learning", "Runs", "Settings")
 PARTS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
         "Environment", "Log")  # fmt: skip
-MACHINE_TABS = ("Devices", "Queue", "Health", "Log", "Audit log")
+MACHINE_TABS = ("Devices", "Queue", "Environments", "Health", "Log", "Audit log")
 PAGES = {
     **{f"Verdict, {name}": f"experiment?experiment={key}" for name, key in EXPERIMENTS.items()},
     **{tab: f"experiment?experiment={TRAIN}&tab={tab}" for tab in TABS},

@@ -52,6 +52,33 @@ def test_viewers_see_neither_evidence_nor_logs(folder: DataDir, logging: None) -
     assert "for operators only" not in said and "can be written" not in said
 
 
+@pytest.mark.parametrize("may_act", [True, False])
+def test_environments_are_listed_with_their_size_and_removed(
+    folder: DataDir, may_act: bool
+) -> None:
+    assert "There are no environments." in text(opened("machine", tab="Environments"))
+    for name, needs in {"torch211": "torch==2.11.0\nnumpy\n", "other": "torch\n"}.items():
+        made = folder.environments / name
+        (made / "bin").mkdir(parents=True)
+        (made / "bin" / "python").write_bytes(b"x" * 3_000_000)
+        (made / "requirements.txt").write_text(needs)
+    if not may_act:
+        (folder.path / FILE_NAME).write_text('[serving]\nhostnames = ["bench.example.org"]')
+    app = opened("machine", tab="Environments")
+    assert "torch211" in text(app) and "torch==2.11.0, numpy" in text(app)
+    assert "2 environments** with 5.7 MiB" in text(app)  # 6,000,000 bytes and some
+    keys = [one.key for one in app.button if (one.key or "").startswith("remove-environment-")]
+    if not may_act:
+        assert keys == []
+        return
+    assert keys == ["remove-environment-other", "remove-environment-torch211"]
+    app.button(key="remove-environment-torch211").click().run()
+    assert "torch211" not in text(app) and "1 environment" in text(app)
+    assert [one.name for one in folder.environments.iterdir()] == ["other"]
+    (record,) = [line for line in folder.audit_file.read_text().splitlines() if "torch211" in line]
+    assert "remove environment" in record
+
+
 def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
