@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     showing = add("show", commands.show)
     showing.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
     showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
-    text = "of an investigation: print the text of an issue for PyTorch, with the program"
+    text = "of an investigation, or with a slower backend: print the text of an issue for PyTorch"
     showing.add_argument("--issue", action="store_true", help=text)
     add_plan(showing)
     explaining = add("explain", commands.print_explanation)

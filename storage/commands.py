@@ -71,6 +71,7 @@ from breakeven.storage.terminal.investigation_words import (
     issue,
     remedies,
 )
+from breakeven.storage.terminal.issues import HAS_ISSUE, slow_issue, slower
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.recipe import recipe
 from breakeven.storage.terminal.report import (
@@ -101,7 +102,7 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             return print_suite(store, options)
         replayed = queries.experiment_spec(store, options.experiment).replay_of
-        asks_for_numbers = options.json or options.fail_if
+        asks_for_numbers = options.json or options.fail_if or options.issue
         if (
             replayed in set(queries.list_experiments(store)["experiment_id"])
             and not asks_for_numbers
@@ -114,6 +115,9 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
     if queries.experiment_spec(store, options.experiment).kind.compares_causes:
         return print_investigation(store, options)
+    if options.issue:
+        print(slow_issue(store, options.experiment))  # noqa: T201
+        return 0
     comparison = compare(store, options.experiment)
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
@@ -223,6 +227,8 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
             if climbed is None:
                 raise StoreError(NO_LADDER.format(options.experiment))
             print(ladder_report(climbed))  # noqa: T201
+            if slower(compare(store, options.experiment)) is not None:
+                print(f"\n{HAS_ISSUE.format(options.experiment)}")  # noqa: T201
             return 0
         found = explain(store, options.experiment)
     print(explanation_json(found) if options.json else explain_report(found))  # noqa: T201

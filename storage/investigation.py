@@ -238,7 +238,8 @@ def _experiment(
     if set(ladder) <= set(spec.backends) and spec.num_places == 1:
         raise NoFault(
             f"the experiment has the whole ladder already: breakeven explain --ladder "
-            f"{record.experiment_id} names the stage that loses time"
+            f"{record.experiment_id} names the stage that loses time, and breakeven show "
+            f"{record.experiment_id} --issue writes an issue for PyTorch"
         )
     name = f"stages of {label} in {spec.name}"[:LONGEST_NAME]
     return replace(

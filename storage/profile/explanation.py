@@ -39,6 +39,18 @@ class Bridge:
         """Seconds of the run's step minus those of the baseline's."""
         return float(self.parts["difference"].sum())
 
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """name, work_class, baseline, run, difference: seconds per step of each kernel whose time
+        differs, the largest difference first."""
+        sides = {"baseline": self.baseline.kernels, "run": self.run.kernels}
+        found = pd.DataFrame({side: kernels.groupby(["name", "work_class"])["seconds"].sum()
+                              for side, kernels in sides.items()}).fillna(0.0)  # fmt: skip
+        found["difference"] = found["run"] - found["baseline"]
+        order = found["difference"].abs().sort_values(ascending=False, kind="stable").index
+        found = found.loc[order].reset_index()
+        return found[found["difference"] != 0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSpeedup:

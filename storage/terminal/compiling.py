@@ -63,6 +63,12 @@ def _cell(text: str) -> str:
 
 def ladder_report(ladder: Ladder) -> str:
     """Sentences about faults, then a table with a row for each stage."""
+    words = [printable(str(sentence)) for sentence in findings(ladder)]
+    return "\n".join([*words, "", *aligned_table(ladder_rows(ladder), 3)])
+
+
+def ladder_rows(ladder: Ladder) -> list[list[str]]:
+    """Titles, and a row for each stage."""
     rows = [["stage", "run", "state", *(METRICS[name].title for name in _numbers(ladder)),
              "over the previous stage", "parity", ""]]  # fmt: skip
     if ladder.baseline is not None:
@@ -74,8 +80,7 @@ def ladder_report(ladder: Ladder) -> str:
         rows.append([one.rung.stage, one.result.label, one.result.state, *cells,
                      ratio_text(one.over_below), parity_text(one.result.parity),
                      ", ".join(FAULT_WORDS[fault] for fault in one.faults)])  # fmt: skip
-    words = [printable(str(sentence)) for sentence in findings(ladder)]
-    return "\n".join([*words, "", *aligned_table(rows, 3)])
+    return rows
 
 
 def findings(ladder: Ladder) -> list[Sentence]:

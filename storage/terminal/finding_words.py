@@ -263,7 +263,7 @@ def explain_report(found: Explanation) -> str:
         return "\n".join([*lines, "", unprofiled_words(found)])
     for label, one in found.bridges.items():
         lines += ["", f"{label}: {bridge_words(one, found.own_speedups.get(label))}", ""]
-        lines += aligned_table(_rows(one), 1)
+        lines += aligned_table(bridge_rows(one), 1)
     lines += ["", "Findings"] if found.findings else []
     for finding in found.findings:
         lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
@@ -290,17 +290,23 @@ def unprofiled_words(found: Explanation) -> str:
     )
 
 
-def _rows(found: Bridge) -> list[list[str]]:
+def bridge_rows(found: Bridge) -> list[list[str]]:
+    """Titles, a row for each part of the bridge, and the sum."""
     header = ["a step", "baseline", found.run.label, "difference"]
     rows = [
-        [row.part, *map(format_seconds, (row.baseline, row.run)), _signed(row.difference)]
+        [row.part, *map(format_seconds, (row.baseline, row.run)), signed_seconds(row.difference)]
         for row in waterfall_rows(found).itertuples()
     ]
     total = [found.baseline.step_seconds, found.run.step_seconds]
-    return [header, *rows, ["whole step", *map(format_seconds, total), _signed(found.difference)]]
+    return [
+        header,
+        *rows,
+        ["whole step", *map(format_seconds, total), signed_seconds(found.difference)],
+    ]
 
 
-def _signed(seconds: float) -> str:
+def signed_seconds(seconds: float) -> str:
+    """A difference of times with its sign."""
     sign = "+" if seconds > 0 else "-" if seconds < 0 else ""
     return sign + format_seconds(abs(seconds))
 

@@ -1,7 +1,7 @@
 """Sentences about an investigation, and the text of an issue for PyTorch."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
 from breakeven.runner.errors import InvalidSpec
@@ -14,10 +14,16 @@ from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import NAMED, Investigation, Trial
-from breakeven.storage.library.catalog import short_source
 from breakeven.storage.numbers.formats import DASH, aligned_table, count_of
 from breakeven.storage.profile.findings import Remedy
 from breakeven.storage.terminal.causes import KnownCause, changed, remedy_text
+from breakeven.storage.terminal.issues import (
+    HAS_ISSUE,
+    escaped,
+    fenced,
+    markdown_table,
+    source_words,
+)
 
 SUBSYSTEMS = {
     "decomposition": ("decomposition of", "decompositions"),
@@ -201,9 +207,7 @@ def investigation_report(store: Store, found: Investigation) -> str:
         command = cause.command(remedy)
         lines.append(f"to try {remedy_text(remedy)}: {printable(command, len(command))}")
     if found.finding.cause in NAMED:
-        experiment_id = found.record.experiment_id
-        lines += ["", "the text of an issue for PyTorch, with the program: "
-                  f"breakeven show {experiment_id} --issue"]  # fmt: skip
+        lines += ["", HAS_ISSUE.format(found.record.experiment_id)]
     return "\n".join(lines)
 
 
@@ -222,50 +226,35 @@ def issue(found: Investigation) -> str:
 
 def _sections(found: Investigation) -> Iterator[str]:
     finding = found.finding
-    yield f"# {issue_title(found)}"
+    yield f"# {escaped(issue_title(found))}"
     yield "### Describe the bug"
-    yield " ".join([headline(found), *facts(found)])
+    yield escaped(" ".join([headline(found), *facts(found)]))
     expected = (
         "The same results as without a compiler, up to rounding."
         if finding.problem == "differs"
         else "No error, as without a compiler."
     )
     yield f"Expected: {expected}"
-    spec = found.record.spec
-    work = f"{short_source(spec.model.source)} on {short_source(spec.data.source)}"
-    work = "a script" if spec.is_script else work
+    work = source_words(found.record.spec)
     yield f"Found in a training of {work} by trials, each under one backend:"
-    yield _markdown_table(found.trials)
+    yield markdown_table([HEADER, *map(trial_cells, found.trials)])
     if finding.program is not None:
         loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""
         yield f"The program. {loads}`python repro.py` fails, `python repro.py eager` does not:"
-        yield _fenced(finding.program, "python")
+        yield fenced(finding.program, "python")
     else:
-        yield f"There is no smaller program: {finding.program_note or 'none was found'}."
+        yield f"There is no smaller program: {escaped(finding.program_note or 'none was found')}."
     code = finding.generated_code
     if code is not None and code.count("\n") < MOST_CODE_LINES:
         yield "The code that Inductor generates for it:"
-        yield _fenced(code, "python")
+        yield fenced(code, "python")
     if finding.traceback or finding.error:
         yield "### Error logs"
-        yield _fenced(finding.traceback or finding.error or "", "pytb")
+        yield fenced(finding.traceback or finding.error or "", "pytb")
     yield "### Versions"
-    yield _fenced(finding.environment or "not recorded", "")
+    yield fenced(finding.environment or "not recorded", "")
 
 
 def loads_data(finding: Finding) -> bool:
     """Whether the program reads tensors of the training from a file."""
     return DATA_FILE in (finding.program or "")
-
-
-def _markdown_table(trials: Sequence[Trial]) -> str:
-    rows = [HEADER, ["---"] * len(HEADER), *map(trial_cells, trials)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-                     for row in rows)  # fmt: skip
-
-
-def _fenced(text: str, language: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

@@ -36,6 +36,7 @@ from breakeven.storage.terminal.investigation_words import (
     remedies,
     trial_cells,
 )
+from breakeven.storage.terminal.issues import slow_issue, slower
 from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import table, verdict_word
 from breakeven.views.parts.actions import again_link, errors_shown, launch
@@ -193,17 +194,31 @@ def _show_issue(found: Investigation) -> None:
         st.markdown("#### The issue for PyTorch", width="stretch")
         download("Download program and issue", partial(archive, found), "investigation.zip",
                  "application/zip", help="An archive of `repro.py` and `issue.md`.")  # fmt: skip
-    st.caption(
-        "This is all that leaves: read it first. Secrets and home folders are masked; names in "
-        "the program and in errors are your own. The button at the corner copies the text."
-    )
     if loads_data(found.finding):
         st.warning(
             f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "
             "has: numbers of its weights or samples leave with the archive.",
             icon=":material/info:",
         )
-    st.code(issue(found), language="markdown", wrap_lines=True, height=ISSUE_HEIGHT)
+    _show_text(issue(found))
+
+
+def _show_text(text: str) -> None:
+    st.caption(
+        "This is all that leaves: read it first. Secrets and home folders are masked; names in "
+        "the program and in errors are your own. The button at the corner copies the text."
+    )
+    st.code(text, language="markdown", wrap_lines=True, height=ISSUE_HEIGHT)
+
+
+def show_slow_issue(store: Store, comparison: Comparison) -> None:
+    """The issue about a backend that is slower, on request."""
+    if slower(comparison) is None:
+        return
+    with st.expander("The issue for PyTorch", icon=":material/bug_report:"):
+        text = slow_issue(store, comparison.experiment_id)
+        download("Download", text.encode, "issue.md", "text/markdown")
+        _show_text(text)
 
 
 def archive(found: Investigation) -> bytes:

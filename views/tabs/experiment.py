@@ -101,9 +101,10 @@ def show_doubts(comparison: Comparison) -> None:
 
 
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Shows the parts of a step's time, and the cost of each compiler stage."""
+    """Shows the parts of a step's time, the cost of each compiler stage, and an issue about it."""
     why.show(store, comparison.experiment_id)
     ladder.show(store, comparison.experiment_id)
+    cause.show_slow_issue(store, comparison)
 
 
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:

@@ -1,0 +1,106 @@
+"""The issue about a backend that is only slower: stages, bridge, kernels by name, versions."""
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.__main__ import main
+from breakeven.storage.terminal.issues import escaped, fenced
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+
+GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
+FLASH = {"name": "void flash_fwd_kernel<Traits<64>|4>", "phase": "forward"}
+SOFTMAX = {"name": "triton_per_fused__softmax_3"}
+STAGES = ("eager", "aot_eager", "inductor")
+
+
+def record(data_dir: DataDir) -> None:
+    """The baseline takes 100 ms: 50 + 30 of kernels. Inductor alone leaves the fused attention, and
+    takes 200 ms: 50 + 120."""
+    spec = experiment_spec(num_steps=80, backends=STAGES)
+    for variant in spec.variants:
+        is_slow = variant.label == "inductor"
+        attention = SOFTMAX | {"seconds": 0.120} if is_slow else FLASH | {"seconds": 0.030}
+        run = Recording(data_dir.runs, variant.label, spec).claim()
+        run.start(environment={"device_type": "cuda", "device_name": "NVIDIA H100",
+                               "driver": "580.1"})  # fmt: skip
+        run.blocks([0.200 if is_slow else 0.100] * 8, [1.0] * 80,
+                   9.0 if variant.role == "backend" else 0.0)  # fmt: skip
+        for _ in range(3):
+            run.profile([GEMM | {"seconds": 0.050}, attention])
+        run.end()
+
+
+def shown(data_dir: DataDir, *options: str) -> int:
+    return main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}", *options])
+
+
+def test_the_issue_of_a_slow_backend_has_stages_bridge_kernels_and_versions(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    assert shown(data_dir, "--issue") == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "# torch.compile: with inductor, a step takes 2.00x as long as without a compiler\n"
+    )
+    assert "A step takes 200 ms with inductor and 100 ms without a compiler: it is 0.50x" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    stages = [row.split(" | ")[0] for row in rows[:6]]
+    assert stages == ["| stage", "| ---", "| no compiler", "| Dynamo", "| AOTAutograd",
+                      "| Inductor"]  # fmt: skip
+    assert "slower" in rows[5] and "slower" not in rows[4]
+    assert "First stage that is slower: inductor" in text
+    # 80 ms of kernels and 20 idle become 170 and 30.
+    assert "| attention, flash | 30.0 ms | 0 s | -30.0 ms |" in rows
+    assert "| device idle | 20.0 ms | 30.0 ms | +10.0 ms |" in rows
+    assert "| whole step | 100 ms | 200 ms | +100 ms |" in rows
+    kernels = [row for row in rows if "softmax_3" in row or "flash_fwd" in row]
+    assert [row.split(" | ")[0] for row in kernels] == [
+        "| triton_per_fused__softmax_3", "| void flash_fwd_kernel\\<Traits\\<64\\>\\|4\\>",
+    ]  # fmt: skip
+    assert kernels[0].endswith("| 0 s | 120 ms | +120 ms |")
+    assert "nvjet" not in text, "as long in both"
+    versions = text.partition("### Versions\n\n```\n")[2].splitlines()
+    assert versions[0].startswith("torch: ") and "driver: 580.1" in versions
+
+
+def test_the_ladder_says_how_to_get_the_issue_and_without_a_slow_backend_there_is_none(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    assert main(["explain", EXPERIMENT_ID, "--ladder", f"--data-folder={data_dir.path}"]) == 0
+    said = f"the text of an issue for PyTorch: breakeven show {EXPERIMENT_ID} --issue\n"
+    assert capsys.readouterr().out.endswith(said)
+
+
+def test_without_a_slow_backend_there_is_no_issue(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, experiment_spec(120, 10))
+    assert shown(data_dir, "--issue") == 2
+    assert "is surely slower than the baseline" in capsys.readouterr().err
+
+
+def test_a_slow_backend_without_a_profile_or_a_ladder_has_an_issue_as_well(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, experiment_spec(120, 10), backend_seconds=0.4)
+    assert shown(data_dir, "--issue") == 0
+    text = capsys.readouterr().out
+    assert "| run | step time | speedup |" in text and "| inductor | 400 ms | 0.50x" in text
+    assert "inductor has no profile" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shows"),
+    [("a|b", r"a\|b"), ("<img src=x>", r"\<img src=x\>"), ("a\n# b", r"a\\n# b"),
+     ("`x` [y](z)", r"\`x\` \[y\](z)"), ("\x1b[31mred", r"\\x1b\[31mred")],
+)  # fmt: skip
+def test_a_text_among_markdown_is_shown_as_it_is(text: str, shows: str) -> None:
+    assert escaped(text) == shows
+
+
+def test_a_block_of_code_ends_where_it_should_and_has_no_terminal_controls() -> None:
+    assert fenced("a\n````\n\x1b[2Jb", "pytb") == "`````pytb\na\n````\n\\x1b[2Jb\n`````"
+    assert len(fenced("x" * 100_000, "pytb")) < 21_000
+    assert len(fenced("x" * 30_000, "python")) > 30_000, "a program is whole"
