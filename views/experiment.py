@@ -23,7 +23,7 @@ from breakeven.views.parts.exports import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import get_store
-from breakeven.views.shared.selection import choose_experiment, to_begin_with
+from breakeven.views.shared.selection import choose_experiment, default_experiments
 from breakeven.views.tabs.experiment import TABS
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     running = experiments[experiments["state"] == ExperimentState.RUNNING]
     with st.container(horizontal=True, vertical_alignment="center"):
         experiment = choose_experiment(
-            experiments, otherwise=[*running["experiment_id"], *to_begin_with(ended)]
+            experiments, otherwise=[*running["experiment_id"], *default_experiments(ended)]
         )
         with files_of(experiment_origin(store, experiment)):
             show_actions(store, experiment)

@@ -22,7 +22,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.comparison.run_numbers import final_loss
-from breakeven.storage.comparison.run_parity import Equals, judge_parity
+from breakeven.storage.comparison.run_parity import EqualTrainings, judge_parity
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.parity import Parity
 from tests.faults.late_faults import LATE_FAULTS
@@ -47,7 +47,9 @@ class Trained:
         """The parity of a backend, or of the last control judged as a backend."""
         run = self.backends.get(label) or replace(self.controls[-1], role="backend")
         parity = judge_parity(
-            self.spec, Equals.of(self.spec, self.baseline, self.controls[:num_controls]), run
+            self.spec,
+            EqualTrainings.of(self.spec, self.baseline, self.controls[:num_controls]),
+            run,
         )
         assert parity is not None
         return parity

@@ -111,7 +111,7 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
 def pause(data_dir: DataDir, *, paused: bool = True) -> None:
     """Pauses the queue, or resumes it; raises `NotWritable`."""
     _change(data_dir, lambda order, ids: replace(order, paused=paused))
-    audit.record(data_dir, "pause the queue" if paused else "let the queue go on")
+    audit.record(data_dir, "pause the queue" if paused else "resume the queue")
 
 
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:

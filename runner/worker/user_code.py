@@ -60,7 +60,9 @@ def load_backend(path: str) -> Callable[..., Any]:
     backend = call(path) if isinstance(found, type) else found
     if not callable(backend):
         kind = type(backend).__name__
-        raise WorkloadError(f"{path!r}: {kind} cannot be called, and a backend is for each graph")
+        raise WorkloadError(
+            f"{path!r}: {kind} cannot be called, but torch calls a backend for each graph"
+        )
     return cast(Callable[..., Any], backend)
 
 

@@ -30,7 +30,12 @@ from breakeven.storage.comparison.evidence import (
 from breakeven.storage.comparison.results import Comparison, Result, StoredComparison
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
-from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
+from breakeven.storage.comparison.run_parity import (
+    EqualTrainings,
+    computed_in,
+    judge_parity,
+    no_band,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.inference import break_parity, judge_inference
 from breakeven.storage.statistics.learning import loss_excess
@@ -76,7 +81,7 @@ def _band_of(store: "ref[Store]", experiment_id: str) -> pd.DataFrame:
 
 @memo(revision)
 def _band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The band of `Equals`, from the losses of baseline and controls alone."""
+    """The band of `EqualTrainings`, from the losses of baseline and controls alone."""
     found = compare(store, experiment_id)
     baseline = of_role(found.results, "baseline")
     if baseline is None:
@@ -143,7 +148,7 @@ def _compare_environment(
         ratio.p_value if ratio is not None and run.role == "backend" else None
         for run, ratio in zip(runs, speedups, strict=True)
     ]
-    equals = Equals.of(spec, baseline, controls)
+    equals = EqualTrainings.of(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested))
     results = [
         judge.result(*each)
@@ -163,7 +168,7 @@ class _Judge:
 
     spec: ExperimentSpec
     baseline: Evidence | None
-    equals: Equals | None
+    equals: EqualTrainings | None
     floor: float | None
     num_tested: int
 

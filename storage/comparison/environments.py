@@ -12,7 +12,7 @@ from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.rounds import paired_blocks
 from breakeven.storage.comparison.run_numbers import memory_needed
-from breakeven.storage.comparison.run_parity import Equals, judge_parity
+from breakeven.storage.comparison.run_parity import EqualTrainings, judge_parity
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import (
     Ratio,
@@ -62,7 +62,7 @@ def across(
     pairs = list(_pairs(spec, runs))
     speedups = [_speedup(first, run) for first, run in pairs]
     corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
-    equals = Equals.of(spec, *_equals_of_first(spec, runs))
+    equals = EqualTrainings.of(spec, *_equals_of_first(spec, runs))
     return tuple(
         _across(spec, first, run, ratio, p_holm, floor, equals)
         for (first, run), ratio, p_holm in zip(pairs, speedups, corrected, strict=True)
@@ -100,7 +100,7 @@ def _across(
     ratio: Ratio | None,
     p_holm: float | None,
     floor: float | None,
-    equals: Equals | None,
+    equals: EqualTrainings | None,
 ) -> Across:
     what, _, name = run.label.partition(ENVIRONMENT_MARK)
     memory, first_memory = (

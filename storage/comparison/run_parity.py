@@ -34,7 +34,7 @@ from breakeven.storage.statistics.random_numbers import find_dropout_faults, fin
 
 
 @dataclass(frozen=True)
-class Equals:
+class EqualTrainings:
     """Baseline and controls, which judge all backends of an experiment; their band and learning are
     computed once."""
 
@@ -46,14 +46,14 @@ class Equals:
     @classmethod
     def of(
         cls, spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
-    ) -> "Equals | None":
+    ) -> "EqualTrainings | None":
         """None without a baseline."""
         begun = [control for control in controls if len(control.losses)]
         return None if baseline is None else cls(spec, baseline, counted(begun))
 
     @property
     def precision(self) -> Precision:
-        """The requested precision; for a script, the one that its baseline found out."""
+        """The requested precision; for a script, the precision that its baseline recorded."""
         return computed_in(self.spec, self.baseline.workload)
 
     @cached_property
@@ -118,9 +118,9 @@ class Equals:
             mine, theirs = run.inputs, self.baseline.inputs
             draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
             return rules.doubt_first_loss(parity) if draws else parity
-        asked = run.randomness.draws_own_numbers is not None
+        was_checked = run.randomness.draws_own_numbers is not None
         surely_same = run.computes_on_cpu and self.spec.kind.trains_fully
-        if asked or not self.spec.has_dropout or surely_same:
+        if was_checked or not self.spec.has_dropout or surely_same:
             return parity
         return rules.doubt_dropout(parity)
 
@@ -152,11 +152,13 @@ class Equals:
 
 def computed_in(spec: ExperimentSpec, workload: Mapping[str, Any]) -> Precision:
     """The precision of the computation; `workload` is the baseline's."""
-    told: Precision | None = workload.get("precision")
-    return told if told and told in get_args(Precision) else spec.training.precision
+    recorded: Precision | None = workload.get("precision")
+    return recorded if recorded and recorded in get_args(Precision) else spec.training.precision
 
 
-def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity | None:
+def judge_parity(
+    spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence
+) -> Parity | None:
     """The parity of a run; None for baseline and controls, and for runs without losses."""
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
@@ -171,7 +173,7 @@ def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> 
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
 
 
-def _judge(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity:
+def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:
     if equals is None:
         return rules.unknown("no baseline")
     if not run.workload:
@@ -214,9 +216,9 @@ def draws_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
     """Whether the run's single losses cannot be judged, because it draws other random numbers than
     the baseline.
 
-    Its steps differ at the end of training, but so do those of a wrong backend. Other numbers are
-    not the cause if the first losses agree. Nor are they if the run is wrong without dropout while
-    each of its dropouts drops exactly as many numbers as without a compiler.
+    A wrong backend also differs in the steps from the final state. Other numbers are not the cause
+    if the first losses agree, or if the run is wrong without dropout and each of its dropouts drops
+    exactly as many numbers as without a compiler.
     """
     randomness = run.randomness
     if not randomness.draws_own_numbers or _agree_at_first(
@@ -260,8 +262,8 @@ def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) 
 
 
 def without_interval(readings: Sequence[Reading]) -> list[Reading]:
-    """The effect of other random numbers on equal trainings is unknown: only the learning result
-    can be judged."""
+    """The readings with infinite intervals: how far other random numbers move equal trainings is
+    unknown, so only the learning result can be judged."""
     return [replace(one, interval=math.inf) for one in readings]
 
 
@@ -273,14 +275,16 @@ def _without_dropout(randomness: Randomness, precision: Precision) -> Parity:
     found = judge_losses(
         forms["eager"], [forms["perturbed"]], forms["compiled"], precision, len(forms["eager"])
     )
-    told_so = [
+    rehearsed = [
         ParityFinding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
         if one.kind in ("inside band", "hardly outside", "outside band")
         else one
         for one in found.findings
     ]
     # Steps of a rehearsal are no steps of the training.
-    return replace(found, first_step_outside=None, last_step_in_band=None, findings=(own, *told_so))
+    return replace(
+        found, first_step_outside=None, last_step_in_band=None, findings=(own, *rehearsed)
+    )
 
 
 def _broken(parity: Parity, finding: ParityFinding) -> Parity:

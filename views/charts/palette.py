@@ -101,8 +101,8 @@ def _in_environments(labels: Iterable[str]) -> dict[str, Look]:
         if mark and name in KNOWN:
             number = numbers.setdefault(environment, len(numbers)) % (len(_DASHES) + 1)
             look, place = KNOWN[name], number - 1
-            of_its_own = Look(look.color, _DASHES[place], _SYMBOLS[place])
-            found[label] = of_its_own if number else look
+            look_of_environment = Look(look.color, _DASHES[place], _SYMBOLS[place])
+            found[label] = look_of_environment if number else look
     return found
 
 

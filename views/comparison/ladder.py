@@ -22,8 +22,8 @@ from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import explained, sentence
 
 READING = (
-    "Each run does what the one above it does and one thing more: what changes is the work of that "
-    "stage. Green takes time off a step, red adds some; grey and hatched is too uncertain to tell."
+    "Each run adds one stage of the compiler to the run above it. Green: the stage saves time. "
+    "Red: it costs time. Grey and hatched: the difference is too uncertain for a verdict."
 )
 TIMES = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 

@@ -24,7 +24,7 @@ NO_RUN = "no other run"
 
 
 def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = ()) -> pd.Series:
-    """The experiment to show, as a row of `storage.queries.list_experiments`, and its selector.
+    """Shows the selector; returns the chosen experiment, a row of `queries.list_experiments`.
 
     `experiments` has at least one row. `otherwise`: ids that follow after the last choice.
     """
@@ -36,7 +36,7 @@ def choose_experiment(experiments: pd.DataFrame, *, otherwise: Sequence[str] = (
     return rows.loc[_choose("experiment", list(named), named.__getitem__, otherwise)]
 
 
-def to_begin_with(ended: pd.DataFrame) -> list[str]:
+def default_experiments(ended: pd.DataFrame) -> list[str]:
     """The default without a choice: the latest finished experiment of this machine, if there is
     one, else of the examples."""
     mine = ended[ended["origin"] == "local"]
@@ -45,13 +45,13 @@ def to_begin_with(ended: pd.DataFrame) -> list[str]:
 
 
 def choose_suite_run(runs: pd.DataFrame) -> pd.Series:
-    """The suite run to show, as a row of `storage.queries.list_suite_runs`, and its selector."""
+    """Shows the selector; returns the chosen suite run, a row of `queries.list_suite_runs`."""
     rows = runs.set_index("suite_run", drop=False)
     return rows.loc[_choose("suite_run", list(rows.index), str)]
 
 
 def choose_earlier(runs: pd.DataFrame, suite_run: str) -> str:
-    """The id of the suite run to compare with, and its selector; empty for none."""
+    """Shows the selector; returns the id of the suite run to compare with, empty for none."""
     others = runs.loc[runs["suite_run"] != suite_run, "suite_run"]
     chosen = _choose("against", [NO_RUN, *others], "against {}".format, (NO_RUN,))
     return "" if chosen == NO_RUN else chosen

@@ -153,7 +153,7 @@ class CompileObserver:
     def is_compiling(self) -> bool:
         return self._pending is not None
 
-    def compiled_since_last_asked(self) -> bool:
+    def compiled_since_last_call(self) -> bool:
         """Whether a compilation began since the last call."""
         compiled = self._num_started > self._seen
         self._seen = self._num_started

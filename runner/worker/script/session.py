@@ -41,14 +41,14 @@ MAX_RAISED = 1000
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
 NOTHING_COMPILED = (
-    "a step is over, and nothing that was compiled has been called: say "
-    "`model = breakeven.compile(model)` before the first step, or hand it the function that makes "
-    "one, and call what it returns"
+    "a step ended, and nothing that was compiled was called before: write "
+    "`model = breakeven.compile(model)` before the first step and call this model (a function that "
+    "makes a step can be compiled, too)"
 )
 NO_STEP = (
-    "the script ended without a step: nothing called breakeven.step(loss). Call it at the end of "
-    "each step, behind optimizer.step(); a script that trains with transformers.Trainer, "
-    "accelerate or lightning needs no change, if it is that what trains"
+    "the script ended without a step: nothing called breakeven.step(loss). Call this function at "
+    "the end of each step, after optimizer.step(). A script needs no change if "
+    "transformers.Trainer, accelerate or lightning makes its steps"
 )
 
 
@@ -140,7 +140,7 @@ class ScriptSession:
             made.tokens.append(tokens)
             self.workload.count(samples, tokens)
             self._blocks.step_made()
-            self._count_if_untimed()
+            self._count_second_step()
         if self._turns.stop_requested:
             raise EndOfScript
         return self._blocks.is_over
@@ -201,7 +201,7 @@ class ScriptSession:
         if self._trainer != name:
             self._trainer = name
             self.workload.notes.append(
-                f"The script trains with {name}, which tells where steps end."
+                f"The script trains with {name}, which marks the end of each step."
             )
         if num_steps > 0 and not self._experiment.script.steps:
             self.workload.num_steps = num_steps
@@ -268,7 +268,7 @@ class ScriptSession:
         self._log.append("phase", phase=self.observer.phase)
         self._log.flush()
         if not is_evaluating:
-            self.observer.compiled_since_last_asked()
+            self.observer.compiled_since_last_call()
             self._timer.resume()
 
     def _hash(self, arguments: object) -> None:
@@ -278,7 +278,7 @@ class ScriptSession:
         self._log.append("inputs", step=self.num_steps, random=random, **found)
         self._timer.resume()
 
-    def _count_if_untimed(self) -> None:
+    def _count_second_step(self) -> None:
         """Counts the second step of the first block, the first step that is observed as a whole."""
         is_second = self.num_steps == len(self._blocks.made) == 1
         if self._variant.backend is not None or self._adds_rounds:
@@ -299,7 +299,7 @@ class ScriptSession:
         if loss.numel() != 1:
             raise WorkloadError(
                 f"breakeven.step was given a loss of shape {tuple(loss.shape)}: it must have one "
-                "element. Give it the mean, as it goes into backward()"
+                "element. Pass the mean, as backward() gets it"
             )
         scalar = loss.detach().reshape(())
         return scalar.clone() if self._variant.captures_cuda_graphs else scalar
@@ -348,7 +348,7 @@ class ScriptSession:
         if self._turns.stop_requested:
             return False
         if self.num_steps < self._experiment.script.steps and not self._adds_rounds:
-            reason = "the script came to its end"
+            reason = "the script ended"
             self._log.append("stopped", step=self.num_steps, reason=reason)
         self.workload.num_steps = self.num_steps
         self.workload.write()

@@ -158,7 +158,7 @@ class LearningRate:
             self._schedule.step(loss)
             self._apply()
 
-    def fill_full(self) -> None:
+    def restore_rates(self) -> None:
         """Sets the specification's rates, whatever the state of the schedule."""
         for optimizer, rate in zip(self._optimizers, self._full, strict=True):
             for group in optimizer.param_groups:

@@ -357,7 +357,7 @@ class BlockTimer:
                 except NoMoreSteps:
                     break
                 self._clock.mark()
-                steps.compiled.append(self._observer.compiled_since_last_asked())
+                steps.compiled.append(self._observer.compiled_since_last_call())
                 self._observer.step = block.first_step + place + 1
             cost = BlockCost(
                 seconds=self._clock.read(),

@@ -288,7 +288,7 @@ class Trainer:
     def _enter(self, phase: Literal["evaluating", "checking", "training"]) -> None:
         """Enters a phase; compilations since the last step belong to the phase that ends."""
         self._observer.report()
-        self._observer.compiled_since_last_asked()
+        self._observer.compiled_since_last_call()
         self._observer.phase = "training" if phase == "training" else "evaluating"
         self._log.enter(phase)
 
@@ -336,7 +336,7 @@ class Trainer:
         """Checks random numbers, last of all because this changes weights and compiled code."""
         if self._check is not None:
             self._enter("checking")
-            self._rate.fill_full()
+            self._rate.restore_rates()
             self._check.run(self._make_step, self._state.optimizers, self._samples_of)
             self._enter("training")
 

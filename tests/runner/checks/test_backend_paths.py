@@ -154,7 +154,7 @@ def test_a_class_is_instantiated_and_a_function_taken_as_it_is(
     [
         ("Compilr", "does not define 'Compilr'; did you mean 'Compiler'?"),
         ("zzz", "; it has Compiler, NeedsSize, plain, number"),
-        ("number", "int cannot be called, and a backend is for each graph"),
+        ("number", "int cannot be called, but torch calls a backend for each graph"),
         ("NeedsSize", "failed when it was called: TypeError"),
     ],
 )

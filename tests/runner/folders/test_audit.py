@@ -46,7 +46,7 @@ def test_whatever_changes_the_queue_or_the_library_is_written_down(folder: DataD
     queue.cancel(queue.find_experiment(folder, first))
     assert told(folder) == [
         ("start", first), ("start", second), ("move in the queue", second), ("hold", first),
-        ("release", first), ("pause the queue", ""), ("let the queue go on", ""),
+        ("release", first), ("pause the queue", ""), ("resume the queue", ""),
         ("label", first), ("stop", first),
     ]  # fmt: skip
     assert audit.entries(folder)[1]["details"] == {"tags": "mine"}

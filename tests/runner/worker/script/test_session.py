@@ -196,7 +196,7 @@ def test_a_script_ends_after_the_steps_asked_for(tmp_path: Path) -> None:
 def test_a_script_that_ends_before_the_steps_asked_for_has_stopped(tmp_path: Path) -> None:
     ran = run(tmp_path, TEN_STEPS, script=ScriptSpec(steps=60))
     (stopped,) = ran.of("stopped")
-    assert stopped["step"] == 10 and stopped["reason"] == "the script came to its end"
+    assert stopped["step"] == 10 and stopped["reason"] == "the script ended"
 
 
 def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
