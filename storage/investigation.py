@@ -48,7 +48,7 @@ class NoFault(StoreError, RunnerError):
 class Fault:
     """What is wrong with a run."""
 
-    kind: Literal["raises", "differs", "not finite", "slow"]
+    kind: Literal["raises", "memory", "differs", "not finite", "slow"]
     """`not finite`: neither the run's loss is finite nor the baseline's."""
     step: int = 0
     """The first step without a record, or the first one outside the band; 0 if unknown."""
@@ -160,7 +160,8 @@ def fault_of(store: Store, run_id: str) -> Fault:
     if record.state.is_failed:
         error = record.error
         text = "" if error is None else f"{error.name}: {error.message}"
-        return Fault(kind="raises", step=int(runs.loc[label, "steps_done"]), error=text)
+        kind: Problem = "memory" if record.state is RunState.OUT_OF_MEMORY else "raises"
+        return Fault(kind=kind, step=int(runs.loc[label, "steps_done"]), error=text)
     if record.spec.kind.compares_tensors:
         found = {one.outcome for one in checks(store, record.experiment_id, record.spec)
                  if one.label == label and one.part == "training"}  # fmt: skip
@@ -227,7 +228,7 @@ def _experiment(
 ) -> ExperimentSpec:
     spec, label = record.spec, record.variant.label
     if fault.kind != "slow":
-        problem: Problem = "raises" if fault.kind == "raises" else "differs"
+        problem: Problem = "differs" if fault.kind == "not finite" else fault.kind
         return investigation(
             spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error
         )

@@ -163,6 +163,29 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
     assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
 
 
+MODE = "mode=max-autotune-no-cudagraphs"
+AUTOTUNED = f"inductor:{MODE}"
+
+
+def test_memory_that_autotuning_alone_needs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(monkeypatch, compiler_faults.greedy_autotuning)
+    found = investigate(tmp_path, AUTOTUNED, problem="memory")
+    assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
+    assert found["labels"] == [f"inductor:max_autotune=false+{MODE}"], found
+    assert "allocate" in found["error"]
+
+
+@pytest.mark.parametrize("backend, cause", [(AUTOTUNED, "setting"), ("inductor", "not reproduced")])
+def test_memory_that_a_script_lacks_is_named_with_the_setting(
+    backend: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(monkeypatch, compiler_faults.greedy_autotuning)
+    found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, "memory"))
+    assert found["cause"] == cause, found
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor", *CORRECT])
 def test_a_correct_backend_is_blamed_for_nothing(backend: str, tmp_path: Path):
     found = investigate(tmp_path, backend, step=20)
@@ -208,6 +231,22 @@ for _ in range(8):
 """
 
 
+def script_spec(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str, problem: Any
+) -> ExperimentSpec:
+    """An investigation of `SCRIPT`, which is written into the folder."""
+    script = folder / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text(SCRIPT.format(device=DEVICE))
+    monkeypatch.setenv(CODE_VARIABLE, f"{FAULTS}:{script.parent}")
+    return ExperimentSpec(
+        name="investigation", task="script", scenario="investigate", backends=(backend,),
+        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
+        devices=(DEVICE,), time_limit_seconds=600.0, investigates="experiment.run",
+        investigation=InvestigationSpec(problem=problem),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("backend, problem, cause, stage", [
     (f"{COMPILERS}:wrong_relu", "differs", "backend", f"{COMPILERS}:wrong_relu"),
     pytest.param("inductor:mode=reduce-overhead", "raises", "setting", "CUDA graphs",
@@ -217,17 +256,7 @@ def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
     backend: str, problem: Any, cause: str, stage: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
-    script = tmp_path / "project" / "train.py"
-    script.parent.mkdir()
-    script.write_text(SCRIPT.format(device=DEVICE))
-    monkeypatch.setenv(CODE_VARIABLE, f"{FAULTS}:{script.parent}")
-    spec = ExperimentSpec(
-        name="investigation", task="script", scenario="investigate", backends=(backend,),
-        model=ModelSpec(source=f"script:{script}"), data=DataSpec(source="script"),
-        devices=(DEVICE,), time_limit_seconds=600.0, investigates="experiment.run",
-        investigation=InvestigationSpec(problem=problem),
-    )  # fmt: skip
-    found = finding(tmp_path, spec)
+    found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, problem))
     assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
     assert (found["program_fails"], found["program_passes"]) == (3, 2)
 

@@ -172,7 +172,7 @@ class TuneSpec(Spec, path="tune."):
     """What candidates may change besides speed: `precision` allows TF32."""
 
 
-Problem = Literal["raises", "differs"]
+Problem = Literal["raises", "memory", "differs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,8 @@ class InvestigationSpec(Spec, path="investigation."):
     """The fault whose cause an investigation searches."""
 
     problem: Annotated[Problem, Prompt(hidden=True)] = "raises"
-    """What the investigated run does: `raises` an error, or learns something that `differs`."""
+    """What the investigated run does: `raises` an error, runs out of `memory`, or learns something
+    that `differs`."""
     step: Annotated[int, Bounds(0, 1_000_000_000, "no training is longer"), Prompt(hidden=True)] = 0
     """Step at which the investigated run failed, or its first step outside the band; 0 where that
     is unknown."""

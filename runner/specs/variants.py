@@ -16,7 +16,7 @@ A backend is written as its name, or with settings behind a colon:
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args
@@ -123,6 +123,17 @@ class Variant(Spec):
         rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
         possible = self.scope in ("forward", "blocks")
         require(not self.fullgraph or possible, "backends", self.label, rule)
+
+    @property
+    def text(self) -> str:
+        """The backend with its settings, as on the command line; `parse_backend` reads it."""
+        chosen = {name: getattr(self, name) for name in VARIANT_SETTINGS}
+        usual = {one.name: one.default for one in fields(self)}
+        changed = {name: one for name, one in chosen.items() if one != usual[name]}
+        settings = {**self.options, **changed}
+        texts = (f"{name}={str(one).lower() if isinstance(one, bool) else one}"
+                 for name, one in settings.items())  # fmt: skip
+        return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
 
     @property
     def perturbation(self) -> float:

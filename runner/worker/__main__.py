@@ -73,7 +73,9 @@ def _work(run: RunDir) -> WorkerExit:
         prepare(spec, run)
         # Torch reads the environment at its import, so the preparation comes first.
         with loading():
-            if spec.experiment.is_script and not spec.experiment.kind.compares_causes:
+            if spec.experiment.kind.compares_causes:
+                from breakeven.runner.worker.investigation.investigator import investigate as work
+            elif spec.experiment.is_script:
                 from breakeven.runner.worker.script.running import run_script as work
             else:
                 from breakeven.runner.worker.session import run_session as work

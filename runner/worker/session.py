@@ -33,18 +33,8 @@ def run_session(
 
     A run on several devices passes the `device` of this process.
     """
-    experiment = spec.experiment
-    log.enter("preparing")
-    name = name_of_visible(spec.device) if experiment.is_script else spec.device
-    device = device or open_device(name)
-    by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
-    device.allow_tf32(by_experiment or spec.variant.tf32)
-    device.reduce_math_attention(spec.variant.math_attention == "reduced")
-    set_ddp_mode(spec.variant)
-    context = RunContext(spec, run, device, log, group)
-    record_environment(context)
-    if experiment.kind.compares_causes:
-        return _investigate(context, turns)
+    context = open_context(run, spec, log, device, group)
+    experiment, device = spec.experiment, context.device
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
@@ -64,18 +54,25 @@ def run_session(
     return finished
 
 
-def _investigate(context: RunContext, turns: TurnSource) -> bool:
-    """Searches the cause of a failure; other processes load the model and train."""
-    from breakeven.runner.worker.investigation.investigator import Investigation
-
-    context.log.enter("waiting")
-    turns.ready()
-    finished = not turns.stop_requested and Investigation(context).run(
-        RecordedTurns(turns, context.log)
-    )
-    if finished:
-        context.log.enter("done")
-    return finished
+def open_context(
+    run: RunDir,
+    spec: RunSpec,
+    log: EventLog,
+    device: Device | None = None,
+    group: RankGroup = ALONE,
+) -> RunContext:
+    """Opens the device with the run's settings, and records what the run executes on."""
+    experiment = spec.experiment
+    log.enter("preparing")
+    name = name_of_visible(spec.device) if experiment.is_script else spec.device
+    device = device or open_device(name)
+    by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
+    device.allow_tf32(by_experiment or spec.variant.tf32)
+    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    set_ddp_mode(spec.variant)
+    context = RunContext(spec, run, device, log, group)
+    record_environment(context)
+    return context
 
 
 def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], bool]:

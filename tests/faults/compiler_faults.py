@@ -55,6 +55,21 @@ def _injected(bug: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def greedy_autotuning() -> Iterator[None]:
+    """The choice among kernels of a matrix product takes more memory than any machine has."""
+    operator = aten.mm.default
+    lower = lowering.lowerings[operator]
+
+    def lowers(*arguments: Any, **named: Any) -> Any:
+        if inductor.max_autotune:
+            torch.empty(2**50)
+        return lower(*arguments, **named)
+
+    with mock.patch.dict(lowering.lowerings, {operator: lowers}):
+        yield
+
+
 def relu_compile_error() -> Any:
     return _injected("compile_error")
 

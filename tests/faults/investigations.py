@@ -39,14 +39,17 @@ def record_broken(folder: DataDir, spec: ExperimentSpec = SPEC) -> str:
     return _record(folder, spec, {"inductor": 0.5})
 
 
-def record_failed(folder: DataDir, *labels: str, spec: ExperimentSpec = SPEC) -> str:
+def record_failed(
+    folder: DataDir, *labels: str, spec: ExperimentSpec = SPEC, state: RunState = RunState.FAILED
+) -> str:
     """An experiment whose runs of these labels end with an error after 10 steps."""
-    return _record(folder, spec, {}, labels)
+    return _record(folder, spec, {}, labels, state)
 
 
 def _record(
-    folder: DataDir, spec: ExperimentSpec, offsets: dict[str, float], failed: tuple[str, ...] = ()
-) -> str:
+    folder: DataDir, spec: ExperimentSpec, offsets: dict[str, float], failed: tuple[str, ...] = (),
+    state: RunState = RunState.FAILED,
+) -> str:  # fmt: skip
     losses = falling_losses(spec.num_steps)
     for variant in spec.variants:
         offset = offsets.get(variant.label, 1e-5 if variant.role == "control" else 0.0)
@@ -56,7 +59,7 @@ def _record(
             run.blocks([0.1], losses, compiling)
             run.log.append("error", error="InductorError", message="no kernel for rsqrt",
                            traceback="in convert_frame.py", out_of_memory=False)  # fmt: skip
-            run.end(RunState.FAILED, "InductorError: no kernel for rsqrt")
+            run.end(state, "InductorError: no kernel for rsqrt")
             continue
         run.blocks([0.2] * 4, [loss + offset for loss in losses], compiling)
         run.evaluation(0.8).end()

@@ -61,6 +61,13 @@ def test_a_failed_run_raises_at_the_first_step_without_a_record(data_dir: DataDi
     assert found.error == "InductorError: no kernel for rsqrt"
 
 
+def test_a_run_that_ran_out_of_memory_has_a_fault_of_memory(data_dir: DataDir) -> None:
+    run = record_failed(data_dir, "inductor", state=RunState.OUT_OF_MEMORY)
+    assert fault(data_dir, run).kind == "memory"
+    with Store.in_memory(data_dir) as store:
+        assert next_experiment(store, run).investigation.problem == "memory"
+
+
 def test_a_run_with_broken_parity_differs_from_its_first_step_outside_the_band(
     data_dir: DataDir,
 ) -> None:

@@ -28,10 +28,10 @@ from breakeven.runner.worker.investigation.graphs import (
     run_graph,
 )
 from breakeven.runner.worker.investigation.lockstep import Lockstep
-from breakeven.runner.worker.investigation.outcomes import Outcome
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, raised
 from breakeven.runner.worker.investigation.program import Program, make_program
 from breakeven.runner.worker.investigation.reduction import Culprit, bisect, minify
-from breakeven.runner.worker.investigation.script import record_script
+from breakeven.runner.worker.investigation.repetition import record_script, repeat_run
 from breakeven.runner.worker.model.workload import load_workload
 from breakeven.runner.worker.process import name_of_visible
 
@@ -84,6 +84,14 @@ class Bench:
         """The outcome of the steps from `first` up to `last`, without it."""
         torch._dynamo.reset()
         return self._lockstep.compare(variant, first, last)
+
+    def repeat(self, backend: str | None, steps: int) -> Outcome:
+        """The outcome of the run's first steps under a backend, as written; None: no compiler."""
+        try:
+            repeat_run(self._spec, backend, steps)
+        except Exception as error:  # Any error of the training is a result here.
+            return raised(error, traceback.format_exc())
+        return PASSES
 
     def num_graphs(self, variant: Variant, step: int) -> int:
         """How many graphs the step has in the scope of the variant."""

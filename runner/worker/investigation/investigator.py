@@ -14,19 +14,23 @@ import torch
 import torch._inductor
 from torch.utils.collect_env import get_pretty_env_info
 
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.masking import mask
+from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
 from breakeven.runner.worker.investigation.outcomes import Kind, Outcome
 from breakeven.runner.worker.investigation.program import Program, try_program
 from breakeven.runner.worker.investigation.reduction import is_alike, is_same
 from breakeven.runner.worker.investigation.trials import Trials
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.session import open_context
+from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
 
 FEWEST_STEPS = 4
 """Steps that are compared at least: CUDA graphs are replayed from the third one on."""
@@ -60,6 +64,18 @@ Attempt = Callable[[str, Variant], Outcome]
 """Makes a trial of a variant, for a stage of the search."""
 
 
+def investigate(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
+    """Searches the cause of a failure; other processes load the model and train. False if the
+    search was stopped."""
+    context = open_context(run, spec, log)
+    log.enter("waiting")
+    turns.ready()
+    finished = not turns.stop_requested and Investigation(context).run(RecordedTurns(turns, log))
+    if finished:
+        log.enter("done")
+    return finished
+
+
 class _Answered(Exception):
     """Ends the search: the finding is complete."""
 
@@ -70,7 +86,8 @@ class Investigation:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._variant, self._log = context.variant, context.log
-        self._step = context.experiment.investigation.step
+        self._wanted = context.experiment.investigation
+        self._step = self._wanted.step
         self._finding = Finding()
         self._trials = Trials(context.run, context.log)
         self._folder = context.run.artifacts / "investigation"
@@ -104,6 +121,8 @@ class Investigation:
         return self._context.experiment.time_limit_seconds
 
     def _search(self) -> None:
+        if self._wanted.problem == "memory":
+            self._search_memory()
         if self._context.experiment.is_script:
             self._search_script()
             return
@@ -116,6 +135,19 @@ class Investigation:
             self._finding.program_note = "the graphs that Dynamo captured are the fault"
             self._answer()
         self._search_graphs(lowest, first)
+
+    def _search_memory(self) -> None:
+        """Repeats the run each time in a process of its own, because whether memory suffices
+        depends on all tensors of the training."""
+        if self._repeat("reproduction", BASELINE).fails:  # There was enough when the run failed.
+            self._answer("unstable")
+        found = self._repeat("reproduction", self._variant)
+        if not self._is_wanted(found):
+            self._answer("not reproduced")
+        self._take(found)
+        self._find_part(self._repeat)
+        self._finding.program_note = "the memory of the whole training is needed to run out of it"
+        self._answer()
 
     def _search_script(self) -> None:
         """Tries each graph of the script's first steps alone, once as a whole step, then as one of
@@ -137,10 +169,17 @@ class Investigation:
 
     def _is_wanted(self, found: Outcome) -> bool:
         """Whether it is a fault of the kind that the investigated run has."""
-        wanted = self._context.experiment.investigation
+        wanted = self._wanted
+        if wanted.problem == "memory":
+            return found.out_of_memory
         if not found.fails or (found.kind == "differs") != (wanted.problem == "differs"):
             return False
         return found.kind != "raises" or is_alike(found.error or "", wanted.error)
+
+    def _has_fault(self, found: Outcome) -> bool:
+        """Whether a trial with other settings still has the fault; stages wrap errors in their own,
+        but a lack of memory shows in any of them."""
+        return found.out_of_memory if self._wanted.problem == "memory" else found.fails
 
     def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
         """Searches the cause in one graph of a script."""
@@ -170,7 +209,7 @@ class Investigation:
         # Steps of a block are recorded together, so the fault may lie behind the recorded ones.
         last = max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
         last = min(last, num_steps(self._context.experiment))
-        baseline = self._trial("reproduction", _written(BASELINE), "baseline", last)
+        baseline = self._trial("reproduction", _name(BASELINE), "baseline", last)
         if baseline.fails:
             self._take(baseline)
             self._answer("own code")
@@ -194,7 +233,7 @@ class Investigation:
         for backend in self._stages():
             variant = replace(self._variant, backend=backend, mode=None, options={})
             found = attempt("stages", variant)
-            if found.fails:
+            if self._has_fault(found):
                 # Both sides of the boundary were seen once; the failing side is seen once more.
                 if not is_same(attempt("stages", variant), found):
                     self._answer("unstable")
@@ -224,10 +263,10 @@ class Investigation:
         for name, value in self._options().items():
             options = {key: one for key, one in self._options().items() if key != name}
             variant = replace(self._variant, mode=None, options=options)
-            if not attempt("settings", variant).fails:
+            if not self._has_fault(attempt("settings", variant)):
                 needed.append(name)
                 off = replace(self._variant, options={**self._variant.options, name: False})
-                labels.append(_written(off if value is True else variant))
+                labels.append((off if value is True else variant).text)
         self._finding.cause = "setting"
         # Plain Inductor passed, so the settings matter, if none of them alone.
         self._finding.labels = tuple(labels) or (str(self._variant.backend),)
@@ -269,7 +308,7 @@ class Investigation:
     def _graph_trial(
         self, stage: str, variant: Variant, step: int, number: int, count: int
     ) -> Outcome:
-        what = f"graph {number + 1} of {count}" if stage == "graphs" else _written(variant)
+        what = f"graph {number + 1} of {count}" if stage == "graphs" else _name(variant)
         return self._trial(stage, what, "graph_outcome", variant, step, number)
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -294,8 +333,8 @@ class Investigation:
         for name, value in SWITCHES:
             if name.startswith(OF_CPP) and self._context.device.captures_graphs:
                 continue
-            label = f"inductor:{name}={_text(value)}"
             changed = replace(variant, options={**variant.options, name: value})
+            label = changed.text
             if not self._trial("settings", label, "graph_outcome", changed, step, number).fails:
                 self._finding.labels = (*self._finding.labels, label)
                 self._write()
@@ -347,8 +386,14 @@ class Investigation:
 
         return self._trials.made("program", " ".join(arguments), run).kind
 
+    def _repeat(self, stage: str, variant: Variant) -> Outcome:
+        """The outcome of the run itself under a variant, in a process with all of the memory."""
+        self._bench.close()
+        backend = None if variant.backend is None else variant.text
+        return self._trial(stage, _name(variant), "repeat", backend, self._step + FEWEST_STEPS)
+
     def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
-        return self._trial(stage, _written(variant), "compare", variant, first, last)
+        return self._trial(stage, _name(variant), "compare", variant, first, last)
 
     def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
         return self._trials.made(stage, what, lambda: self._bench.ask(name, *arguments))
@@ -375,16 +420,5 @@ class Investigation:
         self._log.flush(durable=True)
 
 
-def _written(variant: Variant) -> str:
-    """The variant as on the command line."""
-    if variant.backend is None:
-        return "no compiler"
-    settings = {**variant.options, **({} if variant.mode is None else {"mode": variant.mode})}
-    if variant.scope != "iteration":
-        settings["scope"] = variant.scope
-    texts = "+".join(f"{name}={_text(value)}" for name, value in settings.items())
-    return ":".join(filter(None, [variant.backend, texts]))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _name(variant: Variant) -> str:
+    return "no compiler" if variant.backend is None else variant.text

@@ -41,6 +41,7 @@ class Outcome:
     """Largest difference to the tensor without a compiler."""
     allowed_error: float | None = None
     """Root mean square error of the tensor without a compiler, against double precision."""
+    out_of_memory: bool = False
     is_unstable: bool = False
     """Whether the same computation without a compiler differs as much from itself."""
 
@@ -72,9 +73,12 @@ PASSES = Outcome(kind="passes")
 def raised(error: BaseException, trace: str, step: int | None = None) -> Outcome:
     """The outcome of a trial that ended with an exception."""
     text = f"{type(error).__name__}: {error}"
-    if is_out_of_memory(error) and "memory" not in text:
+    lacks_memory = is_out_of_memory(error)
+    if lacks_memory and "memory" not in text:
         text = f"{text} (out of memory)"
-    return Outcome(kind="raises", error=text, traceback=trace, step=step)
+    return Outcome(
+        kind="raises", error=text, traceback=trace, step=step, out_of_memory=lacks_memory
+    )
 
 
 def is_plausible(reference: Tensors, expected: Tensors) -> bool:

@@ -39,7 +39,8 @@ def is_same(one: Outcome, other: Outcome) -> bool:
     """Whether two failures are of one kind; errors must begin alike, apart from numbers."""
     if one.kind != other.kind or not one.fails:
         return False
-    return one.kind != "raises" or _beginning(one) == _beginning(other)
+    is_memory = one.out_of_memory and other.out_of_memory
+    return one.kind != "raises" or is_memory or _beginning(one) == _beginning(other)
 
 
 def is_alike(error: str, recorded: str) -> bool:

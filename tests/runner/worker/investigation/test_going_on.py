@@ -38,6 +38,7 @@ SPEC = ExperimentSpec(
 )  # fmt: skip
 RAISES = Outcome(
     kind="raises", step=3, error="ValueError: no", traceback="line 7", max_error=float("nan"),
+    out_of_memory=True,
     is_unstable=True,
 )  # fmt: skip
 
