@@ -93,9 +93,9 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         "compilations and losses of all runs, by the times in the journals.</p>"
         f'<div class="playback" data-playback="{at}-playback"></div></section>' if played else "",
         *(table(one) for one in page.tables),
-        f'<section class="{screen}"><h2>What to do</h2>', *(f"<p>{html(text)}</p>" for text in
-        advice(one.comparison)), "<p>Run it again without the browser, with every setting that "
-        f"differs from its default:</p><pre>{inert_lines(one.command)}</pre></section>",
+        f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
+        "<p>Run it again without the browser, with every setting that differs from its default:"
+        f"</p><pre>{inert_lines(one.command)}</pre></section>",
         "<details><summary>All settings</summary>"
         f"<pre>{inert_lines(one.spec.to_json())}</pre></details>",
         "<details><summary>Machine, software, model and data</summary>"

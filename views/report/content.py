@@ -1,7 +1,6 @@
 """The whole content of a report about an experiment: sentences, tables, charts, settings."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.commands.options import command_line
+from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
@@ -16,14 +16,14 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.correctness import table as checks_table
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.comparison.results import Comparison, Result, standings
+from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
+from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal import investigation_words
-from breakeven.storage.terminal.break_even_words import break_even_text
+from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
 from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
@@ -209,50 +209,12 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def advice(comparison: Comparison) -> Iterator[Markdown]:
-    """The recommendation for this workload; empty if runs are not compared."""
+def advice(comparison: Comparison) -> Markdown:
+    """The recommendation for the experiment's own length; empty if runs are not compared."""
     if not comparison.spec.kind.compares_runs:
-        return
-    found = standings(comparison)
-    faster = [one for one in found.counted if one.speed_verdict == "faster"]
-    paying = [one for one in faster if one.break_even_verdict == "reached"]
-    if paying:
-        yield from which_pays(paying)
-    elif faster:
-        yield (f"**{inert(faster[0].label)}** is faster; whether that pays for its compiling is "
-               "open, so measure for longer.")  # fmt: skip
-    elif found.counted:
-        yield "Run this workload without a compiler: no backend is shown to be faster."
-    else:
-        yield "These runs allow no advice: no backend has a speed that counts."
-
-
-def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
-    """The number of steps from which each backend is worth its compiling; `paying`: backends whose
-    break-even is reached, the fastest first."""
-    first = min(paying, key=_steps)
-    yield (
-        f"For more than {inert(break_even_text(first.break_even))} of this workload, compile with "
-        f"**{inert(first.label)}**; for less, do not compile."
-    )
-    best = paying[0]
-    if best is not first and (ahead := _steps_until_ahead(best, first)) is not None:
-        yield (
-            f"**{inert(best.label)}** compiles for longer and is ahead of it from about "
-            f"{ahead:,.0f} steps on."
-        )
-
-
-def _steps(result: Result) -> float:
-    """Steps until break-even, which may be 0."""
-    steps = result.value("break_even_steps")
-    return math.inf if steps is None else float(steps)
-
-
-def _steps_until_ahead(best: Result, first: Result) -> float | None:
-    """Steps until `best` is ahead of `first`, rounded to two digits; None for never."""
-    mine, its = best.break_even, first.break_even
-    if mine is None or its is None:
-        return None
-    compiling, gained = mine.compile_seconds - its.compile_seconds, mine.gain - its.gain
-    return float(f"{compiling / gained:.2g}") if compiling > 0 < gained else None
+        return ""
+    num_steps = own_steps(comparison)
+    found = plan_words.advice(plan(comparison, num_steps), Prices())
+    if found is None or not standings(comparison).counted:
+        return "These runs allow no advice: no backend has a speed that counts."
+    return inert(f"For {num_steps:,} steps, {plan_words.advice_words(found)}")

@@ -16,21 +16,19 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Labels
-from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange import reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
 from breakeven.views.report.article import playback
-from breakeven.views.report.content import content, which_pays
+from breakeven.views.report.content import advice, content
 from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.report.menu import everything
 from breakeven.views.shared.resources import EXAMPLES
 from tests.browser.zooming import x_range, zoom
-from tests.helpers.comparisons import pays as break_even
-from tests.helpers.comparisons import result
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.suites import SuiteRecorder
 from tests.helpers.waiting import wait_until
@@ -192,24 +190,12 @@ def test_screens_lead_from_the_answer_to_what_to_do(page: str) -> None:
     assert "As it went" in titles and len(titles) >= 6
 
 
-def pays(label: str, compile_seconds: float, step_seconds: float) -> Result:
-    """Beside a baseline of 20 ms a step."""
-    steps = compile_seconds / (0.02 - step_seconds)
-    earned = break_even("reached", steps, steps, steps, gain=0.02 - step_seconds)
-    return result(label, compile_seconds=compile_seconds, step_seconds=step_seconds,
-                  speed_verdict="faster", break_even=earned)  # fmt: skip
-
-
-def test_of_backends_that_pay_the_earliest_is_advised_and_from_when_on_a_faster_one_is_ahead():
-    quick, fast = pays("quick", 10.0, 0.015), pays("fast", 48.0, 0.01)
-    earliest, later = which_pays([fast, quick])
-    assert "more than 2,000 steps" in earliest and "**quick**; for less, do not" in earliest
-    # 38 s more of compiling, at 5 ms a step.
-    assert later == "**fast** compiles for longer and is ahead of it from about 7,600 steps on."
-    (only,) = which_pays([pays("fast", 10.0, 0.01), quick])
-    assert "**fast**; for less, do not compile." in only, "faster and earlier"
-    at_once, *_ = which_pays([fast, pays("eager", 0.0, 0.019)])
-    assert "more than 0 steps" in at_once and "**eager**" in at_once
+def test_a_report_advises_what_the_plan_of_the_page_says(race: Store) -> None:
+    """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
+    assert advice(compare(race, EXPERIMENT_ID)) == (
+        "For 80 steps, take inductor: 11 s instead of 16 s, compiling included. Below 30 steps do "
+        "not compile."
+    )
 
 
 def test_a_report_that_was_asked_for_is_kept_until_something_new_came(
