@@ -17,7 +17,6 @@ from breakeven.views.parts.actions import (
     resume_button,
     stop_button,
 )
-from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.downloads import expect_parts
 from breakeven.views.parts.exports import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
@@ -25,6 +24,7 @@ from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import choose_experiment, default_experiments
 from breakeven.views.tabs.experiment import TABS
+from breakeven.views.upkeep.strip import show_damaged
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from breakeven.views.library import disk, matrix, query, selected, sides, suites
 from breakeven.views.library.filling import watch
 from breakeven.views.parts import importing
 from breakeven.views.parts.actions import quick_race, quick_race_button
-from breakeven.views.parts.damaged import show_damaged
 from breakeven.views.parts.downloads import csv_button
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
+from breakeven.views.upkeep.strip import show_damaged
 
 GREETED = "library opened"
 """Key in the session state: the library was opened before."""

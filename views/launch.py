@@ -19,12 +19,11 @@ from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.library import suite_start as suite_form
 from breakeven.views.parts import progress
-from breakeven.views.parts.actions import check, errors_shown, launch
+from breakeven.views.parts.actions import check, errors_shown, launch, show_command
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked
-from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
 EXPERIMENT, SUITE = "experiment", "suite"

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, load_evidence, number
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import (
@@ -21,6 +22,7 @@ from breakeven.storage.statistics.speedups import (
     holm,
     paired_ratio,
     speed_verdict,
+    with_ends,
 )
 
 
@@ -169,3 +171,52 @@ def why_silent(silent: Sequence[Evidence]) -> list[str]:
 
 def _these(labels: Sequence[str]) -> str:
     return f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
+
+
+def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """A row of numbers for each backend; infinity means never."""
+    return pd.DataFrame([
+        {
+            "backend": one.backend,
+            "repeats": len(one.cold_seconds),
+            "cold_compile_seconds": one.cold_median,
+            "warm_compile_seconds": one.warm_median,
+            "compile_time_saved": one.time_saved,
+            **with_ends("cold_over_warm", one.ratio),
+            **_steps("cold_break_even_steps", one.cold_break_even),
+            **_steps("warm_break_even_steps", one.warm_break_even),
+        }
+        for one in found
+    ])  # fmt: skip
+
+
+def _steps(name: str, found: BreakEven | None) -> dict[str, float | None]:
+    ends = (None, None, None) if found is None else (found.steps, found.low, found.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+
+def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """backend, repeat, cache (cold or warm), seconds: one row per process."""
+    rows = [
+        {"backend": one.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
+        for one in found
+        for cache, times in (("cold", one.cold_seconds), ("warm", one.warm_seconds))
+        for repeat, seconds in enumerate(times, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
+
+
+def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
+    """backend, cache, phase, seconds: the median time of each phase over the repeats."""
+    places = {
+        variant.label: (backend, cache)
+        for backend, cold, warm in spec.cold_and_warm
+        for cache, variant in (("cold", cold), ("warm", warm))
+    }
+    mine = by_run[by_run["label"].isin(places)]
+    mine = mine.assign(
+        backend=[places[label][0] for label in mine["label"]],
+        cache=[places[label][1] for label in mine["label"]],
+    )
+    keys = ["backend", "cache", "phase"]
+    return mine.groupby(keys, sort=False, as_index=False)["seconds"].median()

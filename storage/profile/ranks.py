@@ -116,3 +116,42 @@ def _known(value: float) -> float | None:
 
 def _least(values: list[float | None]) -> float | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def by_run(found: list[Ranks]) -> pd.DataFrame:
+    """A row for each run, over all of its ranks."""
+    return pd.DataFrame(
+        [
+            {
+                "run": one.label,
+                "communication_seconds": one.communication_seconds,
+                "exposed_seconds": one.exposed_seconds,
+                "sent_bytes": one.sent_bytes,
+                "slowest_rank": "" if one.slowest is None else f"rank {one.slowest.rank}",
+                "rank_lag": one.lag,
+            }
+            for one in found
+        ]
+    )
+
+
+def by_rank(one: Ranks) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "rank": f"rank {rank.rank}",
+                "compute_seconds": rank.compute_seconds,
+                "communication_seconds": rank.communication_seconds,
+                "exposed_seconds": rank.exposed_seconds,
+                "peak_memory_bytes": rank.peak_memory_bytes,
+            }
+            for rank in one.ranks
+        ]
+    )
+
+
+def collectives(one: Ranks) -> pd.DataFrame:
+    return pd.DataFrame(
+        [{"collective": sent.name, "calls": sent.calls, "sent_bytes": sent.bytes}
+         for sent in one.sent]
+    )  # fmt: skip

@@ -323,3 +323,9 @@ def break_even(
 
 def _steps_to_earn(seconds: float, gain: float) -> float:
     return seconds / gain if gain > 0 else math.inf
+
+
+def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
+    """Columns for a ratio and the ends of its interval."""
+    ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))

@@ -13,7 +13,7 @@ from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.library.matrix import ACROSS, BackendMatrix, MatrixCell, matrix
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.statistics.speedups import with_ends
 from breakeven.storage.suite.groups import Outcome
 from breakeven.views.charts.layers import in_rows
 from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL, run_looks
@@ -170,12 +170,6 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
         if one.speedup is not None
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
-    """Columns for a ratio and the ends of its interval."""
-    ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
 def by_conditions(frame: pd.DataFrame) -> dict[str, Callable[[], go.Figure]]:

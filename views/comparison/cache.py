@@ -7,9 +7,9 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.storage import queries
+from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.latency import (
     ColdWarm,
     cold_and_warm,
@@ -21,7 +21,7 @@ from breakeven.storage.compiling.timeline import phases_by_run
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import BreakEven, Ratio, ratio_text
+from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.break_even_words import break_even_in_full
 from breakeven.views.charts import compiling as cache_charts
 from breakeven.views.parts.cards import Card
@@ -50,9 +50,9 @@ def show(store: Store, comparison: Comparison) -> None:
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
-    show_table(title, table(found), "cold-warm", "", download=numbers(found))
+    show_table(title, table(found), "cold-warm", "", download=latency.numbers(found))
     show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "",
-               download=numbers(found))  # fmt: skip
+               download=latency.numbers(found))  # fmt: skip
     st.caption(certainty(found))
     for card in cards(store, comparison, found):
         show_card(card)
@@ -63,11 +63,11 @@ def show(store: Store, comparison: Comparison) -> None:
 
 def cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> list[Card]:
     """The compile latency of every process and, where torch reports them, the phases."""
-    data = processes(found)
+    data = latency.processes(found)
     draw = partial(cache_charts.latencies, data)
     latencies = Card("Compile latency of every process", draw, data, "cold-warm-processes",
                      ["compile_seconds"])  # fmt: skip
-    times = phases(comparison.spec, phases_by_run(store, comparison.experiment_id))
+    times = latency.phases(comparison.spec, phases_by_run(store, comparison.experiment_id))
     if times.empty:
         return [latencies]
     return [latencies, Card("Where compiling spends its time", partial(cache_charts.phases, times),
@@ -120,35 +120,6 @@ def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
     return pd.DataFrame([_row(one) for one in found])
 
 
-def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """The same and the break-evens as numbers, for downloads; infinity means never."""
-    return pd.DataFrame([
-        {
-            "backend": one.backend,
-            "repeats": len(one.cold_seconds),
-            "cold_compile_seconds": one.cold_median,
-            "warm_compile_seconds": one.warm_median,
-            "compile_time_saved": one.time_saved,
-            **_ends("cold_over_warm", _spread(one.ratio)),
-            **_ends("cold_break_even_steps", _steps(one.cold_break_even)),
-            **_ends("warm_break_even_steps", _steps(one.warm_break_even)),
-        }
-        for one in found
-    ])  # fmt: skip
-
-
-def _ends(name: str, found: tuple[float | None, ...] | None) -> dict[str, float | None]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), found or (None,) * 3, strict=True))
-
-
-def _spread(found: Ratio | None) -> tuple[float | None, ...] | None:
-    return None if found is None else (found.median, found.low, found.high)
-
-
-def _steps(found: BreakEven | None) -> tuple[float | None, ...] | None:
-    return None if found is None else (found.steps, found.low, found.high)
-
-
 def _row(one: ColdWarm) -> dict[str, str]:
     variant = parse_backend(one.backend)
     return {
@@ -178,30 +149,3 @@ def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
 
 def _shapes(variant: Variant) -> str:
     return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
-
-
-def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """backend, repeat, cache (cold or warm), seconds: one row per process."""
-    rows = [
-        {"backend": one.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
-        for one in found
-        for cache, times in (("cold", one.cold_seconds), ("warm", one.warm_seconds))
-        for repeat, seconds in enumerate(times, start=1)
-    ]
-    return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
-
-
-def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
-    """backend, cache, phase, seconds: the median time of each phase over the repeats."""
-    places = {
-        variant.label: (backend, cache)
-        for backend, cold, warm in spec.cold_and_warm
-        for cache, variant in (("cold", cold), ("warm", warm))
-    }
-    mine = by_run[by_run["label"].isin(places)]
-    mine = mine.assign(
-        backend=[places[label][0] for label in mine["label"]],
-        cache=[places[label][1] for label in mine["label"]],
-    )
-    keys = ["backend", "cache", "phase"]
-    return mine.groupby(keys, sort=False, as_index=False)["seconds"].median()

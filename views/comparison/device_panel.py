@@ -1,4 +1,5 @@
-"""Samples of the device during timed runs: charts for one or several runs, other processes."""
+"""The devices during timed runs: charts for one or several runs, other processes, and for runs on
+several devices what their ranks send and how long they wait."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,12 +10,13 @@ import streamlit as st
 
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.profile.ranks import by_rank, by_run, collectives, ranks_of
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series
-from breakeven.views.comparison import ranks
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import of_run, show_card, show_table
 from breakeven.views.shared.inert import inert
@@ -36,7 +38,7 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
         sentences = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
         st.warning(sentences, icon=":material/info:")
-    ranks.show_run(store, record.experiment_id, str(run["label"]))
+    _show_ranks_of(store, record.experiment_id, str(run["label"]))
     for fact in [*threads(record.environment), *record.environment.get("notes", [])]:
         st.caption(inert(fact))
     if samples["round"].isna().all():
@@ -119,3 +121,23 @@ def _written(processes: Sequence[dict[str, Any]] | None) -> str | None:
     if processes is None:
         return None
     return ", ".join(f"{one['name'] or '?'} ({one['pid']})" for one in processes)
+
+
+NOT_PROFILED = "Nothing was profiled yet."
+
+
+def show_ranks(store: Store, comparison: Comparison) -> None:
+    """Shows a row for each run; nothing if runs have one device."""
+    if comparison.spec.num_ranks == 1:
+        return
+    found = ranks_of(store, comparison.experiment_id)
+    show_table("Several devices", by_run(found), "ranks", NOT_PROFILED)
+
+
+def _show_ranks_of(store: Store, experiment_id: str, label: str) -> None:
+    """A row for each rank of one run, and one for each kind of collective."""
+    for one in ranks_of(store, experiment_id):
+        if one.label == label:
+            show_table("Ranks", by_rank(one), "ranks", NOT_PROFILED)
+            show_table("Collectives of rank 0", collectives(one), "collectives", NOT_PROFILED,
+                       numbers={"calls": "kernel_calls"})  # fmt: skip

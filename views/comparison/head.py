@@ -18,7 +18,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.views.comparison import verdicts
-from breakeven.views.parts.notice import offer_notice
 from breakeven.views.parts.progress import progress
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
@@ -98,13 +97,25 @@ def _show_ending(spec: ExperimentSpec) -> None:
         )
 
 
-def _offer_notice(experiment: pd.Series) -> None:
-    state = ExperimentState(experiment["state"])
-    offer_notice(str(experiment["experiment_id"]), experiment["name"], words.STATES[state][0],
-                 over=not state.is_active)  # fmt: skip
-
-
 def _took(store: Store, experiment_id: str) -> list[Markdown]:
     """How the experiment spent its time; empty if no run started."""
     phases, _ = elapsed(store, experiment_id)
     return [words.spent(sum(phases.values()), phases)] if phases else []
+
+
+_notice = st.components.v2.component(
+    "notice",
+    html='<button class="notice" type="button" hidden></button>',
+    js=Path(__file__).with_name("notice.js").read_text(),
+    isolate_styles=False,
+)
+
+
+def _offer_notice(experiment: pd.Series) -> None:
+    """A button while the experiment runs; afterwards a silent notification with the outcome if the
+    reader pressed it. Browsers allow notifications only from this machine and over https; elsewhere
+    there is no button."""
+    state = ExperimentState(experiment["state"])
+    data = {"experiment": str(experiment["experiment_id"]), "over": not state.is_active,
+            "title": experiment["name"], "body": words.STATES[state][0]}  # fmt: skip
+    _notice(key=f"notice-{experiment['experiment_id']}", data=data)

@@ -13,7 +13,6 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.views.form import settings
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.fields import Fields, Offer
-from breakeven.views.shared.own_code import show_permission
 
 VARIANTS = (
     "inductor:mode=reduce-overhead",
@@ -114,7 +113,7 @@ def _ask_rest(
         with fields.subject("Other scenarios"):
             settings.ask_scenario(fields)
         with fields.subject("Own code"):
-            show_permission()
+            workload_form.show_permission()
             settings.ask(fields, (("callbacks",),))
         with fields.subject(PLACE):
             settings.ask_experiment(fields, machine)

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.checks.data import Head, locate, read_head
-from breakeven.runner.checks.user_code import allowed_folders
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
@@ -23,7 +23,6 @@ from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED, TO_BE_NAMED
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
-from breakeven.views.shared.own_code import show_permission
 
 OWN_MODEL = (
     "Your function, `path.py:function`: called without arguments, it returns an `nn.Module`."
@@ -294,3 +293,17 @@ def _entries(folder: Path) -> list[Path]:
         return [one for one in folder.iterdir() if not one.name.startswith((".", "__"))]
     except OSError:
         return []
+
+
+def show_permission() -> bool:
+    """Shows the folders from which runs may execute code; returns whether there are any."""
+    folders = allowed_folders()
+    if folders:
+        st.caption(f"Files may run from {', '.join(map(code, folders))}.")
+    else:
+        st.info(
+            "Python files of your own run only if the administrator of this dashboard names their "
+            f"folder: `{CODE_VARIABLE}=/folder/of/your/files make run`.",
+            icon=":material/lock:",
+        )
+    return bool(folders)

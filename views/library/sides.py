@@ -27,6 +27,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH, format_ratio
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.statistics.speedups import with_ends
 from breakeven.storage.terminal.difference import (
     SHOWN,
     WHY,
@@ -39,15 +40,9 @@ from breakeven.storage.terminal.difference import (
 )
 from breakeven.views.charts import speed as side_charts
 from breakeven.views.charts.layers import losses as losses_chart
-from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison import leaderboard
-from breakeven.views.comparison.leaderboard import (
-    cell,
-    state_mark,
-    verdict_word,
-    with_interval,
-)
+from breakeven.views.comparison.leaderboard import cell, state_mark, verdict_word, with_interval
 from breakeven.views.parts.downloads import chart_card, csv_button, expect_parts
 from breakeven.views.parts.exports import Origin, files_of, slug
 from breakeven.views.shared import words

@@ -11,6 +11,7 @@ import streamlit as st
 
 from breakeven.runner.checks import experiment as checks
 from breakeven.runner.checks.environments import check_environments
+from breakeven.runner.commands.options import command_line
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.queue import (
     can_resume,
@@ -146,3 +147,10 @@ def again_link(
         help = "Opens Launch with all its settings, and this change."
     st.page_link("views/launch.py", label=label, icon=":material/edit:", query_params=parameters,
                  help=help)  # fmt: skip
+
+
+def show_command(spec: ExperimentSpec) -> None:
+    """Shows the command that runs an experiment without the browser, and how to allow its code."""
+    st.code(command_line(spec), language="bash", wrap_lines=True)
+    if spec.user_code or spec.paths_of_backends:
+        st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")

@@ -12,10 +12,10 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
+from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.correctness import table as checks_table
-from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
@@ -145,11 +145,11 @@ def _of_tensors(store: Store, comparison: Comparison) -> Page:
 
 
 def _of_caches(store: Store, comparison: Comparison) -> Page:
-    found = cold_and_warm(store, comparison.experiment_id)
+    found = latency.cold_and_warm(store, comparison.experiment_id)
     headline = cache.headline(found, is_over=True)
     if not found:
         return Page(headline=headline)
-    numbers = cache.numbers(found)
+    numbers = latency.numbers(found)
     return Page(
         headline=headline,
         captions=[cache.certainty(found)],

@@ -8,11 +8,16 @@ import pandas as pd
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
-from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
+from breakeven.storage.statistics.speedups import (
+    SpeedDoubt,
+    SpeedVerdict,
+    ratio_text,
+    speed_doubt,
+    with_ends,
+)
 from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome
 from breakeven.storage.suite.regressions import Against
 from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
-from breakeven.views.charts.matrix import with_ends
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
 from breakeven.views.comparison.leaderboard import (

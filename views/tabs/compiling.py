@@ -8,11 +8,7 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
-from breakeven.storage.compiling.difference import (
-    compile_difference,
-    load_compiled,
-    phases,
-)
+from breakeven.storage.compiling.difference import compile_difference, load_compiled, phases
 from breakeven.storage.compiling.kept import TRACE, KeptFile, code_difference, kept_of
 from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.difference.sides import Differing

@@ -21,21 +21,21 @@ from breakeven.views.comparison import (
     cache,
     cards,
     cause,
+    device_panel,
     first_screen,
     ladder,
     leaderboard,
     predictions,
-    ranks,
     related,
     running,
     verdicts,
     why,
 )
 from breakeven.views.parts import exchange
+from breakeven.views.parts.actions import show_command
 from breakeven.views.parts.downloads import table_downloads
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import sentence
-from breakeven.views.shared.own_code import show_command
 from breakeven.views.shared.resources import among_readers, keeping_up
 from breakeven.views.tabs import run
 
@@ -135,7 +135,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
             related.menu(comparison)
             table_downloads(comparison.table(), "comparison")
         verdicts.show_statistics(comparison)
-    ranks.show(store, comparison)
+    device_panel.show_ranks(store, comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)

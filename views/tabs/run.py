@@ -18,13 +18,13 @@ from breakeven.storage.terminal.causes import known_causes
 from breakeven.views.access import permissions
 from breakeven.views.charts.scores import score_metric
 from breakeven.views.comparison import cause, device_panel, related, running
+from breakeven.views.parts.actions import show_command
 from breakeven.views.parts.downloads import of_run, show_table
 from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, tabs
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import explained, linked
-from breakeven.views.shared.own_code import show_command
 from breakeven.views.tabs import compiling as run_compiling
 from breakeven.views.tabs import scores as run_scores
 from breakeven.views.tabs import steps as run_steps

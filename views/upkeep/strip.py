@@ -1,5 +1,5 @@
-"""A quiet line above every page while the machine or the data folder has a problem: the doctor's
-findings during a training, checked regularly while pages are open."""
+"""Quiet lines above pages: problems that the doctor finds in machine and data folder, checked while
+pages are open, and run folders that cannot be read."""
 
 import threading
 import time
@@ -12,8 +12,11 @@ from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.texts import printable
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.parts import wall
+from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.resources import data_dir
 
@@ -95,3 +98,23 @@ def show_findings(findings: list[Finding]) -> None:
             if one.health is Health.OK and permissions.may_act()]  # fmt: skip
     if well:
         st.code("\n".join(well), language=None, wrap_lines=True)
+
+
+MAX_DAMAGED = 100
+"""Most folders in the list."""
+
+
+def show_damaged(store: Store) -> None:
+    """Shows one expandable line; nothing if every folder could be read."""
+    damaged = queries.unreadable(store)
+    if damaged.empty:
+        return
+    title = f"{words.plural(len(damaged), 'run folder')} could not be read"
+    listed = [
+        f"{Path(one.folder).name}: {one.message.removeprefix(one.folder).lstrip('/ ')}"
+        for one in damaged.head(MAX_DAMAGED).itertuples()
+    ]
+    if len(damaged) > MAX_DAMAGED:
+        listed.append(f"and {len(damaged) - MAX_DAMAGED:,} more, which `list --runs --all` names")
+    with st.expander(title, icon=":material/folder_off:"):
+        st.code("\n".join(listed), language=None, wrap_lines=True)
