@@ -184,15 +184,22 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     shown = sorted(backends, key=lambda one: planned.totals.get(one.label, float("inf")))
     shown += [one for one in comparison.results if one.role == "baseline"]
     cards = [_card(comparison.experiment_id, one, planned, looks[one.label]) for one in shown]
-    return f'<div class="backend-cards" role="list">{"".join(cards)}</div>'
+    others = [_run_link(comparison.experiment_id, one, looks[one.label])
+              for one in comparison.results if one not in shown]  # fmt: skip
+    also = f'<small role="listitem">Also: {", ".join(others)}</small>' if others else ""
+    return f'<div class="backend-cards" role="list">{"".join(cards)}{also}</div>'
 
 
-def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
-    """The card of a run; its label links to everything that the run recorded."""
+def _run_link(experiment_id: str, result: Result, look: Look) -> Html:
+    """The run's label, which links to everything that the run recorded."""
     address = {"experiment": experiment_id, "tab": "Runs", "run": result.run_id}
     run: Html = inert(urlencode(address))
     mark = run_mark(result.label, look)
-    label: Html = f'<a class="quiet" target="_self" href="experiment?{run}">{mark}</a>'
+    return f'<a class="quiet" target="_self" href="experiment?{run}">{mark}</a>'
+
+
+def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
+    label = _run_link(experiment_id, result, look)
     is_best = planned.best is not None and planned.best.label == result.label
     verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
     speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""

@@ -1,5 +1,6 @@
 """The command palette, Ctrl+K or Cmd+K on every page: pages, experiments and actions by name."""
 
+from collections.abc import Container
 from functools import partial
 
 import streamlit as st
@@ -33,6 +34,8 @@ DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Definitions": ("definitions", {}),
 }  # fmt: skip
 """Pages of the dashboard, with the parameters of their addresses."""
+AGAIN = "This experiment: run again with changes"
+TABS = ("Verdict", "Why", "Learning", "Runs", "Settings")
 
 
 def show() -> None:
@@ -58,8 +61,9 @@ def _ask() -> None:
     named = titles(latest.set_index("experiment_id", drop=False))
     by_title = {title: experiment_id for experiment_id, title in named.items()}
     actions = [RACE] if permissions.may_act() else []
+    places = _in_experiment(named) | DESTINATIONS
     chosen = st.selectbox(
-        "Page, experiment or action", [*actions, *DESTINATIONS, *by_title], index=None,
+        "Page, experiment or action", [*actions, *places, *by_title], index=None,
         placeholder="Type a name", label_visibility="collapsed",
     )  # fmt: skip
     _focus()
@@ -67,8 +71,18 @@ def _ask() -> None:
         _keep_open(False)
     if chosen == RACE:
         quick_race()
-    elif chosen in DESTINATIONS:
-        page, query = DESTINATIONS[chosen]
+    elif chosen in places:
+        page, query = places[chosen]
         st.switch_page(f"views/{page}.py", query_params=query)
     elif chosen:
         st.switch_page(EXPERIMENT, query_params={"experiment": by_title[chosen]})
+
+
+def _in_experiment(known: Container[str]) -> dict[str, tuple[str, dict[str, str]]]:
+    """The tabs of the experiment that the reader opened last, and Launch with its settings."""
+    given = str(st.query_params.get("experiment", st.session_state.get("experiment")))
+    if given not in known:
+        return {}
+    places = {f"This experiment: {tab}": ("experiment", {"experiment": given, "tab": tab})
+              for tab in TABS}  # fmt: skip
+    return places | ({AGAIN: ("launch", {"again": given})} if permissions.may_act() else {})

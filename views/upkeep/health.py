@@ -18,6 +18,7 @@ from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.parts import downloads
 from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import data_dir
 from breakeven.views.upkeep.strip import show_findings
@@ -60,10 +61,12 @@ def examine() -> list[Finding]:
 def show_logs(store: Store) -> None:
     """The last lines of dashboard and supervisor, the latest first."""
     with st.container(horizontal=True, vertical_alignment="top"):
-        least = st.segmented_control("At least", LEVELS, default="info", key="log.level")
-        word = st.text_input("Containing", key="log.word", width=300)
+        given = bound("level", LEVELS[0], LEVELS)
+        least = st.segmented_control("At least", LEVELS, default=LEVELS[given.pop("index")],
+                                     required=True, **given)  # fmt: skip
+        word = st.text_input("Containing", width=300, **bound("word", ""))
     shown = [line_of(entry) for entry in read_log(data_dir().logs, MAX_LINES)
-             if _is_asked(entry, least or LEVELS[0])]  # fmt: skip
+             if _is_asked(entry, str(least))]  # fmt: skip
     shown = [line for line in shown if word.lower() in line.lower()]
     if not shown:
         st.caption("No matching lines." if word else "The log is empty.")
@@ -104,7 +107,7 @@ def show_history(store: Store) -> None:
     if not entries:
         st.caption("There are no actions yet.")
         return
-    word = st.text_input("Search", key="history.word", width=300)
+    word = st.text_input("Search", width=300, **bound("action", ""))
     frame = pd.DataFrame([audit.flat(entry) for entry in entries])
     if word:
         lines = frame.astype(str).agg(" ".join, axis=1).str.lower()

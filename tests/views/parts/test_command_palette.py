@@ -27,6 +27,23 @@ def test_the_palette_stays_open_when_the_page_draws_itself_again(folder: DataDir
     assert field_of(app).options[-1] == "Definitions"
 
 
+def test_the_tabs_of_the_experiment_on_the_page_come_first(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    assert not [one for one in field_of(searching()).options if one.startswith("This")]
+    record_experiment(folder.runs)
+    app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
+    field = field_of(app)
+    assert field.options[1:6] == [f"This experiment: {tab}" for tab in palette.TABS]
+    assert field.options[6] == palette.AGAIN
+    field.set_value("This experiment: Settings").run()
+    assert app.query_params["tab"] == "Settings"
+    assert app.query_params["experiment"] == EXPERIMENT_ID
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
+    assert palette.AGAIN not in field_of(app).options
+
+
 def test_an_experiment_named_like_a_page_is_told_apart_from_it(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(name="Launch"))
     options = field_of(searching()).options

@@ -40,8 +40,9 @@ def test_operators_see_health_and_logs_without_secrets(
     said = text(app)
     assert "info begins with [masked]" in said and "ValueError: [masked] broke" in said
     assert "experiment=x\\ny" in said and "canary" not in said
-    app.segmented_control(key="log.level").set_value("error").run()
+    app.segmented_control(key="address.level").set_value("error").run()
     assert "begins with" not in text(app) and "a page failed" in text(app)
+    assert app.query_params["level"] == "error", "a reload shows the same lines"
 
 
 def test_viewers_see_neither_evidence_nor_logs(folder: DataDir, logging: None) -> None:
