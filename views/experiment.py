@@ -41,11 +41,12 @@ def main() -> None:
         experiment = choose_experiment(
             experiments, otherwise=[*running["experiment_id"], *default_experiments(ended)]
         )
-        with files_of(experiment_origin(store, experiment)):
+        about = experiment_origin(store, experiment)
+        with files_of(about):
             show_actions(store, experiment)
     experiment_id = str(experiment["experiment_id"])
     selected.show_last(store, experiment_id)
-    with files_of(experiment_origin(store, experiment)):
+    with files_of(about):
         head.show(store, experiment)
         comparison = compare(store, experiment_id)
         shown = TABS[comparison.spec.kind.compares]

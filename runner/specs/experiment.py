@@ -342,7 +342,7 @@ class ExperimentSpec(PlaceSpec):
             draws_freely=self.kind.cycles_batches or self.kind.compares_caches,
         )
 
-    @property
+    @cached_property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
         """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
         and `inductor-2`, `baseline` with `baseline-on-2`, or each label with itself."""

@@ -13,7 +13,7 @@ from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.storage.caches import at_hand, memo, revision
+from breakeven.storage.caches import Revision, at_hand, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
@@ -75,19 +75,16 @@ class RunRecord:
     folder: Path
 
 
+def _revision_of_run(store: Store, run_id: str) -> Revision:
+    return revision(store, run_id.partition(".")[0])
+
+
+@memo(_revision_of_run)
 def run_record(store: Store, run_id: str) -> RunRecord:
     """The record of a run; raises `NotInStore`."""
-    frame = store.query(
-        f"""SELECT experiment_id, spec, origin, state, reason, folder,
-            (SELECT arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
-                'traceback': coalesce(traceback, '')}}, seq)
-                FROM errors WHERE {MINE} AND run_id = $2) AS error
-        FROM runs JOIN progress USING (run_id) WHERE run_id = $2""",
-        [store.number_of(run_id.partition(".")[0]), run_id],
-    )
-    if frame.empty:
+    row = _records(store, run_id.partition(".")[0]).get(run_id)
+    if row is None:
         raise NotInStore(f"no run {run_id!r} in {store.data_dir.runs} or among the examples")
-    row = _present(frame.iloc[0].to_dict())
     spec = RunSpec.from_json(row["spec"])
     return RunRecord(
         run_id=run_id,
@@ -97,11 +94,33 @@ def run_record(store: Store, run_id: str) -> RunRecord:
         origin=row["origin"],
         state=RunState(row["state"]),
         reason=row.get("reason"),
-        environment=fields_of(environments(store, row["experiment_id"]), run_id),
-        workload=fields_of(workloads(store, row["experiment_id"]), run_id),
+        environment=row["environment"],
+        workload=row["workload"],
         error=RunError(**row["error"]) if "error" in row else None,
         folder=Path(row["folder"]),
     )
+
+
+@memo(revision)
+def _records(store: Store, experiment_id: str) -> dict[str, dict[str, Any]]:
+    """All data of each run of an experiment except its series, by the run's id."""
+    frame = store.query(
+        f"""SELECT run_id, experiment_id, spec, origin, state, reason, folder, error
+        FROM (FROM runs WHERE {MINE}) JOIN progress USING (run_id)
+        LEFT JOIN (
+            SELECT run_id, arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
+                'traceback': coalesce(traceback, '')}}, seq) AS error
+            FROM errors WHERE {MINE} GROUP BY run_id
+        ) USING (run_id)""",
+        [store.number_of(experiment_id)],
+    )
+    environment = fields_by_run(environments(store, experiment_id))
+    workload = fields_by_run(workloads(store, experiment_id))
+    return {
+        run_id: _present(row)
+        | {"environment": environment.get(run_id, {}), "workload": workload.get(run_id, {})}
+        for run_id, row in zip(frame["run_id"], frame.to_dict("records"), strict=True)
+    }
 
 
 def _present(row: dict[str, Any]) -> dict[str, Any]:

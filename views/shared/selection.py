@@ -76,13 +76,12 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
 
 def titles(experiments: pd.DataFrame) -> dict[str, str]:
     """Name and time of each experiment, all different: a selector mixes up equal entries."""
-    return distinct(
-        {
-            key: f"{plain(row['name'])} · "
-            + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
-            for key, row in experiments.iterrows()
-        }
-    )
+    named = zip(experiments.index, experiments["name"], experiments["origin"],
+                experiments["submitted"], strict=True)  # fmt: skip
+    return distinct({
+        key: f"{plain(name)} · {'recorded example' if origin == 'example' else words.moment(when)}"
+        for key, name, origin, when in named
+    })  # fmt: skip
 
 
 def distinct(texts: Mapping[str, str]) -> dict[str, str]:
