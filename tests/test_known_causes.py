@@ -1,9 +1,13 @@
 """The cause of a failure is named by a rule, of errors that trainings in this process provoke.
 
-What only a GPU can provoke is recognised by the messages that torch and Triton write.
+Of what only a GPU can provoke, the messages of torch and Triton are given: CUDA graphs that were
+overwritten, memory with CUDA graphs and while autotuning, no Triton, a GPU that torch does not
+support, shared memory.
 """
 
+import math
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -44,6 +48,7 @@ from breakeven.storage.terminal.causes import (
     remedy_text,
 )
 from breakeven.storage.terminal.report import causes_report
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.loop import FAULTS, TurnsOnPaper
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch", "backends")]
@@ -222,7 +227,9 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
 @pytest.mark.parametrize(
     ("found", "kind", "remedies"),
     [
-        (failure(OVERWRITTEN, MAX, traceback=BACKWARD), "gradients in CUDA graphs", [NO_GRAPHS]),
+        (failure(OVERWRITTEN, MAX, traceback=BACKWARD, gradient_accumulation=2),
+         "gradients in CUDA graphs", [NO_GRAPHS]),
+        (failure(OVERWRITTEN, MAX, traceback=BACKWARD), "CUDA graph overwritten", [NO_GRAPHS]),
         (failure(OVERWRITTEN, REDUCED), "CUDA graph overwritten", [WITHOUT]),
         (failure(OVERWRITTEN, "inductor:triton.cudagraphs=true+scope=forward"),
          "CUDA graph overwritten", ["inductor:scope=forward"]),
@@ -258,6 +265,105 @@ def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> 
 
 def test_an_error_of_a_persons_own_code_has_no_cause_in_the_table() -> None:
     assert find_cause("inductor", failure("ValueError: no label 11")) is None
+
+
+OWN = """
+class {kind}(Exception): pass
+
+def forward(x):
+    raise {kind}({text!r})
+
+forward(1)
+"""
+
+
+def own_error(folder: Path, kind: str, text: str) -> dict[str, Any]:
+    """The event of an error that a person's own file raised."""
+    file = folder / "train.py"
+    file.write_text(OWN.format(kind=kind, text=text))
+    try:
+        runpy.run_path(str(file))
+    except Exception as error:
+        return describe_failure(error)
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "backend"),
+    [
+        ("RuntimeError", OVERWRITTEN.partition(": ")[2], REDUCED),
+        ("RuntimeError", "out of memory for the cache of tokens", "inductor"),
+        ("RuntimeError", "CUDA out of memory, said a person", REDUCED),
+        ("RuntimeError", "worker 3 is killed by signal: Killed", "inductor"),
+        ("FailOnRecompileLimitHit", "recompile_limit is 8", "inductor"),
+        ("Unsupported", "data-dependent prior", "inductor:scope=forward+fullgraph=true"),
+        ("Unsupported", "file format 7", "inductor:scope=forward+fullgraph=true"),
+        ("InvalidCxxCompiler", "Compiler: nvcc is not found", "inductor"),
+        ("TritonMissing", "Cannot find a working triton for own kernels", "inductor"),
+        ("RuntimeError", "CUDA error: no kernel image is available for own kernels", "inductor"),
+        ("OutOfResources", "out of resource: shared memory of own kernels", "inductor"),
+        ("WorkloadError", "backend 'own' is for inference alone", "eager"),
+        ("WorkloadError", "backend 'own' is not registered here", "eager"),
+        ("BackendCompilerFailed", "backend='own' raised:\nImportError: no plugin", "eager"),
+        ("NotLoaded", "the hub does not offer it", "inductor"),
+        ("RuntimeError", "the loss is not finite", "inductor"),
+        ("NotImplementedError", "no loss for this task", "inductor"),
+        ("InductorError", "LoweringException: said a person", "inductor"),
+        ("AssertionError", "7 labels, expected 8", "inductor"),
+    ],
+)  # fmt: skip
+def test_an_error_that_a_persons_code_raised_is_blamed_on_nothing_whatever_its_words(
+    tmp_path: Path, kind: str, text: str, backend: str
+) -> None:
+    event = own_error(tmp_path, kind, text)
+    memory = RunState.OUT_OF_MEMORY if event["out_of_memory"] else RunState.FAILED
+    found = failure(f"{event['error']}: {event['message']}", backend, state=memory,
+                    traceback=event["traceback"], gradient_accumulation=2)  # fmt: skip
+    assert find_cause("run", found) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["ValueError: data-dependent prior", "ValueError: recompile_limit must be positive",
+     "ValueError: out of memory budget of 3 samples", "KeyError: 'Killed'",
+     "RuntimeError: Compiler: nvcc is not found", "ValueError: Cannot find a working triton server",
+     "NotImplementedError: this tokenizer cannot pad", "OSError: the hub does not offer it",
+     "ValueError: this checkpoint is not compatible with the current PyTorch",
+     "ValueError: OutOfResources"],
+)  # fmt: skip
+def test_the_words_of_a_rule_in_an_error_of_another_class_are_not_enough(message: str) -> None:
+    assert find_cause("inductor", failure(message, "inductor:scope=forward+fullgraph=true")) is None
+
+
+def test_a_person_who_raises_while_dynamo_traces_is_not_taken_for_a_compiler(
+    tmp_path: Path,
+) -> None:
+    event = own_error(tmp_path, "ValueError", "no label 11")
+    frame = '  File "/venv/site-packages/torch/_dynamo/convert_frame.py", line 7, in _compile\n'
+    begin = "Traceback (most recent call last):\n"
+    traced = event["traceback"].replace(begin, f"{begin}{frame}    result = transform()\n")
+    of_torch = failure("ValueError: no label 11", traceback=f"{begin}{frame}    raise error\n")
+    assert told(of_torch) == ("unknown", LADDER)
+    assert find_cause("inductor", replace(of_torch, traceback=traced)) is None
+    # An error of torch that a person's code wraps in an error of its own remains one of torch.
+    wrapped = f"{begin}{frame}    raise error\n\n{traced}"
+    assert told(replace(of_torch, traceback=wrapped)) == ("unknown", LADDER)
+
+
+def test_a_script_that_raises_at_a_loss_that_is_not_finite_has_such_a_loss(tmp_path: Path) -> None:
+    data_dir, spec = DataDir(tmp_path / "data"), experiment_spec(20, 10)
+    event = own_error(tmp_path, "ValueError", "the loss is bad")
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+        if variant.role == "backend":
+            run.block([0.1], [math.nan])
+            run.log.append("error", **event)
+            run.end(RunState.FAILED, "exit status 1")
+        else:
+            run.blocks([0.1] * 2, [1.0] * 20).end()
+    with Store.in_memory(data_dir) as store:
+        (found,) = known_causes(store, EXPERIMENT_ID)
+    assert (found.label, found.kind) == ("inductor", "loss not finite")
 
 
 def test_a_script_changes_its_batch_only_by_its_author() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from breakeven.runner.commands.options import FIELDS, command_line
 from breakeven.runner.doctor.machine import INSTALL_COMPILER
-from breakeven.runner.errors import OF_COMPILERS, InvalidSpec
+from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
@@ -26,8 +26,16 @@ from breakeven.storage.terminal.finding_words import remedy_option
 
 COMPILING = r"convert_frame\.py|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
 """Frames of a traceback that show a compiler at work."""
+FRAME = re.compile(r'^  File "([^"]+)", line \d+, in .+\n    (.*)', re.MULTILINE)
+"""File and code of a frame; those in messages are indented further."""
+LIBRARY = re.compile(
+    r"(site|dist)-packages|lib/python\d|/torch/(_|nn/|utils/)|breakeven/runner/|^<"
+)
+"""Files that are no code of a person: of packages, of Breakeven, and generated ones."""
 FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
 """Dynamo's message for an operator that refuses its inputs; eager code has another message."""
+NO_KERNEL = "NotImplementedError: Could not run '"
+"""Torch's message for an operator without a kernel for the device."""
 NOT_FINITE = "the loss is not finite"
 SHORTEST_LINE = 8
 """Shortest first line of a message that identifies an error, in characters."""
@@ -52,6 +60,25 @@ class Failure:
     def is_compiling(self) -> bool:
         """Whether a compiler failed; some tracebacks lack the compiler's frames."""
         return self.message.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
+
+    @property
+    def has_micro_batches(self) -> bool:
+        """Whether a step may have several backward passes; what a script does is not known."""
+        return self.spec.is_script or self.spec.training.gradient_accumulation > 1
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the person's code raised the error, and no other error led to it: whatever its
+        words are, no compiler raised it, and no device."""
+        ends = [FRAME.findall(part)[-1:] for part in self.traceback.split(TRACEBACK)[1:]]
+        backend = (self.variant.path_of_backend or "").rpartition(":")[0]
+        is_wrapped = self.message.startswith(OF_COMPILERS) and "_dynamo" in self.traceback
+        if is_wrapped or not all(ends):
+            return False
+        return bool(ends) and all(
+            code.startswith(("raise ", "assert ")) and not LIBRARY.search(file) and file != backend
+            for ((file, code),) in ends
+        )
 
     @property
     def is_shared(self) -> bool:
@@ -86,14 +113,16 @@ class Rule:
     remedies: tuple[Make, ...] = ()
     of_compiler: bool = True
     """Whether only a run with a compiler can have this cause, not the baseline."""
+    of_own_code: bool = False
+    """Whether an error that the person's code raised can have this cause."""
 
     def fits(self, failure: Failure) -> bool:
         if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
             return False
-        is_seen = re.search(self.words, failure.message) and re.search(
-            self.frames, failure.traceback
-        )
-        return bool(is_seen) and self.when(failure)
+        if failure.is_own and not self.of_own_code:
+            return False
+        seen = (re.search(self.words, failure.message), re.search(self.frames, failure.traceback))
+        return all(seen) and self.when(failure)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +222,16 @@ def whole_ladder(failure: Failure) -> Remedy | None:
 
 OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
 MEMORY = (
-    "(?i)out of memory|MemoryError|allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"(?i)^(?!(Value|Type|Key|Index|Attribute|Assertion|Import|NotImplemented)Error)[\s\S]*"
+    r"(out of memory|MemoryError|allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED)"
 )
+OF_DYNAMO = r"^(Unsupported|UserError|TorchRuntimeError|\w*DataDependent\w*): "
 AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
 RULES = (
     Rule(
         kind="gradients in CUDA graphs", words=OVERWRITTEN, frames="_engine_run_backward",
+        when=lambda failure: failure.variant.captures_cuda_graphs and failure.has_micro_batches,
         cause="With several micro-batches per step, the gradients of the first one lie in the "
         "memory of its CUDA graph. The graph of the next micro-batch overwrites this memory before "
         "its own gradients are added.",
@@ -210,6 +242,7 @@ RULES = (
     ),
     Rule(
         kind="CUDA graph overwritten", words=OVERWRITTEN,
+        when=lambda failure: failure.variant.captures_cuda_graphs,
         cause="The code uses an output of a CUDA graph after the graph's next run, which "
         "overwrites this output.",
         advice="Call clone() on the output outside the compiled code, or call "
@@ -242,40 +275,45 @@ RULES = (
         remedies=(smaller_batch, with_fields(schedule="sequential")), advice=FIT_LESS,
     ),
     Rule(
-        kind="killed", words=r"SIGKILL|\bKilled\b", of_compiler=False,
+        kind="killed", of_compiler=False,
+        words=r"^ended by signal SIGKILL|^RuntimeError: .*is killed by signal: Killed",
         cause="A process was killed: by the system because the machine's memory ran out, or by "
         "hand.",
         advice="The system's log (dmesg) says whether it was the system.",
         remedies=(smaller_batch, with_fields(schedule="sequential")),
     ),
     Rule(
-        kind="recompile limit", words=r"RecompileLimit|recompile_limit",
+        kind="recompile limit",
+        words=r"^FailOnRecompileLimitHit\b|^Unsupported: [\s\S]*recompile_limit",
         cause="A value that changes from call to call (a shape, a number, an attribute) is "
         "constant in the compiled code, so Dynamo compiled the function again until its limit.",
         advice="Compiling on the run's page lists the guards that failed.",
         remedies=(with_settings(dynamic=True), with_settings(fullgraph=None)),
     ),
     Rule(
-        kind="data-dependent operation", words=r"(?i)data.dependent",
+        kind="data-dependent operation", words=OF_DYNAMO + r"(?i:[\s\S]*data.dependent)",
         cause="A branch of the code, or the shape of a tensor, depends on numbers that are not "
         "known before the graph runs, so the graph ends there.",
         advice="Use torch.where instead of a branch to keep one graph.",
         remedies=(with_settings(fullgraph=None),),
     ),
     Rule(
-        kind="graph break", words=r"^Unsupported: ",
+        kind="graph break", words=r"^Unsupported: ", frames=r"_dynamo|^$",
         cause="Dynamo cannot capture a part of the code, and fullgraph=true makes that an error.",
         advice="The error names this part; move it out of the compiled code.",
         remedies=(with_settings(fullgraph=None),),
     ),
     Rule(
         kind="no C++ compiler", words=r"InvalidCxxCompiler|Compiler: \S+ is not found",
+        when=lambda failure: failure.is_compiling,
         cause="Inductor generates C++ for the CPU, and this machine has no working C++ compiler.",
         # Pages show a cause as plain text.
         advice=f"Install one: {INSTALL_COMPILER.replace('`', '')}.",
     ),
     Rule(
-        kind="no Triton", words="TritonMissing|Cannot find a working triton|GPUTooOldForTriton",
+        kind="no Triton", when=lambda failure: failure.is_compiling,
+        words=r"TritonMissing|Cannot find a working triton|GPUTooOldForTriton|"
+        r"cannot import name '\w+' from 'triton|No module named 'triton",
         cause="Inductor generates Triton for the GPU. Triton is missing here or too old, or the "
         "GPU is too old for Triton.",
         advice="Install the triton that this torch requires, or use a backend without Triton.",
@@ -283,38 +321,44 @@ RULES = (
     ),
     Rule(
         kind="GPU not supported", of_compiler=False,
-        words=r"no kernel image is available|is not compatible with the current PyTorch|"
-        r"driver version is insufficient|driver on your system is too old",
+        words=r"^(RuntimeError|AcceleratorError): [\s\S]*(no kernel image is available|"
+        r"is not compatible with the current PyTorch installation|"
+        r"driver version is insufficient|driver on your system is too old)",
+        when=lambda failure: failure.spec.device != "cpu",
         cause="This torch, this driver and this GPU do not fit together.",
         advice="Install a torch that is built for the GPU, or a newer driver; breakeven doctor "
         "says more.",
     ),
     Rule(
-        kind="shared memory exceeded", words="out of resource: shared memory|OutOfResources",
+        kind="shared memory exceeded", words="out of resource: shared memory",
+        when=lambda failure: failure.spec.device != "cpu",
         cause="A generated kernel needs more shared memory than a multiprocessor of this GPU has.",
         remedies=(without_autotuning, whole_ladder),
     ),
     Rule(
-        kind="inference only", words="is for inference alone",
+        kind="inference only", words="^WorkloadError: backend .* is for inference alone",
         cause="The backend's outputs have no gradients.",
         advice="Choose another backend, or time forward passes.",
         remedies=(with_fields(scenario="speed", speed__part="inference"),),
     ),
     Rule(
         kind="backend missing",
-        words=r"raised:\s*(ImportError|ModuleNotFoundError)|InvalidBackend|is not registered here",
+        words=r"^BackendCompilerFailed: .*raised:\s*(ImportError|ModuleNotFoundError)|"
+        r"^InvalidBackend: |^WorkloadError: backend .* is not registered here",
+        when=lambda failure: failure.variant.backend != "inductor",
         cause="The package of the backend is not installed here, or does not register the name.",
         advice="Install it into the environment in which the runs take place.",
     ),
     Rule(
         kind="hub unreachable", of_compiler=False,
-        words="the hub could not be reached|HF_HUB_OFFLINE is set|hub does not offer it",
+        words=r"^(NotLoaded|WorkloadError): [\s\S]*"
+        "(the hub could not be reached|HF_HUB_OFFLINE is set|hub does not offer it)",
         cause="A model or data set is given by its name on the hub, but neither the hub nor a copy "
         "on this machine has it.",
         advice="Load it once with a network connection, or give a local folder.",
     ),
     Rule(
-        kind="loss not finite, as the baseline's", words=NOT_FINITE, of_compiler=False,
+        kind="loss not finite, as the baseline's", words=f"^{NOT_FINITE}$", of_compiler=False,
         when=lambda failure: failure.variant.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
         "or the data are the cause, not a backend.",
@@ -323,20 +367,22 @@ RULES = (
         remedies=(lower_rate, clipped),
     ),
     Rule(
-        kind="loss not finite", words=NOT_FINITE,
+        kind="loss not finite", words=f"^{NOT_FINITE}$",
         cause="The loss is not finite under this backend, but the baseline's loss is.",
         advice="The ladder names the first stage of the compiler with such a loss.",
         remedies=(whole_ladder,),
     ),
     Rule(
-        kind="fault of the code", of_compiler=False,
+        kind="fault of the code", of_compiler=False, of_own_code=True,
         when=lambda failure: failure.variant.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
         "or the settings are the cause, not a backend.",
     ),
     Rule(
-        kind="unknown operator", words=r"LoweringException|missing lowering|NotImplementedError",
-        when=lambda failure: failure.baseline is None,
+        kind="unknown operator",
+        words=r"LoweringException|MissingOperator|missing lowering|NotImplementedError",
+        when=lambda failure: failure.baseline is None
+        and (failure.is_compiling or failure.message.startswith(NO_KERNEL)),
         cause="The backend has no code for an operator or a data type of the model.",
         advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
     ),
@@ -398,12 +444,12 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
 def _failure(record: RunRecord, is_not_finite: bool) -> Failure:
     spec, error, run = record.spec, record.error, record.variant.label
     of = next((label for label, runs in spec.repeats_by_label.items() if run in runs), run)
-    message = record.reason or ""
-    if is_not_finite and not record.state.is_failed:
-        message = NOT_FINITE
-    elif error is not None:
-        message = f"{error.name}: {error.message}"
-    return Failure(
+    message = record.reason or "" if error is None else f"{error.name}: {error.message}"
+    found = Failure(
         spec=spec, variant=record.variant, text=variant_of(spec, of)[1], state=record.state,
         message=message, traceback=error.traceback if error else "",
     )  # fmt: skip
+    # Many scripts raise an error of their own once the loss is not finite.
+    if is_not_finite and (found.is_own or not record.state.is_failed):
+        return replace(found, message=NOT_FINITE, traceback="")
+    return found
