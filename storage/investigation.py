@@ -18,6 +18,7 @@ from breakeven.runner.specs.investigations import (
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.replays import replay
 from breakeven.runner.specs.scenarios import Problem
+from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
@@ -30,6 +31,10 @@ Cause = Literal[
     "searching", "own code", "not reproduced", "unstable", "stage", "setting", "backend",
     "training only", "out of time",
 ]  # fmt: skip
+OF_ONE_LINE = ("cause", "compiler_stage", "subsystem", "operation", "problem", "quantity", "tensor",
+               "program_note")  # fmt: skip
+"""Texts of a finding that stand in sentences."""
+LONGEST_SHOWN = 200
 NAMED: tuple[str, ...] = ("stage", "setting", "backend", "training only")
 """Causes for which a compiler is to blame."""
 
@@ -103,15 +108,24 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
         note = f"the program has more than {MAX_CHARACTERS:,} characters"
         finding = replace(finding, program=None, program_note=note)
     backend = record.spec.backends[0]
-    labels = tuple(dict.fromkeys(_without(backend, one) for one in finding.labels))
-    finding = replace(finding, labels=labels)
+    labels = tuple(dict.fromkeys(printable(_without(backend, one)) for one in finding.labels))
+    shown = {name: _shown(getattr(finding, name)) for name in OF_ONE_LINE}
+    finding = replace(finding, labels=labels, **shown)
     return Investigation(
         record=record,
         investigated=str(record.spec.investigates),
         backend=backend,
-        trials=tuple(Trial(**_row(trials.iloc[[at]], Trial)) for at in range(len(trials))),
+        trials=tuple(
+            Trial(**{name: _shown(value) for name, value in _row(trials.iloc[[at]], Trial).items()})
+            for at in range(len(trials))
+        ),
         finding=finding,
     )
+
+
+def _shown(value: Any) -> Any:
+    """A text without line ends and terminal controls: a journal may be a stranger's."""
+    return printable(value, LONGEST_SHOWN) if isinstance(value, str) else value
 
 
 def _without(backend: str, label: str) -> str:
@@ -151,8 +165,11 @@ def finished_investigation(store: Store, run_id: str) -> str | None:
 
 def fault_of(store: Store, run_id: str) -> Fault:
     """The fault of a run; raises `NoFault` with the reason if there is none to investigate."""
-    record = queries.run_record(store, run_id)
-    label = record.variant.label
+    return _fault(store, queries.run_record(store, run_id))
+
+
+def _fault(store: Store, record: RunRecord) -> Fault:
+    run_id, label = record.run_id, record.variant.label
     runs = queries.list_runs(store, record.experiment_id).set_index("label")
     why = _why_not(record, [RunState(one) for one in runs.loc[runs["role"] == "baseline", "state"]])
     if why is not None:
@@ -210,14 +227,16 @@ def next_experiment(
 ) -> ExperimentSpec:
     """The experiment that finds the cause of a run's fault: an investigation, or for a run that is
     only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
-    return _experiment(queries.run_record(store, run_id), fault_of(store, run_id), budget_seconds)
+    record = queries.run_record(store, run_id)
+    return _experiment(record, _fault(store, record), budget_seconds)
 
 
 def fault_to_find(store: Store, run_id: str) -> Fault | None:
     """The fault of a run if `next_experiment` can find its cause."""
     try:
-        fault = fault_of(store, run_id)
-        _experiment(queries.run_record(store, run_id), fault)
+        record = queries.run_record(store, run_id)
+        fault = _fault(store, record)
+        _experiment(record, fault)
         return fault
     except (StoreError, RunnerError):
         return None

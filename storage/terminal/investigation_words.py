@@ -166,8 +166,8 @@ def _upper(text: str) -> str:
 def trial_cells(trial: Trial) -> list[str]:
     """The row of a trial, in the order of `HEADER`."""
     took = DASH if trial.trial_seconds is None else duration(trial.trial_seconds)
-    detail = printable(trial.detail or DASH, LONGEST_ERROR)
-    return [str(trial.number), trial.stage, printable(trial.what), trial.outcome, detail, took]
+    detail = trial.detail or DASH
+    return [str(trial.number), trial.stage, trial.what, trial.outcome, detail, took]
 
 
 def remedies(store: Store, found: Investigation) -> KnownCause:
@@ -197,7 +197,7 @@ def _possible(spec: ExperimentSpec, found: Investigation) -> Iterator[Remedy]:
 def investigation_report(store: Store, found: Investigation) -> str:
     """Everything for the terminal but program and issue."""
     spec, cause = found.record.spec, remedies(store, found)
-    lines = [f"{spec.name}:", "", headline(found), *facts(found)]
+    lines = [f"{printable(spec.name)}:", "", headline(found), *facts(found)]
     if found.trials:
         table = [list(HEADER), *map(trial_cells, found.trials)]
         lines += ["", *aligned_table(table, len(HEADER) - 1)]

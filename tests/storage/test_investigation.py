@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
@@ -29,6 +32,7 @@ from breakeven.storage.terminal.investigation_words import facts, headline, issu
 from tests.faults.investigations import (
     INVESTIGATION_ID,
     SPEC,
+    TRIALS,
     record_broken,
     record_failed,
     record_investigation,
@@ -278,6 +282,57 @@ def test_show_prints_the_answer_the_trials_and_commands_that_try_what_removes_th
     document = json.loads(capsys.readouterr().out)
     assert document["finding"]["operation"] == "aten.relu.default"
     assert [trial["outcome"] for trial in document["trials"]] == ["passes", "differs", "passes"]
+
+
+HOSTILE = "<img src=x>\x1b[2J`x` ```\n# heading\n| a |\n[x](http://stranger.example)" + "y" * 3000
+"""Of a stranger's journal."""
+
+
+def test_texts_of_a_strangers_journal_stay_on_their_lines_and_move_no_cursor(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ("compiler_stage", "subsystem", "operation", "quantity", "tensor", "error", "traceback",
+             "program", "program_note", "environment", "generated_code")  # fmt: skip
+    trials = [{**TRIALS[1], "stage": HOSTILE, "what": HOSTILE, "detail": HOSTILE}]
+    record_broken(data_dir)
+    finding = dict.fromkeys(texts, HOSTILE) | {"labels": [HOSTILE]}
+    record_investigation(data_dir, finding, trials)
+    where = f"--data-folder={data_dir.path}"
+    assert main(["show", INVESTIGATION_ID, where]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\\x1b[2J" in shown
+    assert not [line for line in shown.splitlines() if line.startswith(("# ", "| "))]
+    assert "to try" not in shown, "it is no backend"
+    assert main(["show", INVESTIGATION_ID, where, "--issue"]) == 0
+    issue = capsys.readouterr().out
+    assert "\x1b" not in issue
+    outside, is_open = [], False
+    for line in issue.splitlines():
+        is_open ^= line.startswith("````")
+        outside += [] if is_open or line.startswith("````") else [line]
+    said = "\n".join(outside)
+    assert [line for line in outside if line.startswith("#")][1:] == [
+        "### Describe the bug", "### Error logs", "### Versions",
+    ]  # fmt: skip
+    assert not re.search(r"(?<!\\)<|(?<!\\)\]\(", said)
+
+
+def test_damaged_folders_beside_a_run_do_not_keep_its_cause_from_being_searched(
+    data_dir: DataDir,
+) -> None:
+    run = record_failed(data_dir, "inductor")
+    for number, content in enumerate((None, "", '{"a":', "[]")):
+        folder = data_dir.runs / f"2026112{number}-101500-123456-7f3b.inductor"
+        folder.mkdir()
+        if content is not None:
+            (folder / "spec.json").write_text(content)
+    (data_dir.runs / f"{EXPERIMENT_ID}.control" / "events.jsonl").write_text("[[[\n{}\n")
+    file = data_dir.path / "planned.json"
+    asked = ["plan-investigation", run, f"--data-folder={data_dir.path}", "--budget=60"]
+    assert main([*asked, f"--output={file}"]) == 0
+    assert ExperimentSpec.from_json(file.read_text()).investigates == run
+    shutil.rmtree(data_dir.runs / f"{EXPERIMENT_ID}.baseline")
+    assert main([*asked, f"--output={file}"]) == 0
 
 
 @pytest.mark.parametrize(

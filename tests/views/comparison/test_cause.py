@@ -16,12 +16,15 @@ from breakeven.views.report.content import content
 from tests.faults.investigations import (
     INVESTIGATION_ID,
     SPEC,
+    TRIALS,
     record_broken,
     record_failed,
     record_investigation,
 )
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened, opened_run, text
+
+OTHER_ID = "20261121-101500-123456-7f3a"
 
 
 def labels(app: AppTest) -> list[str]:
@@ -82,6 +85,26 @@ def test_the_page_has_the_answer_the_trials_the_program_and_the_whole_issue(
     assert not app.warning  # The program reads no tensors of the training.
     app = next(one for one in app.button if one.label == "The run inductor").click().run()
     assert (app.query_params["experiment"], app.query_params["tab"]) == (EXPERIMENT_ID, "Runs")
+
+
+def test_texts_of_a_strangers_journal_are_shown_as_they_are(folder: DataDir) -> None:
+    bad = "<img src=x>\x1b[2J ```\n# heading\n[x](http://stranger.example)"
+    finding = dict.fromkeys(("operation", "tensor", "quantity", "error", "program_note"), bad)
+    trials = [{**TRIALS[1], "what": bad, "detail": bad}]
+    record_investigation(folder, {**finding, "program": None, "labels": [bad]}, trials)
+    app = opened(experiment=INVESTIGATION_ID)
+    shown = [*(one.value for one in (*app.markdown, *app.caption)),
+             *(one.proto.body for one in app.get("html"))]  # fmt: skip
+    assert not [one for one in shown if "<img" in one or "\x1b" in one or "](http" in one]
+    assert "\\x1b[2J" in text(app)
+
+
+def test_a_slow_backend_has_its_issue_beside_its_stages(folder: DataDir) -> None:
+    record_experiment(folder.runs, experiment_spec(120, 10), backend_seconds=0.4)
+    (issue,) = [one.value for one in opened(experiment=EXPERIMENT_ID, tab="Why").code]
+    assert issue.startswith("# torch.compile: with inductor, a step takes 2.00x as long")
+    record_experiment(folder.runs, experiment_spec(120, 10), experiment_id=OTHER_ID)
+    assert not opened(experiment=OTHER_ID, tab="Why").code
 
 
 def test_tensors_that_leave_with_the_program_are_named_and_in_the_archive(folder: DataDir) -> None:
