@@ -50,7 +50,7 @@ from tests.helpers.pages import ROOT, cards, opened, opened_run, text, without_l
         ("experiments", {"view": "Suites"}, ("No suite was run here yet", "breakeven suite")),
         ("machine", {"tab": "Queue"}, ("Nothing is running.",)),
         ("launch", {}, ("What will run", "breakeven compare")),
-        ("definitions", {}, ("Breakeven stores raw steps",)),
+        ("definitions", {}, ("Each heading is the name of a number",)),
     ],
 )
 def test_an_empty_data_folder_leads_every_page_to_something_to_do(
