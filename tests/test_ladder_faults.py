@@ -92,9 +92,5 @@ def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
     assert named is not None and named.result.label == rung
     assert main(["explain", "--ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    words = {
-        "fails": "stage that fails",
-        "differs": "with wrong numbers",
-        "loses": "tage that",
-    }
+    words = {"fails": "stage that fails", "differs": "with wrong numbers", "loses": "tage that"}
     assert any(words[kind] in line and f"{rung} ({stage})" in line for line in said.splitlines())

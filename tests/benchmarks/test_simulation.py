@@ -16,7 +16,7 @@ pytestmark = pytest.mark.heavy
 
 NUM_HISTORIES = 30
 REAL = {
-    "exits.py": {"os", "shutil", "signal"},  # names of signals
+    "exits.py": {"os", "shutil", "signal"}  # names of signals
 }
 """What the supervisor asks the real system for in a history, by module: files are real."""
 SIMULATED = {

@@ -48,11 +48,7 @@ def page(reader: BrowserContext) -> Iterator[Page]:
 
 
 def launch(
-    page: Page,
-    address: str,
-    num_samples: int,
-    fields: str = EAGER,
-    processes: str = "3 processes",
+    page: Page, address: str, num_samples: int, fields: str = EAGER, processes: str = "3 processes"
 ) -> str:
     """Launches baseline, control and a backend of a tiny BERT through the form; returns the id.
 

@@ -250,9 +250,7 @@ def test_every_number_of_a_run_leads_to_its_definition(everything: DataDir, tab:
     check(opened_run(part=tab))
 
 
-def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
-    folder: DataDir,
-):
+def test_every_number_of_a_check_of_correctness_leads_to_its_definition(folder: DataDir):
     record(folder, "baseline", passing())
     record(folder, "eager", passing())
     record(folder, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)])})
@@ -315,10 +313,7 @@ def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):
 
 
 @pytest.mark.parametrize("part", ["training", "inference"])
-def test_every_number_of_a_speed_experiment_leads_to_its_definition(
-    folder: DataDir,
-    part: str,
-):
+def test_every_number_of_a_speed_experiment_leads_to_its_definition(folder: DataDir, part: str):
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
         record_speed(folder, label, speed_spec(part), seconds, compile_seconds=3.0, num_rounds=20)
     for page in every_tab(experiment=EXPERIMENT_ID):

@@ -16,9 +16,7 @@ from tests.helpers.pages import cards, charts, opened, opened_run, table, text, 
 from tests.helpers.pages_journals import LOSSES, recording
 
 
-def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
-    folder: DataDir,
-) -> None:
+def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(folder: DataDir) -> None:
     record(folder, throttle_reasons=["power cap"], processes=[OTHER])
     app = opened_run(part="Device")
     said = text(app)
@@ -42,9 +40,7 @@ def test_without_samples_the_tab_says_so(folder: DataDir) -> None:
     assert "Nothing is recorded yet" in text(opened_run(part="Device"))
 
 
-def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(
-    folder: DataDir,
-) -> None:
+def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(folder: DataDir) -> None:
     record(folder, throttle_reasons=["power cap"])
     app = opened(experiment=EXPERIMENT_ID, tab="Runs")
     bodies = [entry.proto.body for entry in app.get("html")]
@@ -99,9 +95,7 @@ def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
     assert "on 8 CPUs" in before_launch(allowance, load=4.5)
 
 
-def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(
-    folder: DataDir,
-) -> None:
+def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(folder: DataDir) -> None:
     spec = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=2, batches=4))
     for variant in spec.variants:
         run = Recording(folder.runs, variant.label, spec).claim().start(environment=ON_CUDA)

@@ -173,9 +173,7 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
     assert not doors.may_come_from("https://evil.example", "bench.example.org")
 
 
-def test_a_named_host_or_a_proxy_means_that_others_are_served(
-    folder: DataDir,
-) -> None:
+def test_a_named_host_or_a_proxy_means_that_others_are_served(folder: DataDir) -> None:
     assert not doors.serves_others(["Host", "Cookie"])
     assert doors.serves_others(["Host", "X-Forwarded-For"])
     say(folder, hostnames=["localhost"])
@@ -239,8 +237,7 @@ def buttons(app: AppTest) -> list[str]:
 
 
 def test_others_see_everything_and_are_offered_nothing_that_changes_it(
-    folder: DataDir,
-    others: pytest.MonkeyPatch,
+    folder: DataDir, others: pytest.MonkeyPatch
 ) -> None:
     record(folder)
     assert "Stop it" not in buttons(opened("experiment", experiment=EXPERIMENT_ID))
@@ -284,8 +281,7 @@ def test_on_this_machine_alone_everything_is_offered_and_any_path_may_be_used(
 
 
 def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
-    folder: DataDir,
-    others: pytest.MonkeyPatch,
+    folder: DataDir, others: pytest.MonkeyPatch
 ) -> None:
     keep(folder, MACHINE)
     with pytest.raises(permissions.NotAllowed, match="BREAKEVEN_OTHERS=launch"):
@@ -354,9 +350,7 @@ def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() 
 
 @pytest.mark.heavy
 def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
-    folder: DataDir,
-    tmp_path: Path,
-    others: pytest.MonkeyPatch,
+    folder: DataDir, tmp_path: Path, others: pytest.MonkeyPatch
 ) -> None:
     keep(folder, MACHINE)
     secret = tmp_path / "secret.csv"
@@ -377,9 +371,7 @@ def with_data(source: str) -> object:
 
 
 def test_others_use_only_files_in_folders_that_were_named(
-    folder: DataDir,
-    tmp_path: Path,
-    others: pytest.MonkeyPatch,
+    folder: DataDir, tmp_path: Path, others: pytest.MonkeyPatch
 ) -> None:
     opened_folder, secret = tmp_path / "open", tmp_path / "secret"
     for one in (opened_folder, secret):
@@ -408,9 +400,7 @@ def test_others_use_only_files_in_folders_that_were_named(
     files.check_files(experiment_spec(task="script", model=script, data=DataSpec(source="script")))
 
 
-def test_an_uploaded_file_is_kept_under_a_safe_name_once(
-    folder: DataDir,
-) -> None:
+def test_an_uploaded_file_is_kept_under_a_safe_name_once(folder: DataDir) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
         path = files.keep(name, b"text,label\ngood,1\n")
@@ -424,8 +414,7 @@ def test_an_uploaded_file_is_kept_under_a_safe_name_once(
 
 
 def test_an_upload_that_is_too_large_or_no_data_is_refused(
-    folder: DataDir,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):
         with pytest.raises(files.UploadRefused, match="must end in one of"):

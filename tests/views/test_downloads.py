@@ -105,8 +105,7 @@ def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
 
 
 def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_empty(
-    folder: DataDir,
-    files: dict[str, Callable[[], bytes]],
+    folder: DataDir, files: dict[str, Callable[[], bytes]]
 ):
     spec = experiment_spec(num_steps=80)
     for label in ("baseline", "control", "inductor"):

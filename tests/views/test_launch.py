@@ -152,10 +152,7 @@ def fields_of(scenario: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scenario", ["speed", "cache"])
-def test_fields_of_another_scenario_reach_the_experiment(
-    scenario: str,
-    folder: DataDir,
-):
+def test_fields_of_another_scenario_reach_the_experiment(scenario: str, folder: DataDir):
     values = {path: CHANGED[path] for path in fields_of(scenario)}
     app = opened("launch")
     set_field(app, "scenario", scenario)
@@ -179,9 +176,7 @@ def test_fields_of_hub_texts_reach_the_experiment(
     assert launched(app, folder) == expected
 
 
-def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
-    folder: DataDir,
-):
+def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(folder: DataDir):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("weight_decay")
     app.text_input(key="quick.evaluate_every").set_value("3").run()
@@ -194,9 +189,7 @@ def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
 
 
 @pytest.mark.heavy
-def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
-    folder: DataDir,
-):
+def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(folder: DataDir):
     keep(folder, WITH_GPU)
     app = opened("launch")
     scaler = app.text_input(key="quick.scaler_options")
@@ -215,9 +208,7 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
 
-def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(
-    folder: DataDir,
-):
+def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(folder: DataDir):
     app = opened("launch")
     assert "Changed:" not in text(app)
     app.text_input(key="quick.batch_size").set_value("16")
@@ -226,9 +217,7 @@ def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same
     assert "--checkpoint-every=2" in text(app)
 
 
-def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
-    folder: DataDir,
-):
+def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(folder: DataDir):
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
     rule = "must not exceed data.num_train_samples (960): no batch would be full"
@@ -249,9 +238,7 @@ def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(folder: Data
     assert app.text_input(key="quick.warmup_steps").value == "-1"
 
 
-def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(
-    folder: DataDir,
-):
+def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(folder: DataDir):
     app = opened("launch")
     assert app.selectbox(key="quick.model").options == ["builtin:bert-tiny", "builtin:bert-base"]
     app.selectbox(key="quick.model").set_value("builtin:bert-base")
@@ -442,9 +429,7 @@ def test_a_backend_can_be_typed_by_path_and_the_page_executes_none_of_its_code(
     assert queued.runs[0].is_unchecked  # the run that reads it has the code loaded first
 
 
-def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(
-    folder: DataDir,
-):
+def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(folder: DataDir):
     keep(folder, replace(MACHINE, debug_backends=(*ladder_on("cpu")[:3], "inductor_debug")))
     app = opened("launch")
     set_field(app, "training.batch_size", 16)
@@ -617,9 +602,7 @@ def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
 
 
 @pytest.mark.heavy
-def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(
-    folder: DataDir,
-):
+def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(folder: DataDir):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("wieght_decay=0.1").run()
     assert "**Optimizer options**" in app.error[0].value

@@ -59,10 +59,7 @@ def test_a_replay_of_what_is_gone_says_so(folder: DataDir):
 
 def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(permissions, "may_act", lambda: False)
-    for page in (
-        opened(experiment=EXPERIMENT_ID, tab="Runs"),
-        opened_run(),
-    ):
+    for page in (opened(experiment=EXPERIMENT_ID, tab="Runs"), opened_run()):
         assert not [one for one in page.button if str(one.key).startswith("measure-again")]
     with pytest.raises(NotAllowed):
         related.measure_again(EXPERIMENT_ID, "inductor")

@@ -109,11 +109,7 @@ def raced(kept_folder: DataDir) -> DataDir:
     ],
 )
 def test_every_page_says_what_was_recorded(
-    raced: DataDir,
-    page: str,
-    query: dict[str, str],
-    titles: tuple[str, ...],
-    said: tuple[str, ...],
+    raced: DataDir, page: str, query: dict[str, str], titles: tuple[str, ...], said: tuple[str, ...]
 ):
     """Of 80 steps of 0.2 s, or 0.1 s under a backend, whose losses fall from 2 to 1."""
     app = opened(page, **query)

@@ -99,9 +99,7 @@ def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir):
     assert [title for title in cards(app) if title.startswith("v")] == ["v8"]
 
 
-def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
-    folder: DataDir,
-):
+def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES, 3.0)
     for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
         run.log.append("graph_break", step=step, phase="training", reason="print",
@@ -140,9 +138,7 @@ def test_gradients_are_charted_by_parameter(folder: DataDir):
     assert "layer.weight" in charts(app)
 
 
-def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_one(
-    folder: DataDir,
-):
+def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_one(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
     for split in ("validation", "test"):
         for compiled in (False, True):
@@ -285,9 +281,7 @@ def test_what_finished_or_has_no_checkpoint_offers_no_resumption(folder: DataDir
     assert not [button for button in opened().button if "resume" in button.key]
 
 
-def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(
-    folder: DataDir,
-):
+def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(folder: DataDir):
     spec = experiment_spec(training=TrainingSpec(batch_size=8))
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, spec).claim()

@@ -98,9 +98,7 @@ def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):
     assert "The experiment ends once every speedup is known to within 2.0 %" in said
 
 
-def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(
-    folder: DataDir,
-):
+def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(folder: DataDir):
     app = opened("launch")
     set_field(app, "scenario", "speed")
     said = text(app.run())

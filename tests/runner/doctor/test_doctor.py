@@ -199,9 +199,7 @@ def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: b
     assert check_orphaned_runs(data_dir).health is Health.OK
 
 
-def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(
-    data_dir: DataDir,
-) -> None:
+def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(data_dir: DataDir) -> None:
     run = data_dir.run_dir(claimed(data_dir))
     sleep = ["sleep", "600"]
     left = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: str(run.path)},
@@ -236,9 +234,7 @@ def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
     assert found.health is Health.WRONG and "serving.port = 'x'" in found.evidence
 
 
-def test_a_test_notification_that_does_not_arrive_is_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_test_notification_that_does_not_arrive_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.check_notifications(notify=True).evidence == "addresses: none (BREAKEVEN_NOTIFY)"
     monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("BREAKEVEN_NOTIFY", "json://127.0.0.1:9/canary-0f9e8d7c6b5a")

@@ -43,9 +43,7 @@ def stop(run: RunDir) -> None:
     run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
 
 
-def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(
-    data_dir: DataDir,
-) -> None:
+def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(data_dir: DataDir) -> None:
     asked = spec()
     experiment_id, run = stopped(data_dir, asked)
     one = moved_spec(asked, ("cpu",), None)

@@ -20,10 +20,7 @@ from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs"),
-]
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")]
 
 
 @pytest.fixture(autouse=True)

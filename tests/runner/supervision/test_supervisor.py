@@ -295,10 +295,7 @@ def test_a_backend_that_takes_turns_with_nobody_is_lost_alone_after_five_attempt
     for _ in range(5):
         vanish(runs["eager"])
         close_orphans(data_dir, ExitRecords())
-    assert states(data_dir, experiment_id) == {
-        "baseline": RunState.QUEUED,
-        "eager": RunState.LOST,
-    }
+    assert states(data_dir, experiment_id) == {"baseline": RunState.QUEUED, "eager": RunState.LOST}
 
 
 def test_runs_that_took_turns_all_begin_anew_if_one_of_them_has_no_checkpoint(

@@ -51,11 +51,7 @@ def site(tmp_path: Path, fresh_torch: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "label", "workload"),
-    [
-        ("", "", NET),
-        (":scope=blocks", "-blocks", GPT),
-    ],
+    ("settings", "label", "workload"), [("", "", NET), (":scope=blocks", "-blocks", GPT)]
 )
 def test_a_training_compiles_with_one_instance_and_every_run_records_the_packages_version(
     site: Path, tmp_path: Path, settings: str, label: str, workload: dict[str, Any]

@@ -88,9 +88,7 @@ while True:  # as a compilation that looks at nothing
 """
 
 
-def test_a_run_that_does_not_look_up_leaves_by_itself_and_saves_what_it_has(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_does_not_look_up_leaves_by_itself_and_saves_what_it_has(tmp_path: Path) -> None:
     post = TurnPost()
     fds = post.run_fds
     environment = {**os.environ, TURN_PIPES_VARIABLE: f"{fds[0]},{fds[1]}"}

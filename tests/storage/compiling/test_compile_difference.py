@@ -148,9 +148,7 @@ def test_the_command_says_what_differs(store: Store, capsys: pytest.CaptureFixtu
     assert main(["diff", runs[0], "no.thing", "--data-folder", str(store.data_dir.path)]) == 2
 
 
-def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(
-    store: Store,
-) -> None:
+def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(store: Store) -> None:
     found = timeline(store, "one", "one.eager-forward")
     frames = queries.compile_metrics(store, "one")
     assert {f"{row.function} [{row.compile_id}]" for row in frames.itertuples()} >= set(

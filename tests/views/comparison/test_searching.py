@@ -72,8 +72,7 @@ def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
 
 
 @pytest.mark.parametrize(
-    ("baseline", "state"),
-    [(RunState.FINISHED, "finished"), (RunState.CANCELLED, "cancelled")],
+    ("baseline", "state"), [(RunState.FINISHED, "finished"), (RunState.CANCELLED, "cancelled")]
 )
 def test_a_candidate_that_the_search_ends_while_it_compiles_leaves_the_search_finished(
     folder: DataDir, baseline: RunState, state: str

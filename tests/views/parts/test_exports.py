@@ -135,10 +135,7 @@ def test_the_marks_of_memory_are_explained_in_the_chart_itself():
                       allocated_memory_bytes=3 * 2**30)]  # fmt: skip
     figure = bars.peak_memory(results)
     explained = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend}
-    assert explained == {
-        "Memory needed to compile": "diamond-open",
-        "Allocated memory": "line-ns",
-    }
+    assert explained == {"Memory needed to compile": "diamond-open", "Allocated memory": "line-ns"}
     assert figure.layout.showlegend
     plain = bars.peak_memory(results[:1])
     assert not [trace for trace in plain.data if trace.showlegend], "nothing to explain"

@@ -79,9 +79,7 @@ def numbers(text: str) -> dict[str, float]:
     }
 
 
-def test_a_served_dashboard_answers_probes_and_a_reader_of_openmetrics(
-    folder: DataDir,
-) -> None:
+def test_a_served_dashboard_answers_probes_and_a_reader_of_openmetrics(folder: DataDir) -> None:
     record_experiment(folder.runs)
     with served(folder, supervised=False) as (address, _server):
         # A machine at work answers before it has opened the index.

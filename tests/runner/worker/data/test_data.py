@@ -28,10 +28,7 @@ def print_hashes() -> None:
 
 
 def load(
-    data: DataSpec,
-    seed: int = 0,
-    task: str = "text_classification",
-    model: ModelSpec | None = None,
+    data: DataSpec, seed: int = 0, task: str = "text_classification", model: ModelSpec | None = None
 ) -> Dataset:
     training = TrainingSpec(seed=seed, batch_size=1)
     model = model or ModelSpec()

@@ -15,13 +15,7 @@ from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, s
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
-from tests.helpers.loop import (
-    SETTINGS,
-    TINY_BERT,
-    experiment,
-    of_kind,
-    run,
-)
+from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 

@@ -17,15 +17,7 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     StoppingSpec,
 )
-from tests.helpers.loop import (
-    NET,
-    TurnsOnPaper,
-    experiment,
-    folder_of,
-    of_kind,
-    run,
-    torch_afresh,
-)
+from tests.helpers.loop import NET, TurnsOnPaper, experiment, folder_of, of_kind, run, torch_afresh
 from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]

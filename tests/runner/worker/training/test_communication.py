@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.worker.training.kernels import by_collective, communication
-from breakeven.runner.worker.training.trace import (
-    DeviceWork,
-    HostCall,
-    Span,
-    Trace,
-    collective_of,
-)
+from breakeven.runner.worker.training.trace import DeviceWork, HostCall, Span, Trace, collective_of
 
 
 def event(name: str, category: str, start: float, seconds: float, **told: Any) -> dict[str, Any]:

@@ -131,11 +131,7 @@ def run_with(fault: str, journal: Path, **changes: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("backend", "samples"),
-    [
-        ("one_wrong_sample", [1, 5, 9]),
-        ("one_nudged_sample", [2, 6]),
-        ("wrong_last_batch", [8, 9]),
-    ],
+    [("one_wrong_sample", [1, 5, 9]), ("one_nudged_sample", [2, 6]), ("wrong_last_batch", [8, 9])],
 )
 def test_answers_that_are_wrong_with_the_right_loss_show(
     tmp_path: Path, backend: str, samples: list[int]
