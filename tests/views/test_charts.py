@@ -485,7 +485,7 @@ def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart()
     ]  # fmt: skip
     many = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
     few = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels[:4]}))
-    assert (few.layout.height, many.layout.height) == (340, 356)  # 16 for each run beyond four
+    assert (few.layout.height, many.layout.height) == (310, 326)  # 16 for each run beyond four
 
 
 def test_no_line_of_a_label_takes_the_room_of_its_bar():

@@ -19,7 +19,7 @@ from breakeven.storage.queries import MAX_POINTS
 from breakeven.views.charts.palette import FAINT, Look, run_looks
 from breakeven.views.shared import links
 
-HEIGHT = 340
+HEIGHT = 310
 LONG_LABEL = 26
 BESIDE_DAYS = pd.Timedelta(hours=12)
 """Space before the first and after the last experiment; a single experiment spans a day."""

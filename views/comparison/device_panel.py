@@ -127,9 +127,7 @@ NOT_PROFILED = "Nothing was profiled yet."
 
 
 def show_ranks(store: Store, comparison: Comparison) -> None:
-    """Shows a row for each run; nothing if runs have one device."""
-    if comparison.spec.num_ranks == 1:
-        return
+    """Shows a row for each run on several devices."""
     found = ranks_of(store, comparison.experiment_id)
     show_table("Several devices", by_run(found), "ranks", NOT_PROFILED)
 

@@ -5,8 +5,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from breakeven.storage.compiling.ladder import Ladder, RungResult, find_ladder
-from breakeven.storage.index.store import Store
+from breakeven.storage.compiling.ladder import Ladder, RungResult
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
@@ -28,9 +27,8 @@ READING = (
 TIMES = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 
 
-def show(store: Store, experiment_id: str) -> None:
+def show(ladder: Ladder | None) -> None:
     """Shows nothing if the experiment has no ladder."""
-    ladder = find_ladder(store, experiment_id)
     if ladder is None:
         return
     st.markdown("#### Cost by compiler stage")

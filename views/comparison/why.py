@@ -5,6 +5,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.profile.classes import CLASSES
@@ -18,6 +19,7 @@ from breakeven.storage.terminal.finding_words import (
     unprofiled_words,
 )
 from breakeven.views.charts import profile as profile_charts
+from breakeven.views.comparison import ladder
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.cards import Card, Draw
 from breakeven.views.parts.downloads import show_card, show_table
@@ -35,15 +37,25 @@ HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled 
 
 
 def show(store: Store, experiment_id: str) -> None:
-    """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled."""
-    found = explain(store, experiment_id)
+    """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled.
+    Next to the findings is the cost of each compiler stage, if the experiment has a ladder."""
+    found, climbed = explain(store, experiment_id), find_ladder(store, experiment_id)
     st.markdown("#### Why")
     if not found.is_known:
         st.caption(inert(unprofiled_words(found)))
+        ladder.show(climbed)
         return
     st.markdown("\n".join(f"- {one}" for one in sentences(found)))
     show_card(card(found))
-    show_findings(found)
+    findings, stages = st.columns(2) if climbed else [st.container()] * 2
+    with findings:
+        show_findings(found)
+        _show_numbers(found)
+    with stages:
+        ladder.show(climbed)
+
+
+def _show_numbers(found: Explanation) -> None:
     with st.expander("Profiles in numbers", icon=":material/table_rows:"):
         show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
         st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
@@ -109,13 +121,16 @@ def show_findings(found: Explanation) -> None:
 
 def _list(found: Explanation, findings: tuple[CostFinding, ...]) -> None:
     for finding in findings:
-        words_column, action = st.columns([6, 1], vertical_alignment="center")
         words = f"{sentence(finding_words(finding))}  \n{inert(remedy_words(finding))}"
-        words_column.markdown(f"- **{inert(finding.label)}**: {words}")
-        if finding.remedy is not None:
-            with action:
-                changes = dict(finding.remedy.fields)
-                again_link(found.comparison.experiment_id, "Measure it", changes)
+        text: Markdown = f"- **{inert(finding.label)}**: {words}"
+        if finding.remedy is None:
+            st.markdown(text)
+            continue
+        words_column, action = st.columns([4, 1], vertical_alignment="center")
+        words_column.markdown(text)
+        with action:
+            changes = dict(finding.remedy.fields)
+            again_link(found.comparison.experiment_id, "Measure it", changes)
 
 
 TABLE_NUMBERS = {

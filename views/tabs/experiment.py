@@ -11,6 +11,7 @@ from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.terminal.caution_words import caution_words
@@ -103,7 +104,6 @@ def show_doubts(comparison: Comparison) -> None:
 def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """Shows the parts of a step's time, the cost of each compiler stage, and an issue about it."""
     why.show(store, comparison.experiment_id)
-    ladder.show(store, comparison.experiment_id)
     cause.show_slow_issue(store, comparison)
 
 
@@ -135,14 +135,17 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
             related.menu(comparison)
             table_downloads(comparison.table(), "comparison")
         verdicts.show_statistics(comparison)
-    device_panel.show_ranks(store, comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
-    cards.show(running.time_axis(store, comparison.experiment_id))
-    if about_device := cards.device_cards(store, comparison, results):
-        with st.expander("The device meanwhile", icon=":material/monitor_heart:"):
-            cards.show(about_device)
+    if comparison.spec.num_ranks > 1:
+        with st.expander("Several devices", icon=":material/lan:"):
+            device_panel.show_ranks(store, comparison)
+    meanwhile = [*running.time_axis(store, comparison.experiment_id),
+                 *cards.device_cards(store, comparison, results)]  # fmt: skip
+    if meanwhile:
+        with st.expander("What each run did when, and the device", icon=":material/timeline:"):
+            cards.show(meanwhile)
 
 
 def show_one_run(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
@@ -183,7 +186,7 @@ def show_cause(store: Store, experiment: pd.Series, comparison: Comparison) -> N
 
 
 def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    ladder.show(store, comparison.experiment_id)
+    ladder.show(find_ladder(store, comparison.experiment_id))
 
 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:

@@ -99,7 +99,7 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
         (right, "Model and data", record.workload),
     ):
         column.markdown(f"**{title}**", help=explained(["facts"]))
-        column.json(facts, expanded=2)
+        column.json(facts, expanded=1)
 
 
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
