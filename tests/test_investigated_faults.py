@@ -132,14 +132,22 @@ def test_a_fault_of_a_stage_is_named_and_a_small_program_fails_by_itself(
 @pytest.mark.parametrize("backend, has_program", [
     ("zeroed_gradients", True), ("scaled_gradients", True), ("dead_layer", False),
     ("wrong_epsilon", True), (f"{COMPILERS}:wrong_relu", True), (f"{COMPILERS}:rejecting", True),
-    (f"{COMPILERS}:aborting", True),
+    (f"{COMPILERS}:aborting", True), (f"{COMPILERS}:wrong_relu:scope=blocks", True),
     ("relu_accuracy_error_TESTING_ONLY", True), ("relu_runtime_error_TESTING_ONLY", True),
     ("relu_compile_error_TESTING_ONLY", True),
 ])  # fmt: skip
 def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: bool, tmp_path: Path):
     found = investigate(tmp_path, backend, problem=problem_of(backend), optimizer="SGD")
-    assert (found["cause"], found["compiler_stage"]) == ("backend", backend), found
+    name = backend.removesuffix(":scope=blocks")
+    assert (found["cause"], found["compiler_stage"]) == ("backend", name), found
     assert bool(found["program"]) == has_program, found
+
+
+def test_a_fault_that_only_symbolic_batch_sizes_bring_is_found(tmp_path: Path):
+    backend = f"{COMPILERS}:wrong_with_symbols"
+    assert investigate(tmp_path / "1", backend)["cause"] == "not reproduced"
+    found = investigate(tmp_path / "2", backend, last_batch="dynamic")
+    assert (found["cause"], found["compiler_stage"]) == ("backend", backend), found
 
 
 @pytest.mark.parametrize("backend, step", [

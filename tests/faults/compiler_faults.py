@@ -170,3 +170,10 @@ def rejecting(graph: GraphModule, inputs: list[Any]) -> Run:
     if graph.graph.find_nodes(op="call_function", target=target):
         raise NotImplementedError("planted: layer_norm is not supported")
     return graph.forward
+
+
+def wrong_with_symbols(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Computes something else where a size is a symbol."""
+    if not any(isinstance(one, torch.SymInt) for one in inputs):
+        return graph.forward
+    return lambda *arguments: tuple(_larger(one) for one in graph.forward(*arguments))

@@ -106,10 +106,10 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def compile_blocks(model: nn.Module, variant: Variant) -> None:
+def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None = None) -> None:
     """Compiles the model's repeated blocks in place, so that they share one compilation.
 
-    Raises `WorkloadError` if the model has none.
+    `compiler` replaces the variant's own. Raises `WorkloadError` if the model has no such blocks.
     """
     blocks = repeated_blocks(model)
     if not blocks:
@@ -118,7 +118,7 @@ def compile_blocks(model: nn.Module, variant: Variant) -> None:
             "choose another scope than 'blocks'"
         )
     for block in blocks:
-        compile_in_place(block, partial(torch.compile, **compile_arguments(variant)))
+        compile_in_place(block, compiler or partial(torch.compile, **compile_arguments(variant)))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import copy
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ class Model:
         self.rate = LearningRate(training, num_steps(experiment), self.optimizers)
         self._precision = MixedPrecision(training, device.torch_device)
         if variant.scope == "blocks" and variant.backend is not None:
-            compile_blocks(self.model, variant)
+            compile_blocks(self.model, variant, compiler)
         maker = StepMaker(
             self.model, Objective(training, replace(workload, model=self.model)),
             self.optimizers, self._precision, training,
@@ -207,7 +208,7 @@ class Lockstep:
             expected = plain.step(number, batches)
             plain.rate.step_done()
             try:
-                result = compiled.step(number, _copied(batches))
+                result = compiled.step(number, self._for_compiler(batches))
                 # Reads the tensors, because a device reports an error of a kernel only then.
                 are_equal = are_close(result, expected, self._tolerance)
             except Exception as error:  # Any error of a backend is a result here.
@@ -233,6 +234,14 @@ class Lockstep:
             training = self._experiment.training
             self._batches = EpochBatches(self._split, training, epoch, symbolic_size=False)
         return self._batches.window(window)
+
+    def _for_compiler(self, batches: list[MicroBatch]) -> list[MicroBatch]:
+        """Copies with batch sizes that are symbols, if the training has such."""
+        copies = _copied(batches)
+        if self._experiment.training.last_batch == "dynamic":
+            for tensor in chain.from_iterable(batch.inputs.values() for batch in copies):
+                torch._dynamo.mark_dynamic(tensor, 0)
+        return copies
 
     def _judge(
         self, result: Tensors, expected: Tensors, before: Model, number: int
