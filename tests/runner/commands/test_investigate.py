@@ -4,29 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-import breakeven.runner.commands.waiting
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.commands.cli import main
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.supervision.supervisor import supervise
 from tests.faults.investigations import record_broken, record_failed
-from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
+from tests.runner.commands.test_tune import supervised_here as supervised_here
 
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(autouse=True)
-def supervised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command waits for a supervisor in its own process."""
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(
-        breakeven.runner.commands.waiting, "ensure_supervisor",
-        lambda data_dir: supervise(data_dir, FAKE_WORKER),
-    )  # fmt: skip
 
 
 def investigated(data_dir: DataDir, run: str, *options: str) -> tuple[int, list[ExperimentSpec]]:

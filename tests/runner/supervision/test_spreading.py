@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-import breakeven.runner.supervision.supervisor
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
@@ -17,17 +16,11 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until
+from tests.runner.supervision.test_side_by_side import impatience as impatience
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")]
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
 
 
 def spread(*backends: str, **changes: object) -> ExperimentSpec:

@@ -387,11 +387,10 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
 def test_busy_processes_are_named_and_the_familys_are_not() -> None:
     # A grandchild of nobody here: a process of this one would be family.
     orphan = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\n{BUSY}\n"
-    marked = ["a-stranger", str(os.getpid())]
-    subprocess.run([sys.executable, "-c", orphan, *marked], check=True)
-    wait_until(lambda: _process_with(marked) is not None)
-    pid = _process_with(marked)
-    assert pid is not None
+    mark = f"a-stranger-{uuid4().hex}"
+    subprocess.run([sys.executable, "-c", orphan, mark], check=True)
+    wait_until(lambda: len(_all_with(mark)) == 1)
+    (pid,) = _all_with(mark)
     try:
         with process(BUSY) as child:
             wait_until(lambda: pid in _busy_pids())
@@ -516,14 +515,3 @@ def test_the_kernels_own_threads_are_nobody_to_end(
 
 def _busy_pids() -> list[int]:
     return [stranger["pid"] for stranger in busy_processes(ExperimentProcesses("x"))]
-
-
-def _process_with(arguments: list[str]) -> int | None:
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_text().split("\0")
-        except OSError:
-            continue
-        if words[-3:-1] == arguments:
-            return int(entry.name)
-    return None
