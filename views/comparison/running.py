@@ -60,15 +60,18 @@ def show_rest(store: Store, experiment_id: str) -> None:
         experiments = queries.list_experiments(store)
         experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
         is_active = ExperimentState(experiment["state"]).is_active
-        show_compiling(store, experiment_id)
         show_device(store, experiment_id, is_active)
         show_failures(store, experiment_id)
         show_stops(store, experiment_id)
+        until = time.time() // REST_SECONDS * REST_SECONDS if is_active else None
+        losses, activities = st.columns([3, 2])  # Both are on the first screen.
         with files_of(experiment_origin(store, experiment)):
-            show_race(store, experiment_id, is_active)
-            until = time.time() // REST_SECONDS * REST_SECONDS if is_active else None
-            for card in time_axis(store, experiment_id, until):
-                show_card(card)
+            with losses:
+                show_race(store, experiment_id, is_active)
+            with activities:
+                for card in time_axis(store, experiment_id, until):
+                    show_card(card)
+        show_compiling(store, experiment_id)
 
 
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
