@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
 from breakeven.views.comparison.cause import archive
@@ -120,6 +121,16 @@ def test_tensors_that_leave_with_the_program_are_named_and_in_the_archive(folder
         assert files.namelist() == ["issue.md", "repro.py", "repro-data.pt"]
         assert files.read("repro-data.pt") == b"tensors"
         assert files.read("repro.py").decode() == reads.replace("/home/somebody", "~")
+
+
+def test_a_search_that_was_stopped_resumes_on_its_page(folder: DataDir) -> None:
+    record_investigation(folder, {"cause": "searching"}, state=RunState.CANCELLED)
+    (button,) = [one for one in opened(experiment=INVESTIGATION_ID).button
+                 if one.label == "Resume"]  # fmt: skip
+    assert button.help == "Goes on from the last trial: inductor."
+    assert not button.click().run().error
+    (run,) = map(RunDir, folder.runs.iterdir())
+    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
 
 
 def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(
