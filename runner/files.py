@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
+from breakeven.runner.python310 import Self
 from breakeven.runner.texts import printable
 
 

@@ -30,7 +30,7 @@ FORMS = {
     "xox": r"\bxox[abprs]-[\w-]{10,}",
     "sk-": r"\bsk-(?:proj-|ant-)?\w{20,}",
     "akia": r"\bakia[0-9a-z]{16}\b",
-    "eyj": r"(?<![\w-])eyj[\w-]{8,}+\.eyj[\w-]{8,}+\.[\w-]+",
+    "eyj": r"(?<![\w-])eyj[\w-]{8,}\.eyj[\w-]{8,}\.[\w-]+",
     "private key": r"""-----begin [a-z ]*private key-----[^"]*?"""
     r"""(?:-----end [a-z ]*private key-----|(?=")|\Z)""",
 }

@@ -10,7 +10,6 @@ An environment variable, where a setting has one, overrides the file.
 import math
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -147,6 +146,8 @@ def _overridden(settings: Settings, variable: str, value: Any) -> Settings:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # absent in Python 3.10, which runs may have
+
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode

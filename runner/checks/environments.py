@@ -17,7 +17,7 @@ from breakeven.runner.specs.environments import FIELD, pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.suites import SUITES
 
-LEAST_PYTHON, LEAST_TORCH = (3, 11), (2, 6)
+LEAST_PYTHON, LEAST_TORCH = (3, 10), (2, 6)
 LIMIT_SECONDS = 120.0
 KEPT_ANSWERS = 64
 ASK = """

@@ -8,10 +8,10 @@ import socket
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.python310 import StrEnum
 from breakeven.runner.specs.fields import Bounds, Spec, require
 from breakeven.runner.specs.place import check_cpus
 

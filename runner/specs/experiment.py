@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
+from breakeven.runner.python310 import Self
 from breakeven.runner.specs import rules
 from breakeven.runner.specs.environments import check_environments, in_each, pythons
 from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require

@@ -15,12 +15,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from enum import StrEnum
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.python310 import Self, StrEnum
 from breakeven.runner.specs.values import (
     check_plain,
     nearest,

@@ -90,9 +90,7 @@ class RunProcess:
         }
         try:
             if python is not None:
-                # With -P the folder of Breakeven's own packages, in which runs start, is no place
-                # of modules.
-                command = (python, "-P", *command[1:])
+                command = (python, *command[1:])
                 environment = for_python(environment, linked_code(run.path.parents[1]))
             self._process = start_in_own_session(
                 [*command, str(run.path)],

@@ -12,6 +12,7 @@ from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, Exit
 from breakeven.runner.machine.placement import placed
+from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
@@ -29,6 +30,10 @@ from breakeven.runner.worker.turn_source import leave, open_turns
 
 
 def main() -> int:
+    if OWN_PYTHON_VARIABLE in os.environ:
+        # Runs start in the folder of Breakeven's own packages, which a script of another
+        # environment must not import. Python 3.10 has no option -P.
+        sys.path[:] = [place for place in sys.path if place != os.getcwd()]
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m breakeven.runner.worker RUN_FOLDER\n")
         return 2
