@@ -187,6 +187,23 @@ def test_no_folder_is_a_heap(part: str) -> None:
         assert len(modules) <= MAX_MODULES, f"{folder} has {len(modules)} modules"
 
 
+@pytest.mark.parametrize("part", ["runner", "runner/worker"])
+def test_runs_can_execute_python_3_10(part: str) -> None:
+    """No syntax, import or possessive pattern of a newer Python when a module is loaded."""
+    newer = {"tomllib", "Self", "Never", "LiteralString", "Required", "NotRequired", "assert_never",
+             "reveal_type", "override", "StrEnum", "ReprEnum", "UTC", "batched", "file_digest",
+             "ExceptionGroup", "TaskGroup"}  # fmt: skip
+    for file in sources(part):
+        tree = ast.parse(file.read_text(), feature_version=(3, 10))
+        loaded = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        names = {alias.name for one in loaded for alias in one.names
+                 if getattr(one, "module", None) != "breakeven.runner.python310"}  # fmt: skip
+        assert not names & newer, file
+        texts = (one.value for one in ast.walk(tree) if isinstance(one, ast.Constant))
+        assert not any(isinstance(one, str) and re.search(r"\]([*+?]|\{\d+,\d*\})\+", one)
+                       for one in texts), file  # fmt: skip
+
+
 def test_views_holds_the_pages_and_nothing_else() -> None:
     assert {file.stem for file in (PROJECT_ROOT / "views").glob("*.py")} == PAGES | {"__init__"}
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
+
+from breakeven.runner.python310 import StrEnum
 
 
 class Health(StrEnum):
