@@ -22,24 +22,48 @@ def by_environment(found: Sequence[Across]) -> Iterator[tuple[str, list[Across]]
 
 def environment_headline(found: Sequence[Across], *, is_inference: bool = False) -> str:
     """A sentence or two for each further environment; empty without one."""
+    return " ".join(environment_sentences(found, is_inference=is_inference))
+
+
+def environment_sentences(found: Sequence[Across], *, is_inference: bool = False) -> list[str]:
+    """What `environment_headline` says of each further environment."""
     does = "answers" if is_inference else "trains"
-    return " ".join(_headline(runs, does) for _, runs in by_environment(found))
+    return [_headline(runs, does) for _, runs in by_environment(found)]
 
 
 def environment_lines(found: Sequence[Across]) -> list[str]:
     """For each further environment what differs in it, then a line for each run."""
     lines = []
     for name, runs in by_environment(found):
-        first = runs[0].first_environment
-        changes = [
-            f"{package} {_plain(runs[0].versions[package])} instead of "
-            f"{_plain(runs[0].first_versions[package])}"
-            for package in runs[0].versions
-        ]
-        what = ", ".join(changes) or "all recorded versions are the same"
-        lines.append(f"{name} beside {first}: {what}")
+        lines.append(f"{name} beside {runs[0].first_environment}: {version_words(runs[0])}")
         lines += [f"  {_line(one)}" for one in runs]
     return lines
+
+
+def version_words(one: Across) -> str:
+    """The versions that differ between the two environments of a run."""
+    changes = [
+        f"{package} {_plain(one.versions[package])} instead of "
+        f"{_plain(one.first_versions[package])}"
+        for package in one.versions
+    ]
+    return ", ".join(changes) or "all recorded versions are the same"
+
+
+def speed_words(one: Across) -> str:
+    return f"{ratio_text(one.speedup)}, {format_verdict(one.verdict or 'unsure')}"
+
+
+def compile_words(one: Across) -> str | None:
+    """The compile latency in both environments; None if one is unknown."""
+    seconds = METRICS["compile_seconds"].format
+    return _both(seconds, one.compile_seconds, one.first_compile_seconds)
+
+
+def memory_words(one: Across) -> str | None:
+    """The memory needed in both environments; None if one is unknown."""
+    size = METRICS["peak_memory_bytes"].format
+    return _both(size, one.peak_memory_bytes, one.first_peak_memory_bytes)
 
 
 def _headline(runs: Sequence[Across], does: str) -> str:
@@ -51,8 +75,8 @@ def _headline(runs: Sequence[Across], does: str) -> str:
               for number, one in enumerate(timed)]  # fmt: skip
     compiled = max(timed, key=lambda one: one.first_compile_seconds or 0.0)
     head = f"{name} {does} this at {', '.join(speeds)}"
-    if text := _compiling(compiled):
-        head += f"; {_under(compiled)} {text}"
+    if text := compile_words(compiled):
+        head += f"; {_under(compiled)} compiling takes {text}"
     return f"{head}. {_outcome(runs)}"
 
 
@@ -64,15 +88,10 @@ def _under(one: Across) -> str:
     return NO_COMPILER if one.backend is None else f"under {one.backend}"
 
 
-def _compiling(one: Across) -> str | None:
-    if one.compile_seconds is None or one.first_compile_seconds is None:
+def _both(written: Callable[[float], str], value: float | None, first: float | None) -> str | None:
+    """Two numbers; one where both read the same. None if one is unknown."""
+    if value is None or first is None:
         return None
-    seconds = METRICS["compile_seconds"].format
-    return f"compiling takes {_instead(seconds, one.compile_seconds, one.first_compile_seconds)}"
-
-
-def _instead(written: Callable[[float], str], value: float, first: float) -> str:
-    """Two numbers; one where both read the same."""
     if written(value) == written(first):
         return f"{written(value)} in both"
     return f"{written(value)} instead of {written(first)}"
@@ -97,18 +116,14 @@ def _outcome(runs: Sequence[Across]) -> str:
 
 
 def _line(one: Across) -> str:
-    parts = [f"{ratio_text(one.speedup)}, {format_verdict(one.verdict or 'unsure')}"]
-    parts += [text for text in [_compiling(one), _memory(one)] if text]
+    parts = [speed_words(one)]
+    if text := compile_words(one):
+        parts.append(f"compiling takes {text}")
+    if text := memory_words(one):
+        parts.append(f"memory {text}")
     if one.parity is not None:
         parts.append(f"parity: {parity_text(one.parity)}; {parity_words(one.parity)}")
     return f"{one.backend or NO_COMPILER}: {'; '.join(parts)}"
-
-
-def _memory(one: Across) -> str | None:
-    if one.peak_memory_bytes is None or one.first_peak_memory_bytes is None:
-        return None
-    size: Callable[[float], str] = METRICS["peak_memory_bytes"].format
-    return f"memory {_instead(size, one.peak_memory_bytes, one.first_peak_memory_bytes)}"
 
 
 def _plain(version: str | None) -> str:

@@ -16,6 +16,7 @@ from breakeven.runner.folders.states import RunState
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
+from tests.runner.commands.test_environments import environment
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.browser
@@ -119,6 +120,33 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
         }"""
     )
     assert experiment_id in page.url
+
+
+def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
+    page: Page, address: str, folder: DataDir
+):
+    for name in ("first", "second"):
+        environment(folder.environments / name)
+        (folder.environments / name / "requirements.txt").write_text("torch\n")
+    page.goto(f"{address}/launch?quick.train_samples=240&quick.sequence_length=16"
+              f"&quick.eval_samples=64&quick.backends={EAGER}&quick.controls=0")  # fmt: skip
+    expect(page.get_by_text("2 processes")).to_be_visible()
+    page.get_by_text("All other settings").click()
+    page.get_by_role("combobox", name="Find a setting").click()
+    page.keyboard.type("environments")
+    page.keyboard.press("Enter")
+    field = page.get_by_role("combobox", name="Environments", exact=True)
+    for name, processes in {"first": 2, "second": 4}.items():
+        field.click()
+        page.get_by_role("option", name=f"{name}=").click()
+        expect(page.get_by_text(f"{processes} processes")).to_be_visible()
+    page.keyboard.press("Escape")  # While the options are open, nothing else has a role.
+    page.get_by_role("button", name="Launch").click()
+    expect(page.locator(".backend-cards")).to_be_visible()
+    expect(page.get_by_text("second trains this at ")).to_be_visible()
+    cells = page.get_by_role("cell", name=re.compile("^eager.?@second$"))
+    expect(cells).to_be_visible()  # with a sign that keeps an address from becoming a link
+    expect(page.get_by_text("second: all recorded versions are the same.")).to_be_visible()
 
 
 @pytest.mark.slow

@@ -49,8 +49,8 @@ COLORS = tuple(look.color for look in KNOWN.values())[2:]
 """Colours for things other than runs, such as compile phases."""
 
 _DASHES = (
-    "12px,6px", "24px,6px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
-    "3px,6px", "24px,3px,3px,3px", "10px,3px,10px,3px,2px,3px",
+    "12px,6px", "2px,5px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
+    "24px,6px", "24px,3px,3px,3px", "10px,3px,10px,3px,2px,3px",
 )  # fmt: skip
 _SYMBOLS = ("x", "star-square", "diamond-tall", "bowtie", "octagon", "hexagon", "star-diamond")
 _COLORS = ("#df20df", "#8f9c16", "#5a6fd6", "#0e9aa7", "#c2662d", "#9b5de5", "#5c8a2f")

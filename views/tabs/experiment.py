@@ -10,12 +10,21 @@ from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.environments import Across
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
+from breakeven.storage.terminal.environment_words import (
+    compile_words,
+    environment_sentences,
+    memory_words,
+    speed_words,
+    version_words,
+)
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.views.comparison import (
     accuracy,
     answers,
@@ -36,7 +45,7 @@ from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import show_command
 from breakeven.views.parts.downloads import table_downloads
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import sentence
+from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 from breakeven.views.tabs import run
 
@@ -67,15 +76,29 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 
 def show_environments(comparison: Comparison) -> None:
-    """The comparison of environments in a sentence, and in a line for each run."""
-    if comparison.across:
-        is_inference = comparison.spec.is_inference
-        headline = environment_headline(comparison.across, is_inference=is_inference)
-        st.markdown(f"#### {inert(headline)}")
-        lines: list[Markdown] = [f"{'  ' if line.startswith(' ') else ''}- {inert(line.strip())}"
-                 for line in environment_lines(comparison.across)]  # fmt: skip
-        text: Markdown = "\n".join(lines)
-        st.markdown(text)
+    """A sentence for each further environment, a table of the runs, and the versions."""
+    found = comparison.across
+    if not found:
+        return
+    sentences = environment_sentences(found, is_inference=comparison.spec.is_inference)
+    st.markdown("\n\n".join(f"**{inert(one)}**" for one in sentences))
+    titles = {"speedup": f"Speed beside {found[0].first_environment}",
+              "compile_seconds": "Compile latency", "peak_memory_bytes": "Memory needed",
+              "parity": "Parity"}  # fmt: skip
+    heads: list[Markdown] = ["Run", *(linked(name, inert(text)) for name, text in titles.items())]
+    rows = [heads, ["---"] * len(heads), *map(_environment_row, found)]
+    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    versions = {one.environment: version_words(one) for one in found}
+    st.caption("  \n".join(f"{inert(name)}: {inert(text)}." for name, text in versions.items()))
+
+
+def _environment_row(one: Across) -> list[Markdown]:
+    """Its cells; parity with the reason, unless parity holds."""
+    parity = "" if one.parity is None else parity_text(one.parity)
+    if one.parity is not None and one.parity.verdict != "holds":
+        parity = f"{parity}: {parity_words(one.parity)}"
+    cells = [one.label, speed_words(one), compile_words(one), memory_words(one), parity]
+    return [inert(cell or DASH) for cell in cells]
 
 
 def show_verdict_so_far(store: Store, experiment_id: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.numbers.formats import DASH
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.pages import every_tab, shown, text
 
@@ -22,4 +23,10 @@ def test_the_verdict_compares_the_environments_in_a_sentence(tmp_path: Path) -> 
         tabs = every_tab(experiment=EXPERIMENT_ID)  # none of which fails
         said = text(tabs[0]).replace("\u2060", "")  # which keeps an address from becoming a link
     assert "new trains this at 1.25x" in said and "Nothing is lost with new." in said
-    assert "inductor@old" in said and "baseline@new" in said
+    assert [line for line in said.splitlines() if line.startswith("| ")] == [
+        "| Run | Speed beside old | Compile latency | Memory needed | Parity |",
+        "| --- | --- | --- | --- | --- |",
+        f"| baseline@new | 1.00x (1.00 to 1.00), same | {DASH} | {DASH} | matches |",
+        f"| inductor@new | 1.25x (1.25 to 1.25), faster | {DASH} | {DASH} | matches |",
+    ]
+    assert "new: all recorded versions are the same." in said
