@@ -168,7 +168,9 @@ def ask_scenario(fields: Fields) -> None:
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
-    """Asks for the experiment's name, its devices, and how its runs take turns."""
+    """Asks for the environments, the experiment's name, its devices, and how its runs take
+    turns."""
+    fields.ask("environments", offer=Offer(choices=_environments(), typed=True))
     what, where, turns = st.columns(3)
     with where:  # first, because the name contains the device
         fields.ask_listed("devices", _offered(machine))
@@ -186,7 +188,6 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
         fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "settings")
     with turns:
-        fields.ask("environments", offer=Offer(choices=_environments(), typed=True))
         fields.ask_all("schedule", "compile", "keep_code", "keep_trace", "block_steps",
                        "profile_steps")  # fmt: skip
 
