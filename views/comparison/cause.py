@@ -192,8 +192,11 @@ def _show_issue(found: Investigation) -> None:
     """The whole text before anything leaves, with a button that copies it, and the archive."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("#### The issue for PyTorch", width="stretch")
-        download("Download program and issue", partial(archive, found), "investigation.zip",
-                 "application/zip", help="An archive of `repro.py` and `issue.md`.")  # fmt: skip
+        has_program = found.finding.program is not None
+        what = "program and issue" if has_program else "issue"
+        files = "`repro.py` and `issue.md`" if has_program else "`issue.md`"
+        download(f"Download {what}", partial(archive, found), "investigation.zip",
+                 "application/zip", help=f"An archive of {files}.")  # fmt: skip
     if loads_data(found.finding):
         st.warning(
             f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "

@@ -146,7 +146,7 @@ class Investigation:
             self._answer("not reproduced")
         self._take(found)
         self._find_part(self._repeat)
-        self._finding.program_note = "the memory of the whole training is needed to run out of it"
+        self._finding.program_note = "no small program needs as much memory as the training"
         self._answer()
 
     def _search_script(self) -> None:
