@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.inside import open_inside
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import PredictionsUnreadable
 
@@ -164,3 +165,35 @@ def _margins(logits: pd.Series) -> NDArray[np.float64]:
     probabilities = np.sort(powers / powers.sum(axis=1, keepdims=True), axis=1)
     margins: NDArray[np.float64] = probabilities[:, -1] - probabilities[:, -2]
     return margins
+
+
+def count_disagreements(
+    differ: pd.DataFrame, files: dict[str, PredictionFile], spec: ExperimentSpec, baseline: str
+) -> pd.DataFrame:
+    """For each run, the number of answers unlike the baseline's and unlike its own uncompiled."""
+    rows = []
+    for variant in spec.variants:
+        if variant.label == baseline or variant.label not in files:
+            continue
+        inner = None
+        if variant.backend is not None and spec.evaluation.compiled:
+            inner = len(inference_disagreements(files[variant.label]))
+        other = 0
+        if not differ.empty:
+            other = int((differ[variant.label] != differ[baseline]).sum())
+        rows.append({
+            "run": variant.label,
+            "unlike_baseline": other,
+            "unlike_own_weights": inner,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+    """The table with names instead of numbers for classes that have names."""
+    names = dict(enumerate(labels))
+    titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
+    shown = differ.assign(**{
+        column: [names.get(number, number) for number in differ[column]] for column in titles
+    })  # fmt: skip
+    return shown.rename(columns=titles)

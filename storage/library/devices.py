@@ -145,3 +145,12 @@ def _usual_seconds(mine: Iterable[tuple[str, DeviceReading]]) -> dict[str, float
 def _last_seen(device: DeviceHistory) -> tuple[float, str, str]:
     submitted = device.moments[-1].submitted
     return (0.0 if pd.isna(submitted) else submitted.timestamp(), device.host, device.id)
+
+
+def history_table(device: DeviceHistory) -> pd.DataFrame:
+    """A row for each experiment of a device, oldest first."""
+    return pd.DataFrame([
+        {"experiment_id": one.experiment_id, "name": one.name, "submitted": one.submitted,
+         **{quantity: one.value(quantity) for quantity in QUANTITIES}}
+        for one in device.moments
+    ])  # fmt: skip

@@ -143,3 +143,16 @@ def _order(text: str) -> tuple[bool, float, str]:
         return False, float(text), text
     except ValueError:
         return True, 0.0, text
+
+
+def cells_table(found: BackendMatrix) -> pd.DataFrame:
+    """One row per cell."""
+    return pd.DataFrame([
+        {
+            "backend": cell.backend, found.across: cell.column, found.quantity: cell.value,
+            "low": cell.low, "high": cell.high, "speed_verdict": cell.verdict,
+            "parity": cell.parity, "why_empty": cell.empty, "experiment_id": cell.experiment_id,
+            "num_experiments": cell.num_experiments,
+        }
+        for cell in found.cells
+    ])  # fmt: skip

@@ -15,6 +15,8 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.findings import Case, CostFinding, findings, variant_of
 from breakeven.storage.profile.profiles import IDLE, Profile, hides_optimizer, load_profiles
 from breakeven.storage.statistics.intervals import half_width
@@ -179,3 +181,31 @@ def _cases(
             )
         )
     return cases
+
+
+def seconds_by_class(found: Explanation) -> pd.DataFrame:
+    """Seconds per step of every run, a row for each class that any run has."""
+    frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
+    frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
+    return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
+
+
+def profiles_table(found: Explanation) -> pd.DataFrame:
+    """A row for each profiled run."""
+    rows = []
+    for one in found.profiles:
+        if not one.is_known:
+            continue
+        own = found.own_speedups.get(one.label)
+        middle = one.middle
+        interval = "" if own is None or own.low is None else f"{own.low:.2f} to {own.high:.2f}"
+        rows.append({
+            "run": one.label, "step": one.step_seconds, "kernels": one.busy_seconds,
+            "idle": one.idle_seconds, "idle_share": one.idle_share,
+            "launches": middle["launches"] if one.works_by_itself else None,
+            "waited_for": middle["waited_seconds"],
+            "own_speedup": None if own is None else own.ratio,
+            "its_interval": interval or DASH,
+        })  # fmt: skip
+    frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
+    return frame if "own_speedup" in frame else frame.drop(columns="its_interval", errors="ignore")

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import pandas as pd
+
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.latency import ColdWarm, why_silent
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.imports import Brought, ImportedRow
-from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
+from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries.timeline import shown_parts
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
@@ -96,6 +99,42 @@ def caches_report(found: Sequence[ColdWarm], silent: Sequence[Evidence]) -> str:
         for one in found
     ]
     return "\n".join([*lines, *why_silent(silent)])
+
+
+def caches_table(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend as text, including regional and dynamic variants."""
+    return pd.DataFrame([_caches_row(one) for one in found])
+
+
+def _caches_row(one: ColdWarm) -> dict[str, str]:
+    variant, seconds = parse_backend(one.backend), METRICS["compile_seconds"].format
+    return {
+        "backend": one.backend,
+        "compiled": variant.scope.replace("_", " and "),
+        "shapes": _shapes(variant),
+        "repeats": count_of(len(one.cold_seconds), "pair"),
+        "cold_compile_seconds": seconds(one.cold_median),
+        "warm_compile_seconds": seconds(one.warm_median),
+        "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
+        "cold_over_warm": ratio_text(one.ratio),
+    }
+
+
+def caches_break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend: break-even steps with cold and with warm caches."""
+    rows = [
+        {
+            "backend": one.backend,
+            "cold_break_even_steps": break_even_in_full(one.cold_break_even),
+            "warm_break_even_steps": break_even_in_full(one.warm_break_even),
+        }
+        for one in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shapes(variant: Variant) -> str:
+    return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
 
 
 def _metric(name: str) -> Cell:

@@ -31,7 +31,7 @@ from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
 from breakeven.views.access import doors, files, permissions
 from breakeven.views.parts import actions
-from breakeven.views.upkeep.failing import FOR_VIEWERS
+from breakeven.views.upkeep.serving import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.oidc.socket_client import Page

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.variants import Variant, parse_backend
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.latency import (
@@ -21,8 +19,7 @@ from breakeven.storage.compiling.timeline import phases_by_run
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.break_even_words import break_even_in_full
+from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.charts import compiling as cache_charts
 from breakeven.views.parts.cards import Card
 from breakeven.views.parts.downloads import show_card, show_table
@@ -50,9 +47,9 @@ def show(store: Store, comparison: Comparison) -> None:
     title = (
         f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
     )
-    show_table(title, table(found), "cold-warm", "", download=latency.numbers(found))
-    show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "",
-               download=latency.numbers(found))  # fmt: skip
+    show_table(title, caches_table(found), "cold-warm", "", download=latency.numbers(found))
+    show_table("When compiling has paid for itself", caches_break_evens(found),
+               "cold-warm-break-even", "", download=latency.numbers(found))  # fmt: skip
     st.caption(certainty(found))
     for card in cards(store, comparison, found):
         show_card(card)
@@ -113,39 +110,3 @@ def certainty(found: Sequence[ColdWarm]) -> Markdown:
         f"No interval is claimed from {repeats}: it takes {MIN_PAIRS} (`--repeats {MIN_PAIRS}`). "
         f"{order}"
     )
-
-
-def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend as text, including regional and dynamic variants."""
-    return pd.DataFrame([_row(one) for one in found])
-
-
-def _row(one: ColdWarm) -> dict[str, str]:
-    variant = parse_backend(one.backend)
-    return {
-        "backend": one.backend,
-        "compiled": variant.scope.replace("_", " and "),
-        "shapes": _shapes(variant),
-        "repeats": words.plural(len(one.cold_seconds), "pair"),
-        "cold_compile_seconds": _seconds(one.cold_median),
-        "warm_compile_seconds": _seconds(one.warm_median),
-        "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
-        "cold_over_warm": ratio_text(one.ratio),
-    }
-
-
-def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend: break-even steps with cold and with warm caches."""
-    rows = [
-        {
-            "backend": one.backend,
-            "cold_break_even_steps": break_even_in_full(one.cold_break_even),
-            "warm_break_even_steps": break_even_in_full(one.warm_break_even),
-        }
-        for one in found
-    ]
-    return pd.DataFrame(rows)
-
-
-def _shapes(variant: Variant) -> str:
-    return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 import streamlit as st
 
 from breakeven.storage import queries
@@ -45,7 +44,9 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
     }
     try:
         differ = predictions.disagreements(files, comparison.baseline)
-        counts = count(differ, files, comparison)
+        counts = predictions.count_disagreements(
+            differ, files, comparison.spec, comparison.baseline
+        )
     except PredictionsUnreadable as error:
         st.error(inert(permissions.redacted(error)), icon=":material/error:")
         return
@@ -60,45 +61,10 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
             f"Different answers for {linked('num_samples', samples)}", counts, "disagreements", "",
         )  # fmt: skip
     with right:
-        shown = named(differ, list(files), labels_of(store, comparison.experiment_id))
+        classes = queries.workloads(store, comparison.experiment_id)["labels"].dropna()
+        labels = list(classes.iloc[0]) if len(classes) else []
+        shown = predictions.named(differ, list(files), labels)
         margins = {column: "margin" for column in shown if column.startswith("margin of ")}
         show_table("Samples on which runs disagree with the baseline", shown,
                    "disagreeing-samples", "None: every run gives the same answers.",
                    margins)  # fmt: skip
-
-
-def count(
-    differ: pd.DataFrame, files: dict[str, PredictionFile], comparison: Comparison
-) -> pd.DataFrame:
-    """For each run, the number of answers unlike the baseline's and unlike its own uncompiled."""
-    rows = []
-    for variant in comparison.spec.variants:
-        if variant.label == comparison.baseline or variant.label not in files:
-            continue
-        inner = None
-        if variant.backend is not None and comparison.spec.evaluation.compiled:
-            inner = len(predictions.inference_disagreements(files[variant.label]))
-        other = 0
-        if not differ.empty:
-            other = int((differ[variant.label] != differ[comparison.baseline]).sum())
-        rows.append({
-            "run": variant.label,
-            "unlike_baseline": other,
-            "unlike_own_weights": inner,
-        })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def labels_of(store: Store, experiment_id: str) -> list[str]:
-    named = queries.workloads(store, experiment_id)["labels"].dropna()
-    return list(named.iloc[0]) if len(named) else []
-
-
-def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
-    """The table with names instead of numbers for classes that have names."""
-    names = dict(enumerate(labels))
-    titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
-    shown = differ.assign(**{
-        column: [names.get(number, number) for number in differ[column]] for column in titles
-    })  # fmt: skip
-    return shown.rename(columns=titles)

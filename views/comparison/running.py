@@ -40,15 +40,13 @@ change as often as `keeping_up` allows."""
 
 
 def show(store: Store, experiment: pd.Series) -> None:
-    """Shows two parts, which are redrawn while the experiment is active."""
-    experiment_id = str(experiment["experiment_id"])
-    is_active = ExperimentState(experiment["state"]).is_active
+    """Shows two parts of an active experiment, which are redrawn by themselves."""
     for part, seconds, at_most in (
         (show_progress, RUNS_SECONDS, RUNS_AT_MOST),
         (show_rest, REST_SECONDS, REST_AT_MOST),
     ):
-        again = among_readers(seconds, at_most) if is_active else None
-        st.fragment(part, run_every=again)(store, experiment_id)
+        again = among_readers(seconds, at_most)
+        st.fragment(part, run_every=again)(store, str(experiment["experiment_id"]))
 
 
 def show_progress(store: Store, experiment_id: str) -> None:

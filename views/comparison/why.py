@@ -2,14 +2,16 @@
 
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.profile.classes import CLASSES
-from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.profile.explanation import (
+    Explanation,
+    explain,
+    profiles_table,
+    seconds_by_class,
+)
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
@@ -57,7 +59,7 @@ def show(store: Store, experiment_id: str) -> None:
 
 def _show_numbers(found: Explanation) -> None:
     with st.expander("Profiles in numbers", icon=":material/table_rows:"):
-        show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
+        show_table("Profiles", profiles_table(found), "profiles", "", TABLE_NUMBERS)
         st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
 
 
@@ -83,18 +85,11 @@ def card(found: Explanation) -> Card:
     return Card(
         title="Where a step's time goes",
         draw=draw,
-        data=data(found),
+        data=seconds_by_class(found),
         name="why",
         numbers=["profile_seconds", "idle_seconds"],
         help=HOW_TO_READ_CPU if on_cpu else HOW_TO_READ,
     )
-
-
-def data(found: Explanation) -> pd.DataFrame:
-    """Seconds per step of every run, a row for each class that any run has."""
-    frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
-    frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
-    return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
 
 
 def found(explained: Explanation) -> list[Markdown]:
@@ -138,24 +133,3 @@ TABLE_NUMBERS = {
     "idle_share": "profile_share", "launches": "launches", "waited_for": "waited_seconds",
     "own_speedup": "own_speedup",
 }  # fmt: skip
-
-
-def table(found: Explanation) -> pd.DataFrame:
-    """A row for each profiled run."""
-    rows = []
-    for one in found.profiles:
-        if not one.is_known:
-            continue
-        own = found.own_speedups.get(one.label)
-        middle = one.middle
-        interval = "" if own is None or own.low is None else f"{own.low:.2f} to {own.high:.2f}"
-        rows.append({
-            "run": one.label, "step": one.step_seconds, "kernels": one.busy_seconds,
-            "idle": one.idle_seconds, "idle_share": one.idle_share,
-            "launches": middle["launches"] if one.works_by_itself else None,
-            "waited_for": middle["waited_seconds"],
-            "own_speedup": None if own is None else own.ratio,
-            "its_interval": interval or DASH,
-        })  # fmt: skip
-    frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
-    return frame if "own_speedup" in frame else frame.drop(columns="its_interval", errors="ignore")

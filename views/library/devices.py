@@ -14,7 +14,13 @@ from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, devices
+from breakeven.storage.library.devices import (
+    QUANTITIES,
+    DeviceHistory,
+    Quantity,
+    devices,
+    history_table,
+)
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
@@ -199,16 +205,7 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
     with files_of(Origin(name="device", facts=(f"{device.name}, {device.id} of {device.host}",))):
         chart_card(
             "Over time", {NUMBERS[one].title: draw(one) for one in measured},
-            lambda: history(device), name="device-history", numbers=measured,
+            lambda: history_table(device), name="device-history", numbers=measured,
             help="A mark is an experiment, a line is its level; red marks a device that became "
             "worse.",
         )  # fmt: skip
-
-
-def history(device: DeviceHistory) -> pd.DataFrame:
-    """A row for each experiment of a device, oldest first."""
-    return pd.DataFrame([
-        {"experiment_id": one.experiment_id, "name": one.name, "submitted": one.submitted,
-         **{quantity: one.value(quantity) for quantity in QUANTITIES}}
-        for one in device.moments
-    ])  # fmt: skip

@@ -43,7 +43,11 @@ def show(store: Store, frame: pd.DataFrame) -> None:
 def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
     # Of several deleted experiments with one id, only the latest can be restored.
     latest = {one.experiment_id: one for one in reversed(deleted)}
-    descriptions = distinct({key: _description(one) for key, one in latest.items()})
+    descriptions = distinct({
+        key: f"{plain(one.name)} · deleted "
+        + words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
+        for key, one in latest.items()
+    })  # fmt: skip
     for key in reversed(latest):
         with st.container(horizontal=True, vertical_alignment="center",
                           horizontal_alignment="distribute"):  # fmt: skip
@@ -54,11 +58,6 @@ def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
                     library.restore(data_dir(), key)
                     take_in(store.ingest_all)
                     st.rerun()
-
-
-def _description(one: library.Deleted) -> str:
-    when = words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
-    return f"{plain(one.name)} · deleted {when}"
 
 
 def _show_sizes(frame: pd.DataFrame) -> None:

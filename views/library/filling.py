@@ -1,4 +1,7 @@
-"""Computes missing results of experiments in small steps, while a page shows the known ones."""
+"""What the views of the library share: missing results, computed in small steps while a page shows
+the known ones; the choice of a number; links to experiments."""
+
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -6,6 +9,9 @@ import streamlit as st
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import take_in
 
 COMPUTE_SECONDS = 0.3
@@ -47,3 +53,21 @@ def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
         compute(store, COMPUTE_SECONDS)
     if catalog(store) is not frame:
         st.rerun()
+
+
+EXPERIMENT_LINK = st.column_config.LinkColumn("Experiment", display_text=r"experiment=(.+)")
+"""A column with results of `link_to`."""
+
+
+def ask_quantity(title: Markdown, name: str, quantities: Sequence[str]) -> str:
+    """Asks for a number, by its name in METRICS; `name` is the widget's in the address."""
+    chosen: str = st.selectbox(
+        title, quantities, **bound(name, quantities[0], quantities), width=200,
+        format_func=lambda one: inert(METRICS[one].title),
+    )  # fmt: skip
+    return chosen
+
+
+def link_to(experiment_id: str | None) -> str | None:
+    """The address of an experiment's comparison, relative to the page; None without an id."""
+    return experiment_id and f"./experiment?experiment={experiment_id}"

@@ -7,13 +7,18 @@ from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.filters import chosen
-from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, matrix
+from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.library import query
-from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, link_to
-from breakeven.views.library.filling import tell_pending, watch
+from breakeven.views.library.filling import (
+    EXPERIMENT_LINK,
+    ask_quantity,
+    link_to,
+    tell_pending,
+    watch,
+)
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.exports import Origin, files_of
 from breakeven.views.shared.address import bound
@@ -47,7 +52,7 @@ def show_matrix(found: BackendMatrix) -> None:
     title = f"{METRICS[found.quantity].title} by backend and {query.title(found.across).lower()}"
     with files_of(Origin(name="matrix")):
         chart_card(
-            title, lambda: heat_map(found), lambda: table(found), name="matrix",
+            title, lambda: heat_map(found), lambda: cells_table(found), name="matrix",
             numbers=[found.quantity],
             help="Each cell shows the latest experiment with that backend; point at a cell for "
             "its interval. Grey is near 1.",
@@ -74,23 +79,10 @@ def mixed_text(found: BackendMatrix) -> Markdown:
     )
 
 
-def table(found: BackendMatrix) -> pd.DataFrame:
-    """One row per cell."""
-    return pd.DataFrame([
-        {
-            "backend": cell.backend, found.across: cell.column, found.quantity: cell.value,
-            "low": cell.low, "high": cell.high, "speed_verdict": cell.verdict,
-            "parity": cell.parity, "why_empty": cell.empty, "experiment_id": cell.experiment_id,
-            "num_experiments": cell.num_experiments,
-        }
-        for cell in found.cells
-    ])  # fmt: skip
-
-
 def linked_table(found: BackendMatrix) -> pd.DataFrame:
     """The table for reading: values in their usual format, and a link."""
     write = METRICS[found.quantity].format
-    frame = table(found)
+    frame = cells_table(found)
     shown = frame[["backend", found.across]].rename(
         columns={"backend": "Backend", found.across: query.title(found.across)}
     )

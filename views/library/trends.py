@@ -16,8 +16,13 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
 from breakeven.views.charts.trend import trend
-from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, link_to
-from breakeven.views.library.filling import tell_pending, watch
+from breakeven.views.library.filling import (
+    EXPERIMENT_LINK,
+    ask_quantity,
+    link_to,
+    tell_pending,
+    watch,
+)
 from breakeven.views.parts.downloads import chart_card
 from breakeven.views.parts.exports import Origin, files_of
 from breakeven.views.shared import words

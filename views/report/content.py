@@ -26,6 +26,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
+from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.cards import Card
@@ -155,9 +156,9 @@ def _of_caches(store: Store, comparison: Comparison) -> Page:
         captions=[cache.certainty(found)],
         tables=[
             Table(title="Compile latency with empty and with filled caches", name="cold-warm",
-                  shown=cache.table(found), numbers=numbers),
+                  shown=caches_table(found), numbers=numbers),
             Table(title="When compiling has paid for itself", name="cold-warm-break-even",
-                  shown=cache.break_evens(found), numbers=numbers),
+                  shown=caches_break_evens(found), numbers=numbers),
         ],
         cards=cache.cards(store, comparison, found),
     )  # fmt: skip

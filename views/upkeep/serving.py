@@ -1,4 +1,5 @@
-"""Addresses for monitoring: `/healthz` for probes, `/metrics` for readers of OpenMetrics.
+"""Addresses for monitoring: `/healthz` for probes, `/metrics` for readers of OpenMetrics; and the
+message to a reader if a page fails unexpectedly.
 
 Both report numbers and problems, without names of experiments and paths. Viewers may read them. A
 request costs the same with ten runs and with ten thousand: the store maintains the counts, and only
@@ -17,8 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
+import streamlit as st
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,6 +30,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import MIN_FREE_BYTES
 from breakeven.runner.folders.queue_order import read_order
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log
 from breakeven.runner.supervision.heartbeat import (
     STUCK_SECONDS,
     HeartbeatReading,
@@ -36,6 +40,8 @@ from breakeven.runner.supervision.heartbeat import (
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.errors import StoreError
 from breakeven.storage.index.folders import IndexedRun
+from breakeven.views.access import permissions
+from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
@@ -307,3 +313,21 @@ def _family(
     elif value is not None:
         lines.append(f"{whole}{'_total' if kind == 'counter' else ''} {float(value)!r}")
     return "\n".join(lines) + "\n"
+
+
+FOR_VIEWERS: Markdown = (
+    "This page failed. The dashboard's log has the reason for the administrator."
+)
+
+
+def show_failure(error: Exception) -> bool:
+    """Logs the error. Users who may act see all of it; others only see that the page failed: a
+    traceback contains paths, sources and values, and a forged message can provoke it. Returns True,
+    so that Streamlit shows nothing itself."""
+    log.error("a page failed: %s", error, exc_info=error)
+    if permissions.may_act():
+        st.error(f"This page failed: {inert(error)}", icon=":material/error:")
+        st.code("".join(format_exception(error)), language="pytb", wrap_lines=True)
+    else:
+        st.error(FOR_VIEWERS, icon=":material/error:")
+    return True

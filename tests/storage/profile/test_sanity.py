@@ -9,12 +9,11 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.index.store import Store
-from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.finding_words import explain_report, profile_words
 from breakeven.views.charts.profile import breakdown
-from breakeven.views.comparison import why
 from breakeven.views.report.content import content
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.profiles.recorded import make_profile
@@ -109,7 +108,7 @@ def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
     assert not told["bridges"] and not found.bridges
     assert {one.label for one in found.findings} <= {"inductor"}
     assert sum("withheld" in one for one in report) == 1
-    assert list(why.table(found)["run"]) == ["inductor"]
+    assert list(profiles_table(found)["run"]) == ["inductor"]
     drawn = {label for trace in breakdown(found.profiles).data for label in trace.y}
     assert drawn == {"inductor"}
 
