@@ -16,7 +16,8 @@ from breakeven.storage.terminal.environment_words import environment_headline
 
 Kind = Literal["failure", "parity", "compile", "speed"]
 Faults = Mapping[tuple[str | None, Kind], float]
-"""The limits of faults, by backend and kind; 0 for kinds without a limit."""
+"""The limits of faults, by backend and kind: 0 for kinds without a limit, not a number where the
+speed is inconclusive."""
 Verdict = Literal["good", "bad", "open"]
 
 
@@ -35,14 +36,13 @@ def judge_environment(
     has none of them. Raises `StoreError` if the first environment's baseline failed."""
     results = {one.label: one for one in found.results}
     _require_first(found, results)
-    faults = _faults(worst, conditions)
-    by_backend = {one.backend: one for one in found.across}
-    has = [_has(kind, limit, by_backend[backend], results)
-           for (backend, kind), limit in faults.items()]  # fmt: skip
+    sought = _sought(worst, conditions)
+    faults = {fault for fault, has in _has_each(sought, worst).items() if has}
+    has = _has_each({one: sought[one] for one in faults or sought}, found)
     verdict: Verdict = "good"
-    if any(has):
+    if any(has.values()):
         verdict = "bad"
-    elif None in has:
+    elif None in has.values():
         verdict = "open"
     return Judgement(verdict=verdict, words=_words(found, results))
 
@@ -54,25 +54,31 @@ def _require_first(found: Comparison, results: Mapping[str, Result]) -> None:
         raise StoreError(f"{first} is what versions are compared with, and it failed: {reason}")
 
 
-def _faults(found: Comparison, conditions: Sequence[Condition]) -> Faults:
-    """The faults of the second environment. A run may fail in it; other faults are those that the
-    conditions name, or else a broken parity and a surely lower speed."""
-    results = {one.label: one for one in found.results}
+def _sought(found: Comparison, conditions: Sequence[Condition]) -> Faults:
+    """What counts as a fault of the second environment, with limits: a run that fails, and what the
+    conditions name, or else a broken parity and a lower speed."""
     limits = {one.name: one.limit for one in conditions}
-    faults: dict[tuple[str | None, Kind], float] = {}
+    sought: dict[tuple[str | None, Kind], float] = {}
     for one in found.across:
-        sought: dict[Kind, float] = {"failure": 0.0}
-        if not conditions or "parity" in limits:
-            sought["parity"] = 0.0
+        sought[one.backend, "failure"] = 0.0
+        if (not conditions or "parity" in limits) and one.parity is not None:
+            sought[one.backend, "parity"] = 0.0
         if limit := limits.get("compile"):
-            sought["compile"] = limit
+            sought[one.backend, "compile"] = limit
         if (limit := limits.get(SLOWER_THAN)) is not None:
-            sought["speed"] = 1 / (1 + limit / 100)
+            sought[one.backend, "speed"] = 1 / (1 + limit / 100)
         elif not conditions and one.verdict == "slower" and one.speedup is not None:
-            sought["speed"] = math.sqrt(one.speedup.median)  # half of the loss
-        faults |= {(one.backend, kind): limit for kind, limit in sought.items()
-                   if _has(kind, limit, one, results)}  # fmt: skip
-    return faults
+            sought[one.backend, "speed"] = math.sqrt(one.speedup.median)  # half of the loss
+        elif not conditions and one.verdict == "unsure":
+            sought[one.backend, "speed"] = math.nan
+    return sought
+
+
+def _has_each(faults: Faults, found: Comparison) -> dict[tuple[str | None, Kind], bool | None]:
+    results = {one.label: one for one in found.results}
+    by_backend = {one.backend: one for one in found.across}
+    return {(backend, kind): _has(kind, limit, by_backend[backend], results)
+            for (backend, kind), limit in faults.items()}  # fmt: skip
 
 
 def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -> bool | None:
@@ -86,6 +92,8 @@ def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -
     if kind == "compile":
         return None if one.compile_seconds is None else one.compile_seconds > limit
     if one.speedup is None or one.speedup.low is None or one.speedup.high is None:
+        return None
+    if math.isnan(limit):  # no speed is known to be a fault
         return None
     if one.speedup.low <= limit <= one.speedup.high:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from breakeven.runner.commands.conditions import parse_conditions
 from breakeven.runner.commands.filters import Filter
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
@@ -19,6 +20,7 @@ from breakeven.storage.library.filters import chosen, facet_counts
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.regression import judge_environment
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from tests.helpers.comparisons import compared
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -129,6 +131,29 @@ def test_a_speed_beside_the_first_environment_can_be_timed_further(data_dir: Dat
     found = compared(data_dir)
     assert [one.verdict for one in found.across] == ["same", "unsure"]
     assert found.unsure == ["inductor@old", "inductor@new"]
+
+
+def test_a_version_is_judged_by_the_faults_of_the_worst_one(data_dir: DataDir) -> None:
+    """The worst one takes 0.16 s instead of 0.1 s under inductor; half of this is a speed of 0.79x,
+    sqrt(0.1 / 0.16), or 0.126 s."""
+    record_two(data_dir, new_backend=0.16)
+    worst = compared(data_dir)
+    verdicts = {}
+    for number, seconds in enumerate((0.1, 0.12, 0.14)):
+        other = DataDir(data_dir.path / str(number))
+        record_two(other, new_backend=seconds)
+        verdicts[seconds] = judge_environment(compared(other), worst, []).verdict
+    assert verdicts == {0.1: "good", 0.12: "good", 0.14: "bad"}
+    assert judge_environment(worst, worst, []).verdict == "bad"
+    by_parity = parse_conditions("parity")
+    assert judge_environment(worst, worst, by_parity).verdict == "good"
+
+
+def test_an_inconclusive_version_is_open(data_dir: DataDir) -> None:
+    record_two(data_dir)
+    record(data_dir, "inductor@old", [0.1, 0.2] * 4)
+    found = compared(data_dir)
+    assert judge_environment(found, found, []).verdict == "open"
 
 
 def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
