@@ -4,7 +4,7 @@ Unmeasured values are None. The harness writes one file for each backend, precis
 `tag` identifies them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Cell, Outcome
@@ -225,3 +226,29 @@ def _ended(store: Store, experiment_id: str) -> dict[str, int]:
         [experiment_id],
     )
     return {run: int(end) for run, end in frame.itertuples(index=False) if not pd.isna(end)}
+
+
+def next_to_imported(own: Iterable[HarnessRow], theirs: pd.DataFrame) -> pd.DataFrame:
+    """Own rows first, as text; each row names its source."""
+    rows = [("measured here", row.accuracy, row) for row in own]
+    rows += [(f"imported: {row.file}", row.outcome, row) for row in theirs.itertuples()]
+    return pd.DataFrame([
+        {
+            "from": source, "model": row.name, "device": row.dev,
+            "batch_size": _or_dash(row.batch_size, "{:.0f}"), "run": row.tag or DASH,
+            "outcome": outcome or DASH, "speedup": METRICS["speedup"].format(row.speedup),
+            "step_seconds": _seconds(row.abs_latency, MILLISECONDS),
+            "compile_seconds": _seconds(row.compilation_latency, 1.0),
+            "compression_ratio": _or_dash(row.compression_ratio, "{:.2f}x"),
+        }
+        for source, outcome, row in rows
+    ])  # fmt: skip
+
+
+def _or_dash(value: float | None, template: str) -> str:
+    return DASH if value is None or pd.isna(value) else template.format(value)
+
+
+def _seconds(value: float | None, per_second: float) -> str:
+    seconds = None if value is None else value / per_second
+    return METRICS["step_seconds"].format(seconds)

@@ -1,17 +1,15 @@
 """The formats of PyTorch's own benchmarks, on Compare: downloads, and imported rows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange import FORMATS, NOTES
 from breakeven.storage.exchange.imports import imported
-from breakeven.storage.exchange.rows import MILLISECONDS, HarnessRow, rows
+from breakeven.storage.exchange.rows import HarnessRow, next_to_imported, rows
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.views.access import permissions
 from breakeven.views.parts.downloads import download, show_table
 from breakeven.views.shared.inert import inert
@@ -47,34 +45,8 @@ def show_imported(
         return
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, next to this experiment",
-                   table(read(store, key), theirs), "imported", "")  # fmt: skip
-
-
-def table(own: Iterable[HarnessRow], theirs: pd.DataFrame) -> pd.DataFrame:
-    """Own rows first, as text; each row names its source."""
-    rows = [("measured here", row.accuracy, row) for row in own]
-    rows += [(f"imported: {row.file}", row.outcome, row) for row in theirs.itertuples()]
-    return pd.DataFrame([
-        {
-            "from": source, "model": row.name, "device": row.dev,
-            "batch_size": _or_dash(row.batch_size, "{:.0f}"), "run": row.tag or DASH,
-            "outcome": outcome or DASH, "speedup": METRICS["speedup"].format(row.speedup),
-            "step_seconds": _seconds(row.abs_latency, MILLISECONDS),
-            "compile_seconds": _seconds(row.compilation_latency, 1.0),
-            "compression_ratio": _or_dash(row.compression_ratio, "{:.2f}x"),
-        }
-        for source, outcome, row in rows
-    ])  # fmt: skip
+                   next_to_imported(read(store, key), theirs), "imported", "")  # fmt: skip
 
 
 def _written(write: Callable[[Store, str], str], store: Store, key: str) -> bytes:
     return write(store, key).encode()
-
-
-def _or_dash(value: float | None, template: str) -> str:
-    return DASH if value is None or pd.isna(value) else template.format(value)
-
-
-def _seconds(value: float | None, per_second: float) -> str:
-    seconds = None if value is None else value / per_second
-    return METRICS["step_seconds"].format(seconds)
