@@ -110,9 +110,14 @@ def _outcome(runs: Sequence[Across]) -> str:
     unknown = [_under(one) for one in runs if one.parity and one.parity.verdict != "holds"]
     if not unsure and not unknown:
         return f"Nothing is lost with {name}."
-    doubts = [f"{_and(unsure)} it is open whether it is as fast"] if unsure else []
-    doubts += [f"{_and(unknown)} it is open whether it learns the same"] if unknown else []
+    doubts = [f"{_where(unsure, runs)}it is open whether it is as fast"] if unsure else []
+    doubts += [f"{_where(unknown, runs)}it is open whether it learns the same"] if unknown else []
     return f"{_begin(_and(doubts))}."
+
+
+def _where(under: Sequence[str], runs: Sequence[Across]) -> str:
+    """In which runs; empty for all of several."""
+    return "" if 1 < len(under) == len(runs) else f"{_and(under)} "
 
 
 def _line(one: Across) -> str:

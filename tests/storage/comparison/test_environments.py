@@ -154,6 +154,9 @@ def test_an_inconclusive_version_is_open(data_dir: DataDir) -> None:
     record(data_dir, "inductor@old", [0.1, 0.2] * 4)
     found = compared(data_dir)
     assert judge_environment(found, found, []).verdict == "open"
+    assert words_of(found).endswith("Under inductor it is open whether it is as fast.")
+    record(data_dir, "baseline@old", [0.2, 0.4] * 4)
+    assert words_of(compared(data_dir)).endswith(" It is open whether it is as fast.")
 
 
 def test_other_weights_are_said_and_not_compared(data_dir: DataDir) -> None:
