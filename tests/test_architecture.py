@@ -223,3 +223,16 @@ def test_importing_a_part_loads_neither_torch_nor_packages_of_single_modules(
     )
     loaded = {name.partition(".")[0] for name in answer.stdout.split()}
     assert not loaded & {"torch", "transformers", "datasets", *OWN_PACKAGES.values()}
+
+
+COLLECT = """
+import sys
+import pytest
+status = pytest.main(["--fast", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"])
+sys.exit(status or "torch" in sys.modules)
+"""
+
+
+def test_the_fast_tests_load_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECT], cwd=PROJECT_ROOT, capture_output=True)
+    assert done.returncode == 0, done.stdout[-2000:]

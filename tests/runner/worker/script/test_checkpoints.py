@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.checkpoints import SavedCheckpoint, ScriptCheckpoints
+
+pytestmark = pytest.mark.heavy
 
 
 def test_a_folder_that_a_library_overwrites_counts_no_more_and_others_still_do(
