@@ -191,9 +191,10 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Non
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
             return
-        (added,) = set(grown.runs).difference(experiment.runs)
-        label = added.run_id.partition(".")[2]
-        _print(f"One more control, {label}: the losses of a backend are too far from those of "
+        known = {run.run_id for run in experiment.runs}
+        labels = ", ".join(run.run_id.partition(".")[2] for run in grown.runs
+                           if run.run_id not in known)  # fmt: skip
+        _print(f"One more control, {labels}: the losses of a backend are too far from those of "
                "equal trainings to match.")  # fmt: skip
         experiment = grown
 

@@ -63,8 +63,10 @@ def refuse_rounds(experiment: Experiment) -> None:
     baseline = experiment.runs[0]
     why = why_no_rounds(experiment.spec) or _why_not_here(baseline)
     if not experiment.is_over:
-        why = "it has not ended"
-    elif baseline.state is not RunState.FINISHED:
+        raise RunnerError(
+            f"no rounds can be added to {experiment.experiment_id} yet: it has not ended"
+        )
+    if baseline.state is not RunState.FINISHED:
         why = "its baseline did not finish, and without it rounds compare nothing"
     if why is not None:
         raise RunnerError(

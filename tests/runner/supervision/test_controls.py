@@ -9,6 +9,7 @@ import pytest
 
 import breakeven.runner.supervision.controls
 import breakeven.runner.supervision.supervisor
+from breakeven.runner.commands.waiting import Storage, _watch
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, listed, submit
 from breakeven.runner.folders.states import RunState
@@ -177,12 +178,19 @@ def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: Data
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("impatience")
-def test_each_environment_takes_controls_of_its_own(data_dir: DataDir) -> None:
+def test_each_environment_takes_controls_of_its_own(
+    data_dir: DataDir, capfd: pytest.CaptureFixture[str]
+) -> None:
     """`apart` lies too far off to tell in both; Breakeven's own Python is both environments."""
     environments = (f"a={sys.executable}", f"b={sys.executable}")
     spec = experiment("apart", steps=60, controls=1, more_controls=1, environments=environments)
     experiment_id = submit(data_dir, spec)
+    submitted = find_experiment(data_dir, experiment_id)
     supervise(data_dir, (sys.executable, str(Path(fake_worker.__file__))))
+    storage = Storage(data_dir)
+    _watch(data_dir, submitted, storage)
+    assert storage.run("list", []) == 0
+    assert "One more control, control-2@a, control-2@b: " in capfd.readouterr().out
     labels = [f"{label}@{name}" for name in "ab" for label in ALONE]
     assert states(data_dir, experiment_id) == dict.fromkeys(
         [*labels, "control-2@a", "control-2@b"], RunState.FINISHED
