@@ -14,7 +14,8 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import StoreError
 from breakeven.storage.terminal.environment_words import environment_headline
 
-Kind = Literal["failure", "parity", "compile", "speed"]
+Kind = Literal["failure", "parity", "compile", "speed", "verdict"]
+"""`speed` has a limit of the user; `verdict`, one that follows from the worst version's speed."""
 Faults = Mapping[tuple[str | None, Kind], float]
 """The limits of faults, by backend and kind: 0 for kinds without a limit, not a number where the
 speed is inconclusive."""
@@ -63,14 +64,14 @@ def _sought(found: Comparison, conditions: Sequence[Condition]) -> Faults:
         sought[one.backend, "failure"] = 0.0
         if (not conditions or "parity" in limits) and one.parity is not None:
             sought[one.backend, "parity"] = 0.0
-        if limit := limits.get("compile"):
+        if (limit := limits.get("compile")) is not None and one.backend is not None:
             sought[one.backend, "compile"] = limit
         if (limit := limits.get(SLOWER_THAN)) is not None:
             sought[one.backend, "speed"] = 1 / (1 + limit / 100)
         elif not conditions and one.verdict == "slower" and one.speedup is not None:
-            sought[one.backend, "speed"] = math.sqrt(one.speedup.median)  # half of the loss
+            sought[one.backend, "verdict"] = math.sqrt(one.speedup.median)  # half of the loss
         elif not conditions and one.verdict == "unsure":
-            sought[one.backend, "speed"] = math.nan
+            sought[one.backend, "verdict"] = math.nan
     return sought
 
 
@@ -82,14 +83,18 @@ def _has_each(faults: Faults, found: Comparison) -> dict[tuple[str | None, Kind]
 
 
 def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -> bool | None:
-    """Whether a run has a fault; None if that is not known."""
+    """Whether a run has a fault that the first environment lacks; None if that is not known."""
+    before, now = (results[label] for label in one.both)
     if kind == "failure":
-        first, label = one.both
-        return _failed(results[label]) and not _failed(results[first])
+        return _failed(now) and not _failed(before)
     if kind == "parity":
+        if before.parity is not None and before.parity.verdict == "broken":
+            return False
         known = {"broken": True, "holds": False}
         return None if one.parity is None else known.get(one.parity.verdict)
     if kind == "compile":
+        if one.first_compile_seconds is not None and one.first_compile_seconds > limit:
+            return False
         return None if one.compile_seconds is None else one.compile_seconds > limit
     if one.speedup is None or one.speedup.low is None or one.speedup.high is None:
         return None
@@ -97,7 +102,10 @@ def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -
         return None
     if one.speedup.low <= limit <= one.speedup.high:
         return None
-    return one.speedup.high < limit
+    is_below = one.speedup.high < limit
+    if is_below and kind == "verdict" and one.verdict != "slower":
+        return None  # Two equal runs differ by as much.
+    return is_below
 
 
 def _words(found: Comparison, results: Mapping[str, Result]) -> str:

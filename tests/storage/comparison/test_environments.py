@@ -149,6 +149,37 @@ def test_a_version_is_judged_by_the_faults_of_the_worst_one(data_dir: DataDir) -
     assert judge_environment(worst, worst, by_parity).verdict == "good"
 
 
+def test_what_the_first_version_has_too_is_no_fault(data_dir: DataDir) -> None:
+    """Under inductor the losses lie apart in both; compiling takes 30 s, in the new one 22 s."""
+    record_two(data_dir, offset=0.1)
+    found = compared(data_dir)
+    assert judge_environment(found, found, []).verdict == "bad"
+    record(data_dir, "inductor@old", 0.1, offset=0.1, compile_seconds=30.0)
+    found = compared(data_dir)
+    assert [one.parity and one.parity.verdict for one in found.across] == ["holds", "broken"]
+    assert judge_environment(found, found, []).verdict == "good"
+    for condition, verdict in {"parity": "good", "compile>20": "good"}.items():
+        conditions = parse_conditions(condition)
+        assert judge_environment(found, found, conditions).verdict == verdict
+
+
+def test_a_slowness_that_equal_runs_have_too_is_open(data_dir: DataDir) -> None:
+    """Every other block of the controls takes 25 % longer: a noise floor of 0.2. The worst version
+    has a speed of 0.1 / 0.13 = 0.77x, below 1 / 1.2; the other one 0.1 / 0.115 = 0.87x, which is
+    below sqrt(0.77) = 0.88x, but within the noise."""
+    judged = {}
+    for seconds in (0.13, 0.115):
+        place = DataDir(data_dir.path / str(seconds))
+        record_two(place, new_backend=seconds)
+        for name in ("old", "new"):
+            record(place, f"control@{name}", [0.2, 0.25] * 4, offset=1e-5)
+        judged[seconds] = compared(place)
+    assert [one.across[1].verdict for one in judged.values()] == ["slower", "unsure"]
+    worst, other = judged.values()
+    assert judge_environment(worst, worst, []).verdict == "bad"
+    assert judge_environment(other, worst, []).verdict == "open"
+
+
 def test_an_inconclusive_version_is_open(data_dir: DataDir) -> None:
     record_two(data_dir)
     record(data_dir, "inductor@old", [0.1, 0.2] * 4)
