@@ -25,7 +25,7 @@ class Limit(NamedTuple):
     """What the name of the condition is followed by, behind a colon."""
 
 
-COMPARED = re.compile(r"([a-z-]+(?::[\w.-]+)?)\s*([<>])\s*(.*)", re.DOTALL)
+COMPARED = re.compile(r"([a-z-]+(?::[\w.+!-]+)?)\s*([<>])\s*(.*)", re.DOTALL)
 SLOWER_THAN = "slower-than"
 GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60"),
         SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT")}  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from breakeven.runner.commands.bisect import Versions, first_bad, read_versions
 from breakeven.runner.commands.cli import main
+from breakeven.runner.commands.conditions import Condition, parse_conditions
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
@@ -133,6 +134,11 @@ def test_what_nobody_can_judge_remains_between_good_and_bad() -> None:
 )  # fmt: skip
 def test_versions_are_read(text: str, expected: Versions) -> None:
     assert read_versions(text) == expected
+
+
+def test_a_limit_beside_a_local_build_is_read() -> None:
+    expected = Condition(name="slower-than", limit=5, of="2.9.1+cpu")
+    assert parse_conditions("slower-than:2.9.1+cpu>5%") == [expected]
 
 
 @pytest.mark.parametrize("text", ["2.9", "2.9..", "1..2..3", "1,1", "==1..2", "a b==1..2", "1;2"])
