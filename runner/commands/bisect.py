@@ -95,7 +95,8 @@ def bisect(
     prefix, requirements = _requirements(beside)
     versions = released_between(package, *named) if is_range else list(named)
     _check_conditions(options.fail_if, (named[0], versions[0]))
-    search = _Search(data_dir, spec, package, versions, prefix, requirements, options.fail_if)
+    search = _Search(data_dir, spec, package, versions, prefix, requirements, options.fail_if,
+                     Storage(data_dir))  # fmt: skip
     most = 1 + ceil(log2(max(1, len(versions) - 1)))
     _print(f"{package}: {len(versions) - 1} versions after {versions[0]}, up to {versions[-1]}; "
            f"about {most} experiments")  # fmt: skip
@@ -122,6 +123,7 @@ class _Search:
     prefix: str
     requirements: str
     conditions: list[Condition]
+    storage: Storage
     words: dict[int, str] = field(default_factory=dict)
     """What was found for each version that was tried."""
     last_experiment: str = ""
@@ -161,8 +163,7 @@ class _Search:
         check_environments(spec, self.data_dir)
         is_checked = check_at_once(spec, read_capabilities(self.data_dir))
         _print(f"\n{self.package} {self.versions[number]} beside {self.versions[0]}")
-        storage = Storage(self.data_dir)
-        experiment = run_through(self.data_dir, spec, storage, is_checked=is_checked)
+        experiment = run_through(self.data_dir, spec, self.storage, is_checked=is_checked)
         if any(run.state.is_cancelled for run in experiment.runs):
             raise Stopped("the search was stopped; its environments and experiments remain")
         return experiment.experiment_id
@@ -179,7 +180,7 @@ class _Search:
             file = Path(folder) / "judgement.json"
             more = [f"--fail-if={condition}" for condition in self.conditions]
             arguments = [experiment_id, f"--worst={self.last_experiment}", f"--output={file}"]
-            if Storage(self.data_dir).run(JUDGE_VERSION, [*arguments, *more]):
+            if self.storage.run(JUDGE_VERSION, [*arguments, *more]):
                 raise RunnerError(f"{experiment_id} could not be judged")
             judgement = json.loads(file.read_text())
         verdict: str = judgement["verdict"]

@@ -166,7 +166,7 @@ def run_through(
         check_user_code(spec)
     experiment = find_experiment(data_dir, submit(data_dir, spec, is_checked=is_checked))
     while True:
-        follow(data_dir, experiment, storage)
+        experiment = follow(data_dir, experiment, storage)
         _require_accepted(experiment)
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
@@ -175,22 +175,23 @@ def run_through(
         experiment = repeat
 
 
-def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
-    """Runs a queued experiment and waits for its end; meanwhile `storage` starts."""
+def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Experiment:
+    """Runs a queued experiment and waits for its end; meanwhile `storage` starts. Returns the
+    experiment with the runs that it added."""
     ensure_supervisor(data_dir)
     _print(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
            f"{_length(experiment.spec)}")  # fmt: skip
-    _watch(data_dir, experiment, storage)
+    return _watch(data_dir, experiment, storage)
 
 
-def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> None:
+def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Experiment:
     """Waits for all runs, also for controls that the experiment adds after the others."""
     while True:
         with _interrupt_cancels(experiment):
             watch(data_dir, experiment, storage.start)
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
-            return
+            return grown
         known = {run.run_id for run in experiment.runs}
         labels = ", ".join(run.run_id.partition(".")[2] for run in grown.runs
                            if run.run_id not in known)  # fmt: skip
