@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.outcomes import Outcome
 
 KIND = "investigation_trial"
+SAME = ("python", "versions", "device_name", "variables")
+"""Recorded facts of a process on which outcomes depend."""
 
 
 class Trials:
@@ -22,16 +24,16 @@ class Trials:
     """
 
     def __init__(self, run: RunDir, log: EventLog) -> None:
+        log.flush()
         events = each_event(run.events_file) if run.events_file.exists() else ()
-        earlier = [one for one in events if one["kind"] == KIND]
-        self._log, self._earlier, self._number = log, deque(earlier), len(earlier)
-        if earlier and earlier[-1]["outcome"] == "crashes":
-            self._earlier.pop()  # It may have died with the attempt.
+        earlier, self._number = _earlier(events)
+        self._log, self._earlier, self._place = log, deque(earlier), 0
 
     def made(
         self, stage: str, what: str, make: Callable[[], Outcome], detail: str | None = None
     ) -> Outcome:
         """The outcome of the next trial; its texts have no secrets."""
+        self._place += 1
         known = self._known(stage, what)
         if known is not None:
             return known
@@ -41,8 +43,9 @@ class Trials:
         found = replace(found, error=_masked(found.error), traceback=_masked(found.traceback))
         self._number += 1
         self._log.append(
-            KIND, number=self._number, stage=stage, what=what, outcome=found.kind,
-            detail=_masked(detail or found.detail), trial_seconds=time.monotonic() - began,
+            KIND, number=self._number, place=self._place, stage=stage, what=what,
+            outcome=found.kind, detail=_masked(detail or found.detail),
+            trial_seconds=time.monotonic() - began,
             **{name: value for name, value in asdict(found).items() if name != "kind"},
         )  # fmt: skip
         self._log.flush()
@@ -63,6 +66,28 @@ class Trials:
             return _outcome(event)
         except (KeyError, TypeError, ValueError):  # An older version recorded less.
             return None
+
+
+def _earlier(events: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Trials of earlier attempts in the order of the search, and the number of all. None, if code,
+    packages, device or variables were others than those of the newest process."""
+    facts: dict[str, Any] = {}
+    known: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    number = 0
+    for event in events:
+        if event["kind"] == "environment":
+            if known and known[-1][1]["outcome"] == "crashes":
+                known.pop()  # It may have died with the attempt.
+            facts = {name: event.get(name) for name in SAME}
+        elif event["kind"] == "source":
+            facts[f"source {event.get('source')}"] = event.get("sha256")
+        elif event["kind"] == KIND:
+            number += 1
+            # A trial that was made again replaces the earlier one and all that followed.
+            del known[max(0, int(event.get("place", number)) - 1) :]
+            known.append((facts, event))
+    is_same = all(one == facts for one, _ in known)
+    return [event for _, event in known] if is_same else [], number
 
 
 def _outcome(event: dict[str, Any]) -> Outcome:

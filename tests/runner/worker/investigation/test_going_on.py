@@ -92,9 +92,13 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
     assert (finding["cause"], finding["program_fails"]) == ("backend", 3)
 
 
-def made(run: RunDir, *asked: tuple[str, Outcome]) -> list[Outcome]:
+def made(
+    run: RunDir, *asked: tuple[str, Outcome], torch: str = "2.9", code: str = "a1"
+) -> list[Outcome]:
     """The outcomes of an attempt's trials: recorded ones, else those given here."""
     log = EventLog(run.events_file)
+    log.append("environment", python="3.12", versions={"torch": torch})
+    log.append("source", source="train.py", sha256=code)
     attempt = Trials(run, log)
     found = [attempt.made("stages", what, lambda given=given: given) for what, given in asked]
     log.close()
@@ -116,6 +120,36 @@ def test_a_process_that_may_have_died_with_the_attempt_is_no_outcome(data_dir: D
     made(run, ("eager", RAISES), ("inductor", crashes))
     assert made(run, ("eager", PASSES), ("inductor", PASSES))[1] == PASSES
     assert [one["number"] for one in trials(run)] == [1, 2, 3]
+    # A third attempt has the outcome of the second one.
+    assert made(run, ("eager", PASSES), ("inductor", RAISES))[1] == PASSES
+
+
+@pytest.mark.parametrize("changes", [{"torch": "2.10"}, {"code": "b2"}])
+def test_outcomes_of_other_code_or_another_torch_are_no_outcomes_of_a_later_attempt(
+    data_dir: DataDir, changes: dict[str, str]
+) -> None:
+    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
+    run.path.mkdir(parents=True)
+    made(run, ("eager", RAISES), ("inductor", RAISES))
+    assert made(run, ("eager", PASSES), **changes) == [PASSES]
+    # The next attempt has what this one found, and nothing of the first one.
+    again = made(run, ("eager", RAISES), ("inductor", PASSES), **changes)
+    assert again == [PASSES, PASSES]
+
+
+def test_trials_of_another_program_replace_the_recorded_ones(data_dir: DataDir) -> None:
+    run = RunDir(data_dir.runs / "20261122-101500-123456-7f3a.inductor")
+    run.path.mkdir(parents=True)
+    made(run, ("eager", PASSES), ("repro.py", RAISES))
+    log = EventLog(run.events_file)
+    log.append("environment", python="3.12", versions={"torch": "2.9"})
+    log.append("source", source="train.py", sha256="a1")
+    attempt = Trials(run, log)
+    attempt.made("stages", "eager", lambda: RAISES)
+    attempt.forget()  # The program was made small anew, otherwise.
+    attempt.made("stages", "repro.py", lambda: PASSES)
+    log.close()
+    assert made(run, ("eager", RAISES), ("repro.py", RAISES)) == [PASSES, PASSES]
 
 
 def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_another_one(
