@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 @dataclass
@@ -31,9 +32,9 @@ class Watch:
         self._model = model
         self._names = {module: _named(name, module) for name, module in model.named_modules()}
         self._calls: list[_Call] = []
-        self._users: dict[int, tuple[Tensor, str]] = {}
-        """Tensors of the forward pass by `id`, and what uses each: its backward pass computes the
-        tensor's gradient."""
+        self._users = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]
+        """What uses each tensor of the forward pass, in a list of one text: its backward pass
+        computes the tensor's gradient. A tensor lives no longer than without hooks."""
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Watch":
@@ -55,7 +56,6 @@ class Watch:
     ) -> None:  # fmt: skip
         for handle in self._handles:
             handle.remove()
-        self._users.clear()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         name = self._names[module]
@@ -85,14 +85,15 @@ class Watch:
     def _used(self, tensor: Tensor, user: str) -> None:
         """Notes what uses a tensor; its gradient is looked at once."""
         if tensor.requires_grad:
-            key = id(tensor)
-            if key not in self._users:
+            known = self._users.get(tensor)
+            if known is None:
+                known = self._users[tensor] = [user]
 
-                def look(gradient: Tensor) -> None:
-                    self._look(gradient, self._users[key][1])
+                def look(gradient: Tensor, user: list[str] = known) -> None:
+                    self._look(gradient, user[0])
 
-                tensor.register_hook(look)  # type: ignore[no-untyped-call]
-            self._users[key] = (tensor, user)
+                self._handles.append(tensor.register_hook(look))  # type: ignore[no-untyped-call]
+            known[0] = user
 
     def _checked(self, place: str) -> Callable[[Tensor], None]:
         return lambda gradient: self._look(gradient, place)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -81,6 +82,37 @@ def test_data_weights_and_the_loss_function_are_told_from_layers() -> None:
     net = Net()
     net.second.weight.data.fill_(torch.inf)
     assert watched(net, torch.ones(1)) == ("weight second.weight before the step", None)
+
+
+class Given(nn.Module):
+    """Gives a parameter of its own to a layer, as models with learned queries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.layer = nn.Parameter(torch.ones(2)), Layer(torch.sin)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.queries) * x
+
+
+def test_no_hook_outlives_its_step() -> None:
+    model = Given()
+    assert watched(model, torch.ones(2)) == (None, None)
+    assert watched(model, torch.ones(2)) == (None, None)
+    with Watch(model) as watch:
+        model(torch.ones(2))
+    model.queries.sum().mul(torch.nan).backward()
+    assert watch.place is None
+
+
+def test_tensors_of_a_micro_batch_live_no_longer_than_without_the_watch() -> None:
+    results = []
+    model = nn.Sequential(Layer(torch.sin), Layer(torch.cos))
+    model[0].register_forward_hook(lambda module, args, output: results.append(ref(output)))
+    with Watch(model):
+        for _ in range(2):
+            model(torch.ones(2)).sum().backward()
+        assert [one() for one in results] == [None, None]
 
 
 def trained(model: str, steps: int, **training: Any) -> Any:
