@@ -40,8 +40,12 @@ MACHINE = {"python": "Python", "platform": "OS", "cpu_model": "CPU", "device_nam
 
 
 def escaped(text: str) -> str:
-    """A text on one line that Markdown shows as it is."""
-    return re.sub(r"([\\`*\[\]<>|~])", r"\\\1", printable(text, len(text)))
+    """A text on one line that Markdown shows as it is, without secrets: later its marks would hide
+    them. A space without width keeps GitHub from mentioning people and linking other issues."""
+    text = mask_private(text)
+    text = re.sub(r"([\\`*\[\]<>|~&])", r"\\\1", printable(text, len(text)))
+    text = re.sub(r"(?<!\w)_+|_+(?!\w)", lambda found: r"\_" * len(found[0]), text)
+    return re.sub(r"@|(?<!\w)#(?=\d)", lambda found: f"{found[0]}\u200b", text)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -100,10 +104,11 @@ def _sections(store: Store, comparison: Comparison, slow: Result) -> Iterator[st
     step = METRICS["step_seconds"].format
     yield f"# torch.compile: with {label}, a step takes {times:.2f}x as long as without a compiler"
     yield "### Describe the bug"
+    order = "took turns" if comparison.spec.takes_turns else "did not take turns"
     yield (
         f"A step takes {step(slow.value('step_seconds'))} with {label} and "
         f"{step(base.value('step_seconds'))} without a compiler: it is {ratio_text(slow.speedup)} "
-        "as fast (95 % interval). Compiling does not count, and the runs took turns."
+        f"as fast (95 % interval). Compiling does not count, and the runs {order}."
     )
     yield "Expected: no slower than without a compiler."
     ladder = find_ladder(store, comparison.experiment_id)

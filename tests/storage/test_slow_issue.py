@@ -94,10 +94,28 @@ def test_a_slow_backend_without_a_profile_or_a_ladder_has_an_issue_as_well(
 @pytest.mark.parametrize(
     ("text", "shows"),
     [("a|b", r"a\|b"), ("<img src=x>", r"\<img src=x\>"), ("a\n# b", r"a\\n# b"),
-     ("`x` [y](z)", r"\`x\` \[y\](z)"), ("\x1b[31mred", r"\\x1b\[31mred")],
+     ("`x` [y](z)", r"\`x\` \[y\](z)"), ("\x1b[31mred", r"\\x1b\[31mred"),
+     ("@name, a@b.c", "@\u200bname, a@\u200bb.c"), ("as #12 and C# 7", "as #\u200b12 and C# 7"),
+     ("aten.__and__, a_b, x__y, _z", r"aten.\_\_and\_\_, a_b, x__y, \_z"),
+     ("A&lt;b", r"A\&lt;b")],
 )  # fmt: skip
 def test_a_text_among_markdown_is_shown_as_it_is(text: str, shows: str) -> None:
     assert escaped(text) == shows
+
+
+def test_a_secret_with_marks_of_markdown_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_TOKEN", "p@ss*word_")
+    assert escaped("with p@ss*word_ in /home/a~b/x") == r"with \[masked\] in \~/x"
+
+
+def test_runs_one_after_another_did_not_take_turns(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(120, 10, schedule="sequential")
+    record_experiment(data_dir.runs, spec, backend_seconds=0.4)
+    assert shown(data_dir, "--issue") == 0
+    text = capsys.readouterr().out
+    assert "the runs did not take turns." in text
 
 
 def test_a_block_of_code_ends_where_it_should_and_has_no_terminal_controls() -> None:
