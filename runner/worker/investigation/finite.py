@@ -1,7 +1,7 @@
 """Watches one training step without a compiler: where does the first number arise that is not
 finite?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -32,7 +32,7 @@ class Watch:
         self._model = model
         self._names = {module: _named(name, module) for name, module in model.named_modules()}
         self._calls: list[_Call] = []
-        self._users = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]
+        self._users: MutableMapping[Tensor, list[str]] = WeakTensorKeyDictionary()
         """What uses each tensor of the forward pass, in a list of one text: its backward pass
         computes the tensor's gradient. A tensor lives no longer than without hooks."""
         self._handles: list[RemovableHandle] = []
