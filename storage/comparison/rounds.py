@@ -124,7 +124,12 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     computed them."""
     by_label = {run.label: run for run in runs}
     numbers = {variant.label: spec.process_of(variant) for variant in spec.possible_variants}
-    begins = {numbers[run.label]: _begins_of_added(run) for run in runs if run.role == "baseline"}
+    begins: dict[int, list[int]] = {}
+    for run in runs:
+        if run.role == "baseline":
+            # In another environment the baseline may have failed, and has no added rounds.
+            known = begins.get(numbers[run.label], [])
+            begins[numbers[run.label]] = max(known, _begins_of_added(run), key=len)
     pooled = []
     for label, members in spec.repeats_by_label.items():
         found = {numbers[member]: by_label[member] for member in members if member in by_label}

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison import rounds
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import KEYS, load_compared, pair, round_speedups
@@ -121,3 +122,22 @@ def test_the_first_round_after_a_resumption_is_in_no_speedup(data_dir: DataDir) 
         run.blocks([10 * seconds, *[seconds] * 4], losses[30:]).evaluation(0.8).end()
     with Store.in_memory(data_dir) as store:
         assert rounds_of(store)["inductor"] == [2, 3, 5, 6, 7, 8]
+
+
+def test_processes_are_told_apart_although_another_environment_has_no_baseline(
+    data_dir: DataDir,
+) -> None:
+    """The new environment's baseline failed, so that rounds are added to the other runs alone."""
+    spec = experiment_spec(
+        num_steps=70, block_steps=10, environments=("old=/a/python", "new=/b/python")
+    )
+    for label in ("baseline@old", "control@old", "inductor@old", "inductor@new"):
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.1] * 7, falling_losses(70))
+        recording.add_rounds([9.0, *[1.0] * 6]).end()
+    Recording(data_dir.runs, "baseline@new", spec).claim().end(RunState.FAILED, "cannot import")
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_compared(store, EXPERIMENT_ID)
+    counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
+    assert counts == {"baseline@old": [6, 6], "control@old": [6, 6], "inductor@old": [6, 6],
+                      "baseline@new": [], "inductor@new": [6, 6]}  # fmt: skip
