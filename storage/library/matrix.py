@@ -82,7 +82,7 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> BackendMatrix:
         shown[place] = (measured or mine)[-1]
     cells = [
         _cell(shown.get((backend, column)), backend, column, quantity,
-              len(by_place.get((backend, column), ())))
+              len({row["experiment_id"] for row in by_place.get((backend, column), ())}))
         for backend in backends
         for column in columns
     ]  # fmt: skip

@@ -286,6 +286,8 @@ def test_matrix_trends_and_filters_take_the_environment_as_an_axis(data_dir: Dat
         assert found.backends == ("inductor",)
         values = {cell.column: cell.value for cell in found.cells}
         assert values == {columns[0]: pytest.approx(2.5), columns[1]: pytest.approx(2)}
+    in_both = matrix(rows.assign(torch="2.11.0"), "torch", "speedup")
+    assert [cell.num_experiments for cell in in_both.cells] == [1]  # of two rows
     by_model = matrix(rows, "model", "speedup")
     assert set(by_model.backends) == {"inductor@old", "inductor@new"}
 
