@@ -88,7 +88,10 @@ def distance(equals: Sequence[Losses], backend: Losses) -> float:
     """The largest difference between the mean losses of a backend and those of equal trainings over
     tenths of the training. It is a share of the learned loss: the largest fall of an equal
     training's loss from the first five steps to its lowest tenth. 0 if the training is too short,
-    nothing was learned, or the backend differed at once."""
+    nothing was learned, or the backend differed at once or has the baseline's losses, bit for bit.
+    The baseline is the first of `equals`."""
+    if backend == equals[0]:
+        return 0.0
     steps = sorted(step for step in backend if all(step in one for one in equals))
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     if len(steps) < NUM_WINDOWS * MIN_WINDOW_STEPS:

@@ -29,6 +29,8 @@ UNTOLD_LIMIT = 2.0
 equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
 (docs/decisions.md)."""
 
+EVALUATED = ["loss", "accuracy", "num_samples"]
+
 Floats = NDArray[np.float64]
 Quantity = Literal["loss", "evaluation loss", "accuracy"]
 SHARES: dict[Quantity, float] = {"loss": 0.5, "evaluation loss": 0.25, "accuracy": 0.25}
@@ -117,6 +119,16 @@ class Trainings:
     def num_controls(self) -> int:
         return len(self.equals) - 1
 
+    @property
+    def is_the_baselines(self) -> bool:
+        """Whether all losses and evaluations are the baseline's, bit for bit. Then the backend made
+        the baseline's training, however far other equal trainings are from it."""
+        losses, evaluations = self.equals[0]
+        return bool(
+            self.losses.equals(losses)
+            and self.evaluations[EVALUATED].equals(evaluations[EVALUATED])
+        )
+
 
 @dataclass(frozen=True)
 class _Sample:
@@ -148,6 +160,8 @@ def readings(trainings: Trainings, after: int, least: float = 0.0) -> list[Readi
         count = len(early) + len(late)
         for group, has_last in ((early, not late), (late, True)):
             found += _judge(trainings, quantity, group, count, has_last)
+    if trainings.is_the_baselines:
+        found = [replace(one, expected=one.value) for one in found]
     return sorted(found, key=lambda one: (one.last_step, one.first_step))
 
 

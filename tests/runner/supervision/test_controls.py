@@ -35,7 +35,9 @@ def test_a_distance_is_a_share_of_what_was_learned() -> None:
     # Halfway between two trainings that lie 0.37 apart from step 70 on.
     apart = {step: loss + (0.37 if step >= 70 else 0) for step, loss in FALLS.items()}
     assert distance([FALLS, apart], late) == pytest.approx(0.0)
-    assert distance([FALLS, apart], FALLS) == pytest.approx(0.2)
+    nearly = {**FALLS, 99: FALLS[99] + 1e-9}
+    assert distance([FALLS, apart], nearly) == pytest.approx(0.2)
+    assert distance([FALLS, apart], FALLS) == 0, "it is the baseline's training"
 
 
 def test_nothing_is_asked_of_what_is_short_or_learned_nothing_and_no_number_is_near() -> None:
