@@ -3,6 +3,7 @@ experiments in which the oldest version and another one take turns."""
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -194,7 +195,8 @@ def _requirements(beside: Sequence[str]) -> tuple[str, str]:
     if not beside:
         return "", ""
     name, equals, given = beside[0].partition("=")
-    if len(beside) > 1 or not equals or not NAME.fullmatch(name):
+    is_python = os.path.isfile(given) and not given.endswith(".txt")
+    if len(beside) > 1 or not equals or not NAME.fullmatch(name) or is_python:
         rule = f"must be one NAME=REQUIREMENTS with {OPTION}: what each environment gets besides "
         raise InvalidSpec("environments", list(beside), rule + "the package")
     return name, read_requirements(name, given)

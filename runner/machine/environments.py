@@ -1,6 +1,7 @@
 """Environments in the data folder, made from requirements with `uv`; and the environments that a
 command names."""
 
+import os
 import re
 import shlex
 import shutil
@@ -78,9 +79,9 @@ def _python(data_dir: DataDir, name: str, given: str) -> Path:
     if not given:
         return _named(data_dir, name)
     path = Path(given).expanduser().absolute()
-    if (path / PYTHON).is_file():
+    if os.path.isfile(path / PYTHON):  # Path.is_file raises for a name longer than names may be.
         return path / PYTHON
-    if path.is_file() and path.suffix != ".txt":
+    if os.path.isfile(path) and path.suffix != ".txt":
         return path
     return make(data_dir, name, read_requirements(name, given)).python
 
@@ -88,7 +89,7 @@ def _python(data_dir: DataDir, name: str, given: str) -> Path:
 def read_requirements(name: str, given: str) -> str:
     """Lines of requirements, given as a file or as words; raises `InvalidSpec`."""
     path = Path(given).expanduser()
-    if path.is_file() and path.suffix == ".txt":
+    if os.path.isfile(path) and path.suffix == ".txt":
         return path.read_text().rstrip("\n") + "\n"
     words = shlex.split(given)
     if not words or not all(REQUIREMENT.fullmatch(one) for one in words):

@@ -2,14 +2,15 @@
 uv, real runs."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from breakeven.runner.commands.bisect import Versions, first_bad, read_versions
+from breakeven.runner.commands.bisect import Versions, _requirements, first_bad, read_versions
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.conditions import Condition, parse_conditions
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine.environments import made, released_between
@@ -134,6 +135,14 @@ def test_what_nobody_can_judge_remains_between_good_and_bad() -> None:
 )  # fmt: skip
 def test_versions_are_read(text: str, expected: Versions) -> None:
     assert read_versions(text) == expected
+
+
+def test_many_requirements_are_read_and_a_python_is_none() -> None:
+    """The text is longer than the name of a file may be."""
+    words = [f"package-{number}==1.0" for number in range(20)]
+    assert _requirements([f"mine={' '.join(words)}"]) == ("mine", "\n".join(words) + "\n")
+    with pytest.raises(InvalidSpec, match="must be one NAME=REQUIREMENTS with --bisect-versions"):
+        _requirements([f"mine={sys.executable}"])
 
 
 def test_a_limit_beside_a_local_build_is_read() -> None:
