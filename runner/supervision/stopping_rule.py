@@ -108,7 +108,16 @@ class StoppingRule:
         label, which has a baseline of its own; None if there is one for all."""
         self._speed = speed
         self._roles = roles
-        self._environments = environments or {}
+        of = environments or {}
+        baselines = {of.get(label): label for label, role in roles.items() if role == "baseline"}
+        first = next(iter(baselines.values()), None)
+        self._beside = {
+            label: first if role == "baseline" else baselines.get(of.get(label))
+            for label, role in roles.items()
+            if label != first
+        }
+        """The baseline that each run is compared with; a further environment's baseline with that
+        of the first one."""
         self._max_seconds = max_seconds
         self._least_rounds = least_rounds
         self._blocks: dict[str, dict[int, float]] = {label: {} for label in roles}
@@ -122,8 +131,8 @@ class StoppingRule:
 
     def ending(self, living: Collection[str]) -> Ending | None:
         """Why the next round is the last one; None if the measurement continues."""
-        compared = [label for label in living if self._roles[label] != "baseline"]
-        if len(self._roles) > 1 and not (compared and len(compared) < len(living)):
+        compared = [label for label in living if self._beside.get(label) in living]
+        if len(self._roles) > 1 and not compared:
             return self._ending("nothing_left")
         num_rounds = len(set().union(*self._blocks.values()))
         if num_rounds + 1 >= self._speed.max_rounds:
@@ -154,11 +163,9 @@ class StoppingRule:
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
         """Widths of the speedups of these runs; None without an interval."""
-        baselines = {self._environments.get(label): self._blocks.get(label, {})
-                     for label, role in self._roles.items() if role == "baseline"}  # fmt: skip
         found = {}
         for label in compared:
-            theirs = baselines.get(self._environments.get(label), {})
+            theirs = self._blocks.get(self._beside[label] or "", {})
             ratios = [theirs[r] / mine for r, mine in self._blocks[label].items()
                       if mine > 0 and theirs.get(r, 0) > 0]  # fmt: skip
             found[label] = width_of_median(ratios)

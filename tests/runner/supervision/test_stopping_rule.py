@@ -103,6 +103,25 @@ def test_without_anything_to_compare_the_next_round_is_the_last(living: tuple[st
     assert rounds == 1 and "nothing is left to compare" in str(reason)
 
 
+def test_baselines_of_several_environments_are_compared_with_that_of_the_first_one() -> None:
+    environments = {"baseline@a": "a", "baseline@b": "b"}
+    roles = dict.fromkeys(environments, "baseline")
+
+    def ends_after(times: Sequence[float], living: Sequence[str]) -> tuple[int, str | None]:
+        speed = SpeedSpec(min_rounds=6, max_rounds=30, target_width=0.05)
+        both = StoppingRule(speed, roles, 1e9, environments=environments)  # type: ignore[arg-type]
+        return measure(both, {"baseline@a": STEADY, "baseline@b": times}, living)
+
+    assert ends_after(STEADY, list(roles)) == (6, "every interval is narrower than 5 %")
+    assert ends_after(RESTLESS, list(roles)) == (
+        29,
+        "the budget of 30 rounds is spent; intervals are wider than the requested 5 %: "
+        "baseline@b 10 %",
+    )
+    rounds, reason = ends_after(STEADY, ["baseline@b"])
+    assert rounds == 1 and "nothing is left to compare" in str(reason)
+
+
 def test_a_run_that_is_alone_from_the_start_keeps_to_the_budget() -> None:
     alone = StoppingRule(SpeedSpec(min_rounds=6, max_rounds=9), {"eager": "backend"}, 1e9)
     rounds, reason = measure(alone, {"eager": STEADY}, ("eager",))
