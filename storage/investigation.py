@@ -171,7 +171,10 @@ def fault_of(store: Store, run_id: str) -> Fault:
 def _fault(store: Store, record: RunRecord) -> Fault:
     run_id, label = record.run_id, record.variant.label
     runs = queries.list_runs(store, record.experiment_id).set_index("label")
-    why = _why_not(record, [RunState(one) for one in runs.loc[runs["role"] == "baseline", "state"]])
+    of = record.spec.environment_by_label
+    is_here = [of.get(one) == record.variant.environment for one in runs.index]
+    bases = runs[is_here].query("role == 'baseline'")
+    why = _why_not(record, [RunState(one) for one in bases["state"]])
     if why is not None:
         raise NoFault(why)
     if record.state.is_failed:
@@ -189,7 +192,7 @@ def _fault(store: Store, record: RunRecord) -> Fault:
         return Fault(kind="differs", step=result.parity.first_step_outside or 0)
     wrong = queries.wrong_losses(store, record.experiment_id).set_index("run_id")["step"]
     if run_id in wrong:
-        is_shared = runs.loc[runs["role"] == "baseline", "run_id"].isin(wrong.index).any()
+        is_shared = bases["run_id"].isin(wrong.index).any()
         if is_shared and record.spec.is_script:
             raise NoFault(SCRIPT_NOT_FINITE)
         return Fault(kind="not finite" if is_shared else "differs", step=int(wrong[run_id]))
@@ -208,6 +211,9 @@ def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
         return f"{record.run_id} is an investigation itself"
     if not state.is_final:
         return f"{label} has not ended yet; investigate it then"
+    unknown = {RunState.LOST, RunState.TIMEOUT}
+    if unknown.intersection(baselines):
+        return "the baseline ended early, and not by a fault, so nothing is known to compare with"
     if any(one.is_failed for one in baselines):
         return (
             "the baseline, which has no compiler, failed as well: the model, the data or the "
@@ -217,6 +223,7 @@ def _why_not(record: RunRecord, baselines: Sequence[RunState]) -> str | None:
         return f"{label} has no compiler, so no compiler is to blame for its fault"
     ends = {
         RunState.CANCELLED: f"{label} was stopped, so nothing is known about a fault",
+        RunState.LOST: f"{label} vanished without an error, as by a power cut: resume or repeat it",
         RunState.TIMEOUT: f"{label} reached its time limit, which is no fault; allow more time",
     }
     return ends.get(state)

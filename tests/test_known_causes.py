@@ -263,6 +263,85 @@ def test_memory_that_the_baseline_lacks_as_well_is_not_that_of_cuda_graphs() -> 
     assert told(found)[0] == "out of memory"
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["MemoryError: Unable to allocate 7 GiB",
+     "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate "
+     "memory: you tried to allocate 7 bytes."],
+)  # fmt: skip
+def test_memory_of_the_machine_is_not_that_of_cuda_graphs(message: str) -> None:
+    found = failure(message, REDUCED, state=RunState.OUT_OF_MEMORY)
+    found = replace(found, spec=replace(found.spec, devices=("cuda:0",)))
+    assert told(found) == ("out of the machine's memory", ["--schedule=sequential"])
+    on_cpu = replace(found, spec=replace(found.spec, devices=("cpu",)))
+    assert told(on_cpu)[0] == "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("message", "state"),
+    [("", RunState.LOST), ("its process and supervisor vanished", RunState.LOST),
+     ("worked longer than its limit of 60 s", RunState.TIMEOUT),
+     ("OSError: [Errno 28] No space left on device: 'x'", RunState.FAILED),
+     ("the disk was full; free some space", RunState.FAILED),
+     ("ended by signal SIGTERM", RunState.FAILED)],
+)  # fmt: skip
+def test_an_end_that_the_baseline_shares_without_an_error_is_no_fault_of_the_code(
+    message: str, state: RunState
+) -> None:
+    baseline = failure(message, "none:optimizer=fused", state=state)
+    assert find_cause("inductor", failure(message, state=state, baseline=baseline)) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "facts"),
+    [(CUDA_MEMORY, {"state": RunState.OUT_OF_MEMORY, "backend": REDUCED}),
+     ("InductorError: LoweringException: no", {}), ("InductorError: no", {}),
+     ("the loss is not finite", {})],
+)  # fmt: skip
+def test_without_a_baseline_that_trained_no_cause_says_what_the_baseline_does(
+    message: str, facts: dict[str, Any]
+) -> None:
+    found = failure(message, **facts)
+    alone = find_cause("inductor", replace(found, has_baseline=False))
+    assert find_cause("inductor", found) != alone
+    assert alone is None or "baseline" not in alone.words
+
+
+def recorded_causes(data_dir: DataDir, spec: ExperimentSpec, **errors: str) -> dict[str, str]:
+    """Kinds of causes; a run fails with its error in its first step, or without one never began."""
+    for variant in spec.variants:
+        message = errors.get(variant.label.replace("@", "_"))
+        run = Recording(data_dir.runs, variant.label, spec)
+        if message is None:
+            continue
+        run.claim().start()
+        if message:
+            kind, _, text = message.partition(": ")
+            run.log.append("error", error=kind, message=text, traceback="")
+            run.end(RunState.FAILED, "exit status 1")
+        else:
+            run.blocks([0.1] * 2, [1.0] * 20).end()
+    with Store.in_memory(data_dir) as store:
+        return {one.label: one.kind for one in known_causes(store, EXPERIMENT_ID)}
+
+
+def test_a_baseline_that_waits_shows_nothing_about_an_error(tmp_path: Path) -> None:
+    message, spec = "InductorError: AssertionError: 7", experiment_spec(20, 10)
+    assert recorded_causes(DataDir(tmp_path / "1"), spec, inductor=message) == {}
+    trained = recorded_causes(DataDir(tmp_path / "2"), spec, inductor=message, baseline="")
+    assert trained == {"inductor": "unknown"}
+
+
+def test_each_environment_has_a_baseline_of_its_own(tmp_path: Path) -> None:
+    spec = experiment_spec(20, 10, environments=("old=/a/python", "new=/b/python"))
+    message = "InductorError: KeyError: 'fused_moments'"
+    found = recorded_causes(
+        DataDir(tmp_path), spec, baseline_old=message, inductor_old=message, baseline_new="",
+        inductor_new=message,
+    )  # fmt: skip
+    assert found == {"inductor@old": "fault of the code", "inductor@new": "unknown"}
+
+
 def test_an_error_of_a_persons_own_code_has_no_cause_in_the_table() -> None:
     assert find_cause("inductor", failure("ValueError: no label 11")) is None
 

@@ -5,7 +5,7 @@ also has.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -54,12 +54,19 @@ class Failure:
     """Class and message of its error, or the reason of its end."""
     traceback: str = ""
     baseline: "Failure | None" = None
-    """The baseline's failure, if it failed."""
+    """The failure of the environment's baseline, if it failed."""
+    has_baseline: bool = True
+    """Whether this baseline finished or made a step, so that the failure can be compared."""
 
     @property
     def is_compiling(self) -> bool:
         """Whether a compiler failed; some tracebacks lack the compiler's frames."""
         return self.message.startswith(OF_COMPILERS) or bool(re.search(COMPILING, self.traceback))
+
+    @property
+    def is_of_device(self) -> bool:
+        """Whether a lack of memory is one of the GPU, as its message says."""
+        return bool(re.search(r"CUDA|HIP|CUBLAS|XPU|MPS|OutOfMemoryError", self.message))
 
     @property
     def has_micro_batches(self) -> bool:
@@ -115,11 +122,15 @@ class Rule:
     """Whether only a run with a compiler can have this cause, not the baseline."""
     of_own_code: bool = False
     """Whether an error that the person's code raised can have this cause."""
+    compares: bool = False
+    """Whether the cause rests on a baseline that trains."""
 
     def fits(self, failure: Failure) -> bool:
         if self.of_compiler and (failure.variant.backend is None or failure.is_shared):
             return False
         if failure.is_own and not self.of_own_code:
+            return False
+        if self.compares and not failure.has_baseline:
             return False
         seen = (re.search(self.words, failure.message), re.search(self.frames, failure.traceback))
         return all(seen) and self.when(failure)
@@ -225,6 +236,8 @@ MEMORY = (
     r"(?i)^(?!(Value|Type|Key|Index|Attribute|Assertion|Import|NotImplemented)Error)[\s\S]*"
     r"(out of memory|MemoryError|allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED)"
 )
+OF_EXCEPTION = rf"^{NOT_FINITE}$|^\w+: (?![\s\S]*(No space left on device|Disk quota exceeded))"
+"""Of a loss or an exception; other ends, as of a power cut or a full disk, are no fault of code."""
 OF_DYNAMO = r"^(Unsupported|UserError|TorchRuntimeError|\w*DataDependent\w*): "
 AUTOTUNING = r"select_algorithm\.py|autotune_process\.py|benchmark_all_configs"
 FIT_LESS = "Use smaller batches or fewer runs at once, or a device with more memory."
@@ -256,18 +269,25 @@ RULES = (
         remedies=(without_autotuning, smaller_batch), advice=FIT_LESS,
     ),
     Rule(
-        kind="out of memory while compiling", words=MEMORY,
+        kind="out of memory while compiling", words=MEMORY, compares=True,
         when=lambda failure: failure.is_compiling,
         cause="Memory ran out while code was compiled. The baseline, which compiles nothing, had "
         "enough.",
         remedies=(with_settings(scope="blocks"), smaller_batch), advice=FIT_LESS,
     ),
     Rule(
-        kind="out of memory with CUDA graphs", words=MEMORY,
-        when=lambda failure: failure.variant.captures_cuda_graphs,
+        kind="out of memory with CUDA graphs", words=MEMORY, compares=True,
+        when=lambda failure: failure.variant.captures_cuda_graphs and failure.is_of_device,
         cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use, "
         "and the baseline, which has none, had enough.",
         remedies=(without_cuda_graphs, smaller_batch), advice=FIT_LESS,
+    ),
+    Rule(
+        kind="out of the machine's memory", words=MEMORY, of_compiler=False,
+        when=lambda failure: failure.spec.device != "cpu" and not failure.is_of_device,
+        cause="The machine's own memory ran out, not the device's.",
+        advice="Use fewer runs at once, or a machine with more memory.",
+        remedies=(with_fields(schedule="sequential"),),
     ),
     Rule(
         kind="out of memory", words=MEMORY, of_compiler=False,
@@ -367,19 +387,19 @@ RULES = (
         remedies=(lower_rate, clipped),
     ),
     Rule(
-        kind="loss not finite", words=f"^{NOT_FINITE}$",
+        kind="loss not finite", words=f"^{NOT_FINITE}$", compares=True,
         cause="The loss is not finite under this backend, but the baseline's loss is.",
         advice="The ladder names the first stage of the compiler with such a loss.",
         remedies=(whole_ladder,),
     ),
     Rule(
-        kind="fault of the code", of_compiler=False, of_own_code=True,
+        kind="fault of the code", of_compiler=False, of_own_code=True, words=OF_EXCEPTION,
         when=lambda failure: failure.variant.backend is not None and failure.is_shared,
         cause="The baseline, which has no compiler, ends with the same error: the model, the data "
         "or the settings are the cause, not a backend.",
     ),
     Rule(
-        kind="unknown operator",
+        kind="unknown operator", compares=True,
         words=r"LoweringException|MissingOperator|missing lowering|NotImplementedError",
         when=lambda failure: failure.baseline is None
         and (failure.is_compiling or failure.message.startswith(NO_KERNEL)),
@@ -387,7 +407,8 @@ RULES = (
         advice="The ladder names the stage of the compiler that fails.", remedies=(whole_ladder,),
     ),
     Rule(
-        kind="unknown", when=lambda failure: failure.baseline is None and failure.is_compiling,
+        kind="unknown", compares=True,
+        when=lambda failure: failure.baseline is None and failure.is_compiling,
         cause="The cause of this error is not known; the baseline does not have it.",
         advice="An investigation (breakeven investigate, or Find the cause) names the part of the "
         "compiler that is to blame.", remedies=(whole_ladder,),
@@ -432,13 +453,32 @@ def known_causes(store: Store, experiment_id: str) -> tuple[KnownCause, ...]:
         if RunState(run["state"]).is_failed or run["run_id"] in not_finite:
             record = queries.run_record(store, run["run_id"])
             failures[run["label"]] = _failure(record, run["run_id"] in not_finite)
-    roles = dict(zip(runs["label"], runs["role"], strict=True))
-    baseline = next((one for label, one in failures.items() if roles[label] == "baseline"), None)
-    found = (
-        find_cause(label, one if one is baseline else replace(one, baseline=baseline))
-        for label, one in failures.items()
-    )
+    if not failures:
+        return ()
+    baselines = _baselines(store, experiment_id, failures)
+    found = []
+    for label, one in failures.items():
+        baseline, has_baseline = baselines.get(one.variant.environment, ("", False))
+        if label != baseline:
+            one = replace(one, baseline=failures.get(baseline), has_baseline=has_baseline)
+        found.append(find_cause(label, one))
     return tuple(one for one in found if one is not None)
+
+
+def _baselines(
+    store: Store, experiment_id: str, failures: Collection[str]
+) -> dict[str | None, tuple[str, bool]]:
+    """The baseline of each environment, of several the first with a failure: its label, and whether
+    any finished or made a step."""
+    runs = queries.list_runs(store, experiment_id)
+    found: dict[str | None, tuple[str, bool]] = {}
+    for run in runs[runs["role"] == "baseline"].to_dict("records"):
+        environment = queries.run_record(store, run["run_id"]).variant.environment
+        trains = run["steps_done"] > 0 or RunState(run["state"]) is RunState.FINISHED
+        label, trained = found.get(environment, (run["label"], False))
+        label = label if label in failures else run["label"]
+        found[environment] = (label, trained or trains)
+    return found
 
 
 def _failure(record: RunRecord, is_not_finite: bool) -> Failure:

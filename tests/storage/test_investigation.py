@@ -230,6 +230,32 @@ def test_a_cause_without_a_program_is_not_called_certain(data_dir: DataDir) -> N
     )
 
 
+def test_a_run_that_vanished_has_no_fault_and_a_baseline_that_vanished_shows_none(
+    data_dir: DataDir,
+) -> None:
+    for label, why in (("baseline", "the baseline ended early, and not by a fault"),
+                       ("inductor", "inductor vanished without an error")):  # fmt: skip
+        folder = DataDir(data_dir.path / label)
+        for variant in SPEC.variants:
+            run = Recording(folder.runs, variant.label, SPEC).claim().start()
+            run.block([0.1], [1.0]).end(
+                RunState.LOST if variant.label == label else RunState.FINISHED
+            )
+        with pytest.raises(NoFault, match=why):
+            fault(folder, f"{EXPERIMENT_ID}.inductor")
+
+
+def test_a_baseline_of_another_environment_says_nothing_about_a_fault(data_dir: DataDir) -> None:
+    spec = replace(SPEC, environments=("old=/a/python", "new=/b/python"))
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+        is_failed = variant.label in ("baseline@old", "inductor@new")
+        run.block([0.1], [1.0]).end(RunState.FAILED if is_failed else RunState.FINISHED)
+    assert fault(data_dir, f"{EXPERIMENT_ID}.inductor@new").kind == "raises"
+    with pytest.raises(NoFault, match="baseline, which has no compiler, failed as well"):
+        fault(data_dir, f"{EXPERIMENT_ID}.inductor@old")
+
+
 def test_a_search_that_was_stopped_says_so(data_dir: DataDir) -> None:
     record_investigation(data_dir, state=RunState.CANCELLED)
     with Store.in_memory(data_dir) as store:
