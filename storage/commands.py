@@ -115,10 +115,10 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     """Prints the numbers and verdicts of an experiment; with `--fail-if` the met conditions."""
     if queries.experiment_spec(store, options.experiment).kind.compares_causes:
         return print_investigation(store, options)
-    if options.issue:
-        print(slow_issue(store, options.experiment))  # noqa: T201
-        return 0
     comparison = compare(store, options.experiment)
+    if options.issue:
+        print(slow_issue(store, comparison))  # noqa: T201
+        return 0
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
         found = checks(store, options.experiment, comparison.spec)

@@ -8,7 +8,6 @@ from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
-from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import StoreError
@@ -83,15 +82,14 @@ def slower(comparison: Comparison) -> Result | None:
     return found[-1] if found else None
 
 
-def slow_issue(store: Store, experiment_id: str) -> str:
+def slow_issue(store: Store, comparison: Comparison) -> str:
     """The text of an issue about a slower backend, without secrets and home folders. Raises
     `StoreError` if no backend is surely slower."""
-    comparison = compare(store, experiment_id)
     slow = slower(comparison)
     if slow is None:
         raise StoreError(
-            f"no backend of {experiment_id} is surely slower than the baseline, so there is no "
-            "issue to write; breakeven investigate finds the cause of other faults"
+            f"no backend of {comparison.experiment_id} is surely slower than the baseline, so "
+            "there is no issue to write; breakeven investigate finds the cause of other faults"
         )
     return mask_private("\n\n".join(_sections(store, comparison, slow)) + "\n")
 

@@ -4,7 +4,9 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.__main__ import main
-from breakeven.storage.terminal.issues import escaped, fenced
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.issues import escaped, fenced, slow_issue
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
@@ -79,6 +81,17 @@ def test_without_a_slow_backend_there_is_no_issue(
     record_experiment(data_dir.runs, experiment_spec(120, 10))
     assert shown(data_dir, "--issue") == 2
     assert "is surely slower than the baseline" in capsys.readouterr().err
+
+
+def test_the_issue_is_one_of_the_comparison_that_a_page_shows(data_dir: DataDir) -> None:
+    """A running experiment may get further steps between the two."""
+    later = DataDir(data_dir.path / "later")
+    record_experiment(data_dir.runs, experiment_spec(120, 10), backend_seconds=0.4)
+    record_experiment(later.runs, experiment_spec(120, 10))
+    with Store.in_memory(data_dir) as store:
+        shown_before = compare(store, EXPERIMENT_ID)
+    with Store.in_memory(later) as store:
+        assert "A step takes 400 ms with inductor" in slow_issue(store, shown_before)
 
 
 def test_a_slow_backend_without_a_profile_or_a_ladder_has_an_issue_as_well(

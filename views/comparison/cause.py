@@ -219,7 +219,7 @@ def show_slow_issue(store: Store, comparison: Comparison) -> None:
     if slower(comparison) is None:
         return
     with st.expander("The issue for PyTorch", icon=":material/bug_report:"):
-        text = slow_issue(store, comparison.experiment_id)
+        text = slow_issue(store, comparison)
         download("Download", text.encode, "issue.md", "text/markdown")
         _show_text(text)
 
