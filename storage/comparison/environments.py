@@ -41,9 +41,9 @@ class Across:
     first_compile_seconds: float | None
     peak_memory_bytes: int | None
     first_peak_memory_bytes: int | None
-    versions: dict[str, str | None]
+    versions: dict[str, str | None] | None
     """Versions of packages, and of Python, that differ from the first environment's."""
-    first_versions: dict[str, str | None]
+    first_versions: dict[str, str | None] | None
 
     @property
     def label(self) -> str:
@@ -107,9 +107,9 @@ def _across(
         memory_needed(one.steady_blocks, on_cpu=one.computes_on_cpu) for one in (run, first)
     )
     versions, first_versions = (_versions(one) for one in (run, first))
-    both_known = bool(run.environment and first.environment)
+    are_known = bool(run.environment and first.environment)
     differ = [package for package in sorted({*versions, *first_versions})
-              if both_known and versions.get(package) != first_versions.get(package)]  # fmt: skip
+              if versions.get(package) != first_versions.get(package)]  # fmt: skip
     return Across(
         environment=name,
         first_environment=first.label.partition(ENVIRONMENT_MARK)[2],
@@ -122,8 +122,8 @@ def _across(
         first_compile_seconds=first.compile_seconds,
         peak_memory_bytes=memory,
         first_peak_memory_bytes=first_memory,
-        versions={package: versions.get(package) for package in differ},
-        first_versions={package: first_versions.get(package) for package in differ},
+        versions={one: versions.get(one) for one in differ} if are_known else None,
+        first_versions={one: first_versions.get(one) for one in differ} if are_known else None,
     )
 
 

@@ -42,6 +42,8 @@ def environment_lines(found: Sequence[Across]) -> list[str]:
 
 def version_words(one: Across) -> str:
     """The versions that differ between the two environments of a run."""
+    if one.versions is None or one.first_versions is None:
+        return "the versions of one of them are not known yet"
     changes = [
         f"{package} {_plain(one.versions[package])} instead of "
         f"{_plain(one.first_versions[package])}"

@@ -102,6 +102,15 @@ def test_each_environment_has_a_baseline_and_all_are_compared_with_the_first(
     assert environment_lines(found.across)[0] == "new beside old: torch 2.13.0 instead of 2.11.0"
 
 
+def test_versions_that_no_run_has_recorded_are_not_called_the_same(data_dir: DataDir) -> None:
+    record(data_dir, "baseline@old", 0.2)
+    Recording(data_dir.runs, "baseline@new", SPEC)  # It waits in the queue.
+    found = compared(data_dir).across
+    assert environment_lines(found)[0] == (
+        "new beside old: the versions of one of them are not known yet"
+    )
+
+
 def test_a_loss_of_speed_or_of_parity_is_named(data_dir: DataDir) -> None:
     record_two(data_dir, new_backend=0.15, offset=0.1)
     found = compared(data_dir)
