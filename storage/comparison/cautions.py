@@ -393,6 +393,7 @@ def _about_control(
         facts = {
             "state": None if control is None else control.state,
             "was_asked_for": spec.controls > 0,
+            "environment": spec.environment_by_label[runs[0].label] if runs else None,
             "is_inference": spec.is_inference,
         }
         yield Caution(kind="no control", figures=facts)

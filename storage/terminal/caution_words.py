@@ -146,13 +146,14 @@ def _lines(facts: Facts) -> list[str]:
 
 def _no_control(facts: Facts) -> Facts:
     state = facts["state"]
+    where = "" if facts["environment"] is None else f" in {facts['environment']}"
     if state is None:
-        missing = "The control's run folder is missing or unreadable"
+        missing = f"The control's run folder{where} is missing or unreadable"
         why = missing if facts["was_asked_for"] else "There is no control"
     elif state.is_final:
-        why = f"The control recorded no step ({state.replace('_', ' ')})"
+        why = f"The control{where} recorded no step ({state.replace('_', ' ')})"
     else:
-        why = f"The control has recorded no step yet ({state})"
+        why = f"The control{where} has recorded no step yet ({state})"
     return {"why": why}
 
 

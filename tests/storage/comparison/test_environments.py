@@ -22,7 +22,7 @@ from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.regression import judge_environment
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
-from tests.helpers.comparisons import compared
+from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 SPEC = experiment_spec(
@@ -221,6 +221,9 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
     assert inductor.speed_verdict == "faster" and inductor.parity is not None
     assert inductor.parity.verdict == "holds"
     assert words_of(found) == "new cannot be compared with old: no round was timed in both."
+    # The other environment has a control.
+    (warning,) = [one for one in warnings_of(found) if "noise nor parity" in one]
+    assert warning.startswith("The control in old recorded no step (failed): ")
 
 
 def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataDir) -> None:
