@@ -43,7 +43,7 @@ def judge_environment(
     verdict: Verdict = "good"
     if any(has.values()):
         verdict = "bad"
-    elif None in has.values():
+    elif not has or None in has.values():
         verdict = "open"
     return Judgement(verdict=verdict, words=_words(found, results))
 

@@ -160,7 +160,9 @@ def _threads(run: Evidence, _: Evidence | None) -> Seen:
 
 def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Compares the temperatures of the first and the last fifth of all steady blocks, by time."""
-    samples = pd.concat([run.steady_device for run in runs]) if runs else pd.DataFrame()
+    if not runs:  # All folders of an environment are missing.
+        return
+    samples = pd.concat([run.steady_device for run in runs])
     known = samples.dropna(subset=["temperature_celsius"]).sort_values("time")
     fifth = len(known) // 5
     if fifth == 0:

@@ -226,6 +226,21 @@ def test_an_environment_that_failed_leaves_the_other_its_verdicts(data_dir: Data
     assert warning.startswith("The control in old recorded no step (failed): ")
 
 
+@pytest.mark.parametrize("missing", ["old", "new"])
+def test_an_environment_without_folders_leaves_the_other_its_verdicts(
+    data_dir: DataDir, missing: str
+) -> None:
+    there = "new" if missing == "old" else "old"
+    for label, seconds in {"baseline": 0.2, "control": 0.2, "inductor": 0.1}.items():
+        rounding = 1e-5 if label == "control" else 0.0
+        record(data_dir, f"{label}@{there}", seconds, offset=rounding)
+    found = compared(data_dir)
+    assert found.result_of(f"inductor@{there}").speed_verdict == "faster"
+    assert found.across == ()
+    assert "The control's run folder is missing" in "\n".join(warnings_of(found))
+    assert judge_environment(found, found, []).verdict == "open"
+
+
 def test_bridges_start_from_the_baseline_of_the_same_environment(data_dir: DataDir) -> None:
     for label, seconds in {"baseline@old": 0.2, "inductor@old": 0.1, "baseline@new": 0.4,
                            "inductor@new": 0.1}.items():  # fmt: skip
