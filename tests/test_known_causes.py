@@ -20,6 +20,7 @@ from unittest import mock
 import pytest
 import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
+from torch.utils.data import DataLoader, Dataset
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
@@ -350,7 +351,7 @@ OWN = """
 class {kind}(Exception): pass
 
 def forward(x):
-    raise {kind}({text!r})
+    if x: raise {kind}({text!r})
 
 forward(1)
 """
@@ -399,6 +400,28 @@ def test_an_error_that_a_persons_code_raised_is_blamed_on_nothing_whatever_its_w
     found = failure(f"{event['error']}: {event['message']}", backend, state=memory,
                     traceback=event["traceback"], gradient_accumulation=2)  # fmt: skip
     assert find_cause("run", found) is None
+
+
+class Hungry(Dataset[int]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, number: int) -> int:
+        if number == 0:
+            raise RuntimeError("out of memory for the cache of tokens")
+        return number
+
+
+def test_a_process_that_loads_data_with_a_persons_code_is_not_taken_for_the_device() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        list(DataLoader(Hungry(), num_workers=1))
+    event = describe_failure(raised.value)
+    assert event["message"].startswith("Caught RuntimeError in DataLoader worker")
+    found = failure(f"RuntimeError: {event['message']}", traceback=event["traceback"])
+    assert find_cause("inductor", found) is None
+    # An error of torch in such a process remains one.
+    of_torch = event["traceback"].replace(__file__, "/venv/site-packages/torch/storage.py")
+    assert told(replace(found, traceback=of_torch))[0] == "out of the machine's memory"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ FAKE_TENSORS = "Dynamo failed to run FX node with fake tensors"
 """Dynamo's message for an operator that refuses its inputs; eager code has another message."""
 NO_KERNEL = "NotImplementedError: Could not run '"
 """Torch's message for an operator without a kernel for the device."""
+RAISING = re.compile(r"(^|[:;] ?)(raise|assert) ")
+RERAISING = ("/torch/_utils.py", "raise exception")
+"""The frame that raises the error of a process that loads data; its own traceback follows."""
 NOT_FINITE = "the loss is not finite"
 SHORTEST_LINE = 8
 """Shortest first line of a message that identifies an error, in characters."""
@@ -82,9 +85,11 @@ class Failure:
         is_wrapped = self.message.startswith(OF_COMPILERS) and "_dynamo" in self.traceback
         if is_wrapped or not all(ends):
             return False
-        return bool(ends) and all(
-            code.startswith(("raise ", "assert ")) and not LIBRARY.search(file) and file != backend
-            for ((file, code),) in ends
+        places = [(file, code) for ((file, code),) in ends
+                  if not (file.endswith(RERAISING[0]) and code == RERAISING[1])]  # fmt: skip
+        return bool(places) and all(
+            RAISING.search(code) and not LIBRARY.search(file) and file != backend
+            for file, code in places
         )
 
     @property
