@@ -78,7 +78,8 @@ SEEN = r"""() => [...new Set(
 SETTLED = """() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')
     && document.querySelectorAll('[data-testid=stMain] [data-stale=true]').length == 0"""
 UNFOLD = """() => {
-    const closed = document.querySelectorAll('details:not([open]) > summary');
+    const closed = document.querySelectorAll(
+        'details:not([open]) > summary, [data-testid=stJson] .collapsed-icon');
     closed.forEach(one => one.click());
     return closed.length;
 }"""
