@@ -83,9 +83,11 @@ TAKEN_BACK = {
         ("compile_ends", "compile_metrics", "compile_spans"),
         "step >= resumed_step + (phase IS NOT DISTINCT FROM 'evaluating')::INTEGER",
     ),
-    # Ends that were not final, and unfinished activities of the process.
-    **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
-    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
+    # Unfinished activities of the process.
+    **dict.fromkeys(("errors", "compile_starts"), "true"),
+    # Ends that were not final; those of a finished training stay when rounds are added to it.
+    **dict.fromkeys(("stops", "predictions"), "NOT adds_rounds"),
+    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "NOT adds_rounds"),
 }
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 
@@ -206,7 +208,8 @@ def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:
     for table, condition in TAKEN_BACK.items():
         cursor.execute(
             f"""DELETE FROM {table} USING (
-                SELECT run_id AS resumed_run, seq AS resumed_seq, step AS resumed_step
+                SELECT run_id AS resumed_run, seq AS resumed_seq, step AS resumed_step,
+                    file IS NULL AND step > 0 AS adds_rounds
                 FROM resumptions WHERE run_id IN (SELECT unnest(?)))
             WHERE run_id = resumed_run AND seq < resumed_seq AND {condition}""",
             [list(run_ids)],

@@ -141,3 +141,20 @@ def test_processes_are_told_apart_although_another_environment_has_no_baseline(
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
     assert counts == {"baseline@old": [6, 6], "control@old": [6, 6], "inductor@old": [6, 6],
                       "baseline@new": [], "inductor@new": [6, 6]}  # fmt: skip
+
+
+def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataDir) -> None:
+    """It stopped by its own rules after 30 of 70 steps, and checked its random numbers."""
+    spec = experiment_spec(num_steps=70, block_steps=10, backends=("inductor",))
+    for label in ("baseline", "control", "inductor"):
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.1] * 3, falling_losses(30)).stop("the loss no longer falls")
+        recording.log.append("random_numbers", same=True, num_draws=4)
+        recording.add_rounds([9.0, *[1.0] * 6]).end()
+    with Store.in_memory(data_dir) as store:
+        _, runs = load_compared(store, EXPERIMENT_ID)
+        checked = store.query("FROM random_numbers")
+    assert {run.label: run.stop and run.stop.step for run in runs} == {
+        "baseline": 30, "control": 30, "inductor": 30,
+    }  # fmt: skip
+    assert len(checked) == 3
