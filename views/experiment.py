@@ -85,7 +85,7 @@ def show_start(experiments: pd.DataFrame) -> None:
     """Shows an introduction and the start button until something was run on this machine."""
     if (experiments["origin"] == "local").any():
         return
-    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="start"):
         with st.container():
             question = "**Which `torch.compile` backend pays off for your training?**"
             below = "Below is a recorded example. " if not experiments.empty else ""
