@@ -210,6 +210,8 @@ class Investigation:
         last = max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
         last = min(last, num_steps(self._context.experiment))
         baseline = self._trial("reproduction", _name(BASELINE), "baseline", last)
+        if baseline.out_of_memory or baseline.kind == "crashes":
+            self._answer("unstable")  # The baseline of the investigated run did not end so.
         if baseline.fails:
             self._take(baseline)
             self._answer("own code")

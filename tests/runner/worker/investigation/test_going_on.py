@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from breakeven.runner.folders.queue import (
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.scenarios import InvestigationSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.investigation.investigator import Investigation, _Answered
 from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
 from breakeven.runner.worker.investigation.trials import KIND, Trials
 from tests.helpers.loop import FAULTS, NET
@@ -41,6 +44,7 @@ RAISES = Outcome(
     out_of_memory=True,
     is_unstable=True,
 )  # fmt: skip
+RAISES_OWN = Outcome(kind="raises", step=3, error="the loss is not finite", tensor="layer 1")
 
 
 def trials(run: RunDir) -> list[dict[str, Any]]:
@@ -165,3 +169,21 @@ def test_a_later_attempt_has_the_recorded_outcomes_and_makes_all_trials_after_an
     assert [(one["number"], one["what"]) for one in trials(run)] == [
         (1, "eager"), (2, "aot_eager"), (3, "inductor"), (4, "other"), (5, "inductor"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [(Outcome(kind="crashes", error="the process ended with exit status -9"), "unstable"),
+     (Outcome(kind="raises", error="OutOfMemoryError: no", out_of_memory=True), "unstable"),
+     (RAISES_OWN, "own code")],
+)  # fmt: skip
+def test_a_trial_without_a_compiler_that_is_killed_or_lacks_memory_blames_no_code(
+    outcome: Outcome, cause: str
+) -> None:
+    search = Investigation.__new__(Investigation)
+    search._context = SimpleNamespace(experiment=SPEC)  # type: ignore[assignment]
+    search._wanted, search._step, search._finding = SPEC.investigation, 0, Finding()
+    search._trial = lambda *asked: outcome  # type: ignore[method-assign]
+    with pytest.raises(_Answered):
+        search._reproduce()
+    assert search._finding.cause == cause
