@@ -40,7 +40,7 @@ def explain(returncode: int) -> tuple[RunState, str]:
     if returncode == WorkerExit.CANCELLED:
         return RunState.CANCELLED, "stopped on request"
     if returncode == WorkerExit.OUT_OF_MEMORY:
-        return RunState.OUT_OF_MEMORY, "the device ran out of memory; output.log says where"
+        return RunState.OUT_OF_MEMORY, "the run ran out of memory; output.log says where"
     if returncode == WorkerExit.DISK_FULL:
         return RunState.FAILED, "the disk was full; free some space, then resume or start it anew"
     if returncode == WorkerExit.RANK_LOST:

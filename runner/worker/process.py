@@ -23,6 +23,9 @@ CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
                  "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
 """Words in the messages of errors that mean a lack of memory."""
+OF_OTHER_THINGS = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ImportError,
+                   NotImplementedError)  # fmt: skip
+"""Errors that never mean a lack of memory, whatever their words are."""
 LEAVING_SECONDS = 20.0
 """Time limit of a process to end once everything is written."""
 
@@ -37,7 +40,8 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, or one that led to it, is a lack of memory on the device or the host."""
     return any(
-        isinstance(one, MemoryError) or any(words in str(one) for words in OUT_OF_MEMORY)
+        isinstance(one, MemoryError)
+        or (not isinstance(one, OF_OTHER_THINGS) and any(a in str(one) for a in OUT_OF_MEMORY))
         for one in _with_causes(error)
     )
 

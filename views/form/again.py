@@ -29,7 +29,7 @@ CHANGES = "changes"
 FIELD_ERROR = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
 """Our error message about a field: `training.batch_size = 64: rule`."""
 TO_BLAME = {
-    RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory"),
+    RunState.OUT_OF_MEMORY: ("training.batch_size", "the run ran out of memory"),
     RunState.TIMEOUT: ("time_limit_seconds", "a run took longer than this"),
 }
 """States that one field causes, with the reason."""
