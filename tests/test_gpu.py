@@ -28,6 +28,7 @@ from breakeven.runner.worker.device import cuda
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.cuda import CudaClock, CudaDevice, NvidiaDriver
 from breakeven.runner.worker.device.processes import ExperimentProcesses
+from breakeven.runner.worker.process import is_out_of_memory
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 from tests.runner.worker.script.scripts import Ran
 from tests.runner.worker.script.scripts import experiment as script_experiment
@@ -241,19 +242,104 @@ def micro_batches(
     return run_script(folder, code, label, devices=("cuda:0",), backends=(REDUCED,))
 
 
-def test_gradients_that_the_next_micro_batch_overwrites_are_the_cause(tmp_path: Path) -> None:
+def cause(error: BaseException, backend: str = REDUCED) -> Any:
+    """The known cause of an error under a backend, for a script whose baseline trained."""
     causes = pytest.importorskip("breakeven.storage.terminal.causes")
+    spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=(backend,))
+    lacks_memory = is_out_of_memory(error)
+    failure = causes.Failure(
+        spec=spec, variant=spec.variants[-1], text=backend,
+        state=RunState.OUT_OF_MEMORY if lacks_memory else RunState.FAILED,
+        message=f"{type(error).__name__}: {error}",
+        traceback="".join(traceback.format_exception(error)),
+    )  # fmt: skip
+    return causes.find_cause(spec.variants[-1].label, failure)
+
+
+def test_gradients_that_the_next_micro_batch_overwrites_are_the_cause(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError) as raised:
         micro_batches(tmp_path, REDUCED_LABEL)
-    spec = script_experiment(tmp_path / "train.py", devices=("cuda:0",), backends=(REDUCED,))
-    failure = causes.Failure(
-        spec=spec, variant=spec.variants[-1], text=REDUCED, state=RunState.FAILED,
-        message=f"RuntimeError: {raised.value}",
-        traceback="".join(traceback.format_exception(raised.value)),
-    )  # fmt: skip
-    found = causes.find_cause(REDUCED_LABEL, failure)
+    found = cause(raised.value)
     assert found.kind == "gradients in CUDA graphs"
     assert [one.backend for one in found.remedies] == ["inductor"]
+
+
+def test_an_output_that_the_graphs_next_run_overwrites_is_the_cause() -> None:
+    model = torch.compile(torch.nn.Linear(8, 8).cuda(), mode="reduce-overhead")
+    batch = torch.ones(4, 8, device="cuda")
+    with torch.no_grad(), pytest.raises(RuntimeError) as raised:
+        for _ in range(4):
+            first = model(batch)
+            model(batch)
+            first.sum()
+    assert cause(raised.value).kind == "CUDA graph overwritten"
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """The process may use 768 MiB more of the device's memory than now."""
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    allowed = torch.cuda.memory_reserved() + 768 * 2**20
+    torch.cuda.set_per_process_memory_fraction(allowed / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.parametrize(("mode", "kind", "remedy"), [
+    ("max-autotune-no-cudagraphs", "out of memory while autotuning", "inductor"),
+    ("reduce-overhead", "out of memory with CUDA graphs", "inductor"),
+])  # fmt: skip
+def test_memory_that_only_a_mode_needs_is_the_cause(
+    little_memory: None, mode: Any, kind: str, remedy: str
+) -> None:
+    """A matrix of 450 MiB: its product fits into 768 MiB. Autotuning makes a second matrix to time
+    kernels, and a graph copies the one that it is called with."""
+    wide = torch.empty(15_360, 15_360, device="cuda", dtype=torch.bfloat16).normal_(0, 0.01)
+    batch = torch.ones(64, 15_360, device="cuda", dtype=torch.bfloat16)
+
+    def multiply(batch: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(batch @ wide)
+
+    with torch.no_grad():
+        multiply(batch, wide)
+        with pytest.raises(Exception, match="out of memory") as raised:
+            for _ in range(4):
+                torch.compile(multiply, mode=mode)(batch, wide)
+    found = cause(raised.value, f"inductor:mode={mode}")
+    assert found.kind == kind
+    assert found.remedies[0].backend == remedy
+
+
+def test_shared_memory_that_a_kernel_exceeds_is_the_cause() -> None:
+    from tests.faults.greedy_kernel import fail
+
+    with pytest.raises(Exception, match="shared memory") as raised:
+        fail()
+    assert cause(raised.value, "inductor").kind == "shared memory exceeded"
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None
+import torch
+torch.compile(lambda x: x + 1)(torch.ones(2, device="cuda"))
+"""
+
+
+def test_a_missing_triton_is_the_cause(tmp_path: Path) -> None:
+    causes = pytest.importorskip("breakeven.storage.terminal.causes")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, cwd=tmp_path
+    )
+    lines = done.stderr.strip().splitlines()
+    (last,) = [one for one in lines if one.startswith("torch._inductor.exc.")][-1:]
+    spec = script_experiment(Path("/train.py"), devices=("cuda:0",), backends=("inductor",))
+    failure = causes.Failure(
+        spec=spec, variant=spec.variants[-1], text="inductor", state=RunState.FAILED,
+        message=last.removeprefix("torch._inductor.exc."), traceback=done.stderr,
+    )  # fmt: skip
+    assert causes.find_cause("inductor", failure).kind == "no Triton"
 
 
 @pytest.mark.parametrize("remedy", [

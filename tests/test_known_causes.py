@@ -5,6 +5,7 @@ overwritten, memory with CUDA graphs and while autotuning, no Triton, a GPU that
 support, shared memory.
 """
 
+import builtins
 import math
 import os
 import runpy
@@ -20,6 +21,7 @@ from unittest import mock
 import pytest
 import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
+from torch._inductor import scheduler
 from torch.utils.data import DataLoader, Dataset
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
@@ -149,6 +151,21 @@ def test_without_a_cpp_compiler_that_is_the_cause(
     with torch._inductor.config.patch({"cpp.cxx": ("/bin/false",)}):
         found = causes(tmp_path, spec_of(backend="inductor"))
     assert only(found) == ("no C++ compiler", [])
+
+
+def test_without_triton_that_is_the_cause_although_torch_takes_its_frames_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor takes the CPU for a GPU, and raises where it begins to generate code for it."""
+    create = scheduler.Scheduler.create_backend
+    monkeypatch.setattr(scheduler, "has_triton", lambda: False)
+    monkeypatch.setattr(scheduler, "is_gpu", lambda kind: True)
+    monkeypatch.setattr(
+        scheduler.Scheduler, "create_backend",
+        lambda self, device: create(self, torch.device("cpu", 0)),
+    )  # fmt: skip
+    found = causes(tmp_path, spec_of(backend="inductor"))
+    assert only(found) == ("no Triton", ["aot_eager"])
 
 
 @pytest.mark.parametrize(
@@ -348,7 +365,7 @@ def test_an_error_of_a_persons_own_code_has_no_cause_in_the_table() -> None:
 
 
 OWN = """
-class {kind}(Exception): pass
+{own}
 
 def forward(x):
     if x: raise {kind}({text!r})
@@ -360,7 +377,8 @@ forward(1)
 def own_error(folder: Path, kind: str, text: str) -> dict[str, Any]:
     """The event of an error that a person's own file raised."""
     file = folder / "train.py"
-    file.write_text(OWN.format(kind=kind, text=text))
+    own = "" if kind in vars(builtins) else f"class {kind}(Exception): pass"
+    file.write_text(OWN.format(own=own, kind=kind, text=text))
     try:
         runpy.run_path(str(file))
     except Exception as error:
@@ -374,6 +392,7 @@ def own_error(folder: Path, kind: str, text: str) -> dict[str, Any]:
         ("RuntimeError", OVERWRITTEN.partition(": ")[2], REDUCED),
         ("RuntimeError", "out of memory for the cache of tokens", "inductor"),
         ("RuntimeError", "CUDA out of memory, said a person", REDUCED),
+        ("ValueError", "out of memory budget of 3 samples", REDUCED),
         ("RuntimeError", "worker 3 is killed by signal: Killed", "inductor"),
         ("FailOnRecompileLimitHit", "recompile_limit is 8", "inductor"),
         ("Unsupported", "data-dependent prior", "inductor:scope=forward+fullgraph=true"),
@@ -396,6 +415,7 @@ def test_an_error_that_a_persons_code_raised_is_blamed_on_nothing_whatever_its_w
     tmp_path: Path, kind: str, text: str, backend: str
 ) -> None:
     event = own_error(tmp_path, kind, text)
+    assert not (kind == "ValueError" and event["out_of_memory"])
     memory = RunState.OUT_OF_MEMORY if event["out_of_memory"] else RunState.FAILED
     found = failure(f"{event['error']}: {event['message']}", backend, state=memory,
                     traceback=event["traceback"], gradient_accumulation=2)  # fmt: skip

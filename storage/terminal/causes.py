@@ -24,7 +24,9 @@ from breakeven.storage.profile.findings import Remedy, variant_of
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.finding_words import remedy_option
 
-COMPILING = r"convert_frame\.py|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
+COMPILING = (
+    r"convert_frame\.py|remove_dynamo_frames|compile_fx\.py.* in (_?compile_fx|codegen_and_compile)"
+)
 """Frames of a traceback that show a compiler at work."""
 FRAME = re.compile(r'^  File "([^"]+)", line \d+, in .+\n    (.*)', re.MULTILINE)
 """File and code of a frame; those in messages are indented further."""
