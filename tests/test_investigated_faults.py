@@ -185,6 +185,12 @@ def test_memory_that_autotuning_alone_needs_is_named(
     assert "allocate" in found["error"]
 
 
+def test_memory_that_runs_out_behind_the_recorded_steps_of_a_block_is_found(tmp_path: Path):
+    """It runs out at step 6 of the first block of 10, of which no step was recorded."""
+    found = investigate(tmp_path, f"{COMPILERS}:late_greed", problem="memory")
+    assert (found["cause"], found["compiler_stage"]) == ("backend", f"{COMPILERS}:late_greed")
+
+
 @pytest.mark.parametrize("backend, cause", [(AUTOTUNED, "setting"), ("inductor", "not reproduced")])
 def test_memory_that_a_script_lacks_is_named_with_the_setting(
     backend: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

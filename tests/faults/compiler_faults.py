@@ -149,6 +149,18 @@ def late_error(graph: GraphModule, inputs: list[Any]) -> Run:
     return run
 
 
+def late_greed(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Takes more memory than any machine has in the step that `BEGINS` names."""
+    has_begun = step_switch()
+
+    def run(*arguments: Any) -> Any:
+        if has_begun():
+            torch.empty(2**50)
+        return graph.forward(*arguments)
+
+    return run
+
+
 def aborting(graph: GraphModule, inputs: list[Any]) -> Run:
     """Ends the process while the graph with relu runs."""
     if not graph.graph.find_nodes(op="call_function", target=torch.relu):

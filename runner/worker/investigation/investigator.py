@@ -117,6 +117,12 @@ class Investigation:
         return True
 
     @property
+    def _reach(self) -> int:
+        """How many steps surely include the fault: those of a block are recorded together, so the
+        fault may lie behind the recorded ones."""
+        return max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
+
+    @property
     def _budget(self) -> float:
         return self._context.experiment.time_limit_seconds
 
@@ -206,9 +212,7 @@ class Investigation:
 
     def _reproduce(self) -> tuple[int, int, Outcome]:
         """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
-        # Steps of a block are recorded together, so the fault may lie behind the recorded ones.
-        last = max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
-        last = min(last, num_steps(self._context.experiment))
+        last = min(self._reach, num_steps(self._context.experiment))
         baseline = self._trial("reproduction", _name(BASELINE), "baseline", last)
         if baseline.out_of_memory or baseline.kind == "crashes":
             self._answer("unstable")  # The baseline of the investigated run did not end so.
@@ -392,7 +396,7 @@ class Investigation:
         """The outcome of the run itself under a variant, in a process with all of the memory."""
         self._bench.close()
         backend = None if variant.backend is None else variant.text
-        return self._trial(stage, _name(variant), "repeat", backend, self._step + FEWEST_STEPS)
+        return self._trial(stage, _name(variant), "repeat", backend, self._reach)
 
     def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
         return self._trial(stage, _name(variant), "compare", variant, first, last)
