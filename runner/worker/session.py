@@ -54,6 +54,19 @@ def run_session(
     return finished
 
 
+def name_of(spec: RunSpec) -> str:
+    """The run's device as this process names it; a script sees no other one."""
+    return name_of_visible(spec.device) if spec.experiment.is_script else spec.device
+
+
+def apply_precision(spec: RunSpec, device: Device) -> None:
+    """Sets what float32 products and unfused attention may round to in this process."""
+    experiment = spec.experiment
+    by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
+    device.allow_tf32(by_experiment or spec.variant.tf32)
+    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+
+
 def open_context(
     run: RunDir,
     spec: RunSpec,
@@ -62,13 +75,9 @@ def open_context(
     group: RankGroup = ALONE,
 ) -> RunContext:
     """Opens the device with the run's settings, and records what the run executes on."""
-    experiment = spec.experiment
     log.enter("preparing")
-    name = name_of_visible(spec.device) if experiment.is_script else spec.device
-    device = device or open_device(name)
-    by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
-    device.allow_tf32(by_experiment or spec.variant.tf32)
-    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    device = device or open_device(name_of(spec))
+    apply_precision(spec, device)
     set_ddp_mode(spec.variant)
     context = RunContext(spec, run, device, log, group)
     record_environment(context)

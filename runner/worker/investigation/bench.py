@@ -34,7 +34,7 @@ from breakeven.runner.worker.investigation.program import Program, make_program
 from breakeven.runner.worker.investigation.reduction import Culprit, bisect, minify
 from breakeven.runner.worker.investigation.repetition import record_script, repeat_run
 from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.process import name_of_visible
+from breakeven.runner.worker.session import apply_precision, name_of
 
 POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
@@ -52,13 +52,8 @@ class Bench:
         """`accumulates`: whether a script is taken to have several micro-batches per step."""
         transformers.utils.logging.disable_progress_bar()
         self._experiment: ExperimentSpec = spec.experiment
-        name = spec.device
-        device = open_device(name_of_visible(name) if spec.experiment.is_script else name)
-        harness = spec.experiment.settings == "harness"
-        device.allow_tf32(
-            spec.experiment.training.precision == "tf32" or harness or spec.variant.tf32
-        )
-        device.reduce_math_attention(spec.variant.math_attention == "reduced")
+        device = open_device(name_of(spec))
+        apply_precision(spec, device)
         # A cache would return code of an earlier trial that compiled with other passes.
         torch._inductor.config.force_disable_caches = True
         torch._inductor.config.fallback_random = True
