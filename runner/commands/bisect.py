@@ -73,7 +73,7 @@ def add_bisect_option(parser: argparse.ArgumentParser) -> None:
 
 def first_bad(count: int, judge: Callable[[int], bool | None]) -> tuple[int, int]:
     """The last good and the first bad of `count` versions, of which the first is good and the last
-    is bad. `judge` says whether one is bad; None: nobody knows, and a neighbour is asked."""
+    is bad. `judge` says whether a version is bad; None: unknown, and a neighbour is tried."""
     good, bad, unknown = 0, count - 1, set[int]()
     while rest := [one for one in range(good + 1, bad) if one not in unknown]:
         middle = min(rest, key=lambda one: abs(one - (good + bad) / 2))
@@ -102,7 +102,8 @@ def bisect(
     _print(f"{package}: {len(versions) - 1} versions after {versions[0]}, up to {versions[-1]}; "
            f"about {most} experiments")  # fmt: skip
     if not search.is_last_bad():
-        _print(f"{package} {versions[-1]} has no fault beside {versions[0]} that could be sought.")
+        _print(f"{package} {versions[-1]} shows no fault compared with {versions[0]}: there is "
+               "nothing to search for.")  # fmt: skip
         return NOT_FOUND
     good, bad = first_bad(len(versions), search.is_bad)
     _print(search.answer(good, bad))
@@ -110,7 +111,7 @@ def bisect(
 
 
 class Stopped(RunnerError):
-    """Somebody stopped the experiments of a search."""
+    """The experiments of a search were stopped."""
 
 
 @dataclass

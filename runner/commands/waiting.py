@@ -195,7 +195,7 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
         known = {run.run_id for run in experiment.runs}
         labels = ", ".join(run.run_id.partition(".")[2] for run in grown.runs
                            if run.run_id not in known)  # fmt: skip
-        _print(f"One more control, {labels}: the losses of a backend are too far from those of "
+        _print(f"Further controls ({labels}): the losses of a backend are too far from those of "
                "equal trainings to match.")  # fmt: skip
         experiment = grown
 

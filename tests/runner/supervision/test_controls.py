@@ -193,7 +193,7 @@ def test_each_environment_takes_controls_of_its_own(
     grown = _watch(data_dir, submitted, storage)
     assert len(grown.runs) == 8, "whoever cancels a control cancels the experiment"
     assert storage.run("list", []) == 0
-    assert "One more control, control-2@a, control-2@b: " in capfd.readouterr().out
+    assert "Further controls (control-2@a, control-2@b): " in capfd.readouterr().out
     labels = [f"{label}@{name}" for name in "ab" for label in ALONE]
     assert states(data_dir, experiment_id) == dict.fromkeys(
         [*labels, "control-2@a", "control-2@b"], RunState.FINISHED
