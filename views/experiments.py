@@ -68,11 +68,10 @@ def ask_view() -> str:
 
 
 def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
-    """Shows columns, saved views, disk and the command for the same list; returns the columns."""
+    """Shows columns, disk and the command for the same list; returns the columns."""
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
         query.ask_sort()
-    query.show_saved()
     disk.show(store, frame)
     with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
         st.caption("The same list without the browser, for programs with `--json`:")

@@ -40,7 +40,6 @@ class DataDir:
         self.trash = self.path / "trash"
         self.queue_file = self.path / "queue.json"
         self.environments = self.path / "environments"
-        self.views_file = self.path / "views.json"
         self.audit_file = self.path / "audit.jsonl"
 
     def make(self) -> None:

@@ -16,7 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.views.access import permissions
-from breakeven.views.library import query, table
+from breakeven.views.library import table
 from breakeven.views.parts import actions
 from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -148,21 +148,6 @@ def test_freeing_space_removes_checkpoints_and_says_how_much(listed: DataDir):
     assert not run.checkpoints.exists() and run.events_file.exists()
 
 
-def test_a_view_is_saved_under_a_name_and_removed(listed: DataDir):
-    app = page(q="second", sort="name")
-    app.text_input(key="view-name").set_value("Mine & yours")
-    next(one for one in app.button if one.label == "Save this view").click().run()
-    assert query.saved(listed) == {
-        "Mine & yours": [("view", "Table"), ("q", "second"), ("sort", "name")]
-    }
-    click(app, "remove-view-Mine & yours")
-    assert query.saved(listed) == {}
-    listed.views_file.write_text('{"a": 7, "b": "q=x", "c": "' + "x" * 5000 + '"}')
-    assert query.saved(listed) == {"b": [("q", "x")]}
-    listed.views_file.write_text("[")
-    assert query.saved(listed) == {}
-
-
 def test_who_may_only_look_can_search_and_change_nothing(
     listed: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
@@ -171,7 +156,6 @@ def test_who_may_only_look_can_search_and_change_nothing(
     assert names(app) == ["Second", "First of all"]
     keys = {button.key for button in app.button}
     assert not keys & {"again", "archive", "delete", "free-checkpoints", "empty-trash"}
-    assert "view-name" not in {field.key for field in app.text_input}
 
 
 def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
