@@ -47,7 +47,6 @@ from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
-from breakeven.storage.regression import judge_environment
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
 from breakeven.storage.team import opening
@@ -66,6 +65,7 @@ from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.gate import judge_environment
 from breakeven.storage.terminal.investigation_words import (
     investigation_report,
     issue,

@@ -1,15 +1,23 @@
-"""The catalog: a row for every experiment and imported result, with all data that lists show."""
+"""The catalog: a row for every experiment and imported result, with all data that lists show.
+
+Its sizes on disk are measured in small parts, because walking folders is slow, and are valid for
+some minutes.
+"""
 
 import math
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from breakeven.runner.folders.library import size_of
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, FINAL_EXPERIMENTS, Labels
 from breakeven.runner.machine.environments import OWN
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
@@ -18,7 +26,6 @@ from breakeven.storage.caches import Revision, memo, read_stored
 from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
-from breakeven.storage.library import sizes
 from breakeven.storage.library.filters import searchable
 from breakeven.storage.library.summary import KINDS, BackendSummary, Summary, summarize
 
@@ -34,7 +41,7 @@ _computing = threading.Lock()
 
 def catalog_version(store: Store) -> tuple[Any, ...]:
     """A version that changes if the catalog must be computed again."""
-    return (store.generation, store.num_results, sizes.version(store),
+    return (store.generation, store.num_results, sizes_version(store),
             imported_version(store.data_dir))  # fmt: skip
 
 
@@ -46,7 +53,7 @@ def catalog(store: Store) -> pd.DataFrame:
     values are None; break-even steps are infinite for never. Callers must not change the frame,
     because all of them share it.
     """
-    known, measured = summaries(store), sizes.known_sizes(store)
+    known, measured = summaries(store), known_sizes(store)
     rows = [
         _row(one, known.get(one["experiment_id"]), measured.get(one["experiment_id"]))
         for one in queries.list_experiments(store).to_dict("records")
@@ -75,7 +82,7 @@ def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> 
     chosen = [one for one in (listed.index if only is None else only) if one in listed.index]
     is_over = ~listed["state"].isin(ACTIVE_EXPERIMENTS)
     places = [(one, list(listed.at[one, "folders"])) for one in chosen]
-    unmeasured = sizes.measure(store, places, seconds * SHARE_OF_SIZES)
+    unmeasured = measure_sizes(store, places, seconds * SHARE_OF_SIZES)
     return max(unmeasured, _summarize(store, [one for one in chosen if is_over[one]], seconds))
 
 
@@ -128,9 +135,7 @@ def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
             if value is not None or name not in OF_EXPERIMENT}  # fmt: skip
 
 
-def _row(
-    one: dict[Any, Any], summary: Summary | None, measured: sizes.Sizes | None
-) -> dict[str, Any]:
+def _row(one: dict[Any, Any], summary: Summary | None, measured: "Sizes | None") -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
     labels: Labels = one["labels"]
     is_over, is_script = one["state"] in FINAL_EXPERIMENTS, one["task"] == SCRIPT_TASK
@@ -216,3 +221,73 @@ COLUMNS = [
     "origin", "suite_run", "known", "problem", "total_bytes", "checkpoint_bytes", "artifact_bytes",
     "text",
 ]  # fmt: skip
+
+
+VALID_SECONDS = 300.0
+"""Time after which an experiment is measured again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Bytes on disk. Here, artifacts exclude checkpoints."""
+
+    total: int = 0
+    checkpoints: int = 0
+    artifacts: int = 0
+
+
+_measurements: WeakKeyDictionary[Store, dict[str, tuple[float, Sizes]]] = WeakKeyDictionary()
+_versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+
+
+def known_sizes(store: Store) -> dict[str, Sizes]:
+    """Measured sizes by experiment, of any age."""
+    known = _of(store).copy()  # another thread may measure at the same time
+    return {experiment_id: sizes for experiment_id, (_when, sizes) in known.items()}
+
+
+def sizes_version(store: Store) -> int:
+    """A version that changes with every change of known sizes."""
+    return _versions.get(store, 0)
+
+
+def forget_sizes(store: Store, experiment_ids: Iterable[str]) -> None:
+    """Removes the sizes of experiments whose files have changed."""
+    for experiment_id in experiment_ids:
+        _of(store).pop(experiment_id, None)
+    _versions[store] = sizes_version(store) + 1
+
+
+def measure_sizes(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
+    """Measures experiments with unknown or old sizes for about `seconds`; returns the number still
+    unmeasured. `wanted`: experiments with their folders."""
+    measured, now = _of(store), time.monotonic()
+    known = measured.copy()  # another thread may call `forget` meanwhile
+    due = [one for one in wanted if one[0] not in known]
+    due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > VALID_SECONDS]
+    for experiment_id, folders in due:
+        before, sizes = measured.get(experiment_id), _measured(folders)
+        measured[experiment_id] = time.monotonic(), sizes
+        if before is None or before[1] != sizes:
+            _versions[store] = sizes_version(store) + 1
+        if time.monotonic() - now > seconds:
+            break
+    return sum(experiment_id not in measured for experiment_id, _ in wanted)
+
+
+def _measured(folders: Iterable[str]) -> Sizes:
+    total = checkpoints = artifacts = 0
+    for folder in folders:
+        run = RunDir(Path(folder))
+        total += size_of(run.path)
+        if not run.workplace.is_symlink():
+            artifacts += size_of(run.workplace)
+        if not run.artifacts.is_symlink():
+            saved = 0 if run.checkpoints.is_symlink() else size_of(run.checkpoints)
+            checkpoints += saved
+            artifacts += size_of(run.artifacts) - saved
+    return Sizes(total=total, checkpoints=checkpoints, artifacts=artifacts)
+
+
+def _of(store: Store) -> dict[str, tuple[float, Sizes]]:
+    return _measurements.setdefault(store, {})

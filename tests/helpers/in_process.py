@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from breakeven.runner.checks import data, settings
+from breakeven.runner.checks import data, experiment
 from breakeven.runner.errors import UnusableData
 from breakeven.runner.specs.experiment import ExperimentSpec
 
@@ -37,5 +37,5 @@ def torch_asked_here() -> Iterator[None]:
 
         return settings_check.first_refused(ExperimentSpec.from_json(asked))
 
-    with mock.patch.object(settings, "_first_refused", first_refused):
+    with mock.patch.object(experiment, "_first_refused", first_refused):
         yield

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.storage.compiling.errors import Pass
+from breakeven.storage.comparison.correctness import Pass
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import axis_unit
 from breakeven.storage.numbers.recorded import NUMBERS
@@ -132,7 +132,7 @@ LIMIT = "what is allowed"
 
 def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     """A point for each tensor of each backend; those above the line of the rule fail. `data`: a
-    result of `storage.compiling.errors.placed`."""
+    result of `storage.comparison.correctness.placed`."""
     mine = data[(data["part"] == part) & (data["pass"] == which)]
     figure = go.Figure()
     looks = run_looks(data["label"])

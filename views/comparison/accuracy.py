@@ -11,8 +11,17 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import ACTIVATION
 from breakeven.runner.specs.variants import RESERVED_LABELS
 from breakeven.storage import queries
-from breakeven.storage.comparison.correctness import Check, Outcome, checks, judged, table
-from breakeven.storage.compiling.errors import Growth, Pass, growths, placed
+from breakeven.storage.comparison.correctness import (
+    Check,
+    Growth,
+    Outcome,
+    Pass,
+    checks,
+    growths,
+    judged,
+    placed,
+    table,
+)
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.charts import profile as tensor_charts

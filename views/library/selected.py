@@ -15,8 +15,7 @@ from breakeven.runner.folders.states import MAX_NAME, MAX_TAG, Labels
 from breakeven.storage import queries
 from breakeven.storage.difference.sides import MAX_SIDES
 from breakeven.storage.index.store import Store
-from breakeven.storage.library import sizes
-from breakeven.storage.library.catalog import catalog
+from breakeven.storage.library.catalog import catalog, forget_sizes
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
 from breakeven.views.parts.actions import again_link, errors_shown, launch
@@ -229,7 +228,7 @@ def _act(
             done.append(experiment_id)
         except RunnerError as error:
             refused.append(str(error))
-    sizes.forget(store, done)
+    forget_sizes(store, done)
     take_in(store.ingest_all)
     many = f"{words.plural(len(done), 'experiment')} {action}."
     st.session_state[UNDO] = Undo(many, tuple(done), undo) if done else None

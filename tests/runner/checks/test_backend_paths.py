@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks import settings as settings_check
-from breakeven.runner.checks.experiment import check, check_at_once, check_user_code
-from breakeven.runner.checks.settings import settings_of
+from breakeven.runner.checks import experiment as settings_check
+from breakeven.runner.checks.experiment import check, check_at_once, check_user_code, settings_of
 from breakeven.runner.checks.user_code import CODE_VARIABLE, locate
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec

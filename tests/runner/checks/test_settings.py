@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.checks import settings as settings_check
-from breakeven.runner.checks.experiment import check
-from breakeven.runner.checks.settings import check_settings, settings_of
+from breakeven.runner.checks import experiment as settings_check
+from breakeven.runner.checks.experiment import check, check_settings, settings_of
 from breakeven.runner.errors import InvalidSpec, ProbeFailed
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.doctor.bundle import write_bundle
+from breakeven.runner.commands.doctor import write_bundle
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events

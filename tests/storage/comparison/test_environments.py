@@ -20,8 +20,8 @@ from breakeven.storage.library.filters import chosen, facet_counts
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.regression import judge_environment
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
+from breakeven.storage.terminal.gate import judge_environment
 from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

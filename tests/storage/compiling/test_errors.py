@@ -4,8 +4,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
-from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.compiling.errors import Growth, growths, placed
+from breakeven.storage.comparison.correctness import Growth, checks, growths, placed
 from breakeven.storage.index.store import Store
 from breakeven.views.charts.profile import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor

@@ -18,7 +18,7 @@ from breakeven.storage import caches, queries
 from breakeven.storage.caches import hash_of
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
-from breakeven.storage.library import sizes as disk
+from breakeven.storage.library import catalog as disk
 from breakeven.storage.library import summary
 from breakeven.storage.library.catalog import catalog, compute
 from breakeven.storage.library.summary import BackendSummary, Summary
@@ -154,7 +154,7 @@ def test_sizes_are_read_while_others_are_measured(data_dir: DataDir) -> None:
     with Store.in_memory(data_dir) as store, ThreadPoolExecutor() as pool:
         sys.setswitchinterval(1e-6)
         try:
-            measuring = pool.submit(disk.measure, store, wanted, LONG)
+            measuring = pool.submit(disk.measure_sizes, store, wanted, LONG)
             while not measuring.done():
                 assert len(disk.known_sizes(store)) <= len(wanted)
         finally:
@@ -174,7 +174,7 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
         names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
         assert [row(store)[name] for name in names] == [whole, 5000, 300]
         library.free(recorded, EXPERIMENT_ID)
-        disk.forget(store, [EXPERIMENT_ID])
+        disk.forget_sizes(store, [EXPERIMENT_ID])
         compute(store, LONG)
         assert [row(store)[name] for name in names] == [whole - 5000, 0, 300]
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from breakeven.runner.settings import OTHERS_VARIABLE
-from breakeven.views.access import accounts, permissions
-from breakeven.views.access.accounts import is_other_account
-from breakeven.views.access.doors import Doors
+from breakeven.views.access import doors, permissions
+from breakeven.views.access.doors import Doors, is_other_account
 from tests.helpers.waiting import awaited
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of accounts")
@@ -67,7 +66,7 @@ def test_where_the_system_tells_nothing_everybody_here_may_act(
 ) -> None:
     with connected(*WAYS[0]) as scope:
         become_somebody_else(monkeypatch)
-        monkeypatch.setattr(accounts, "TABLES", (tmp_path / "none",))
+        monkeypatch.setattr(doors, "TABLES", (tmp_path / "none",))
         assert not is_other_account(scope)
     assert not is_other_account({"client": None, "server": None})
 
@@ -86,8 +85,8 @@ def test_another_accounts_page_may_look_and_bring_no_files(monkeypatch: pytest.M
 
 def become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     someone = os.getuid() + 1
-    monkeypatch.setattr(accounts.os, "getuid", lambda: someone)
-    monkeypatch.setattr(accounts, "ROOT", someone)
+    monkeypatch.setattr(doors.os, "getuid", lambda: someone)
+    monkeypatch.setattr(doors, "ROOT", someone)
 
 
 def passed_on(scope: dict[str, Any]) -> dict[str, str]:
