@@ -11,7 +11,7 @@ _steps = METRICS["break_even_steps"].format
 
 
 def break_even_text(found: BreakEven | None) -> str:
-    """`210 steps (180 to 260, 84 s)`, `never`, `inconclusive`, or a dash for None."""
+    """`210 steps (180 to 260), about 84.0 s`, `never`, `inconclusive`, or a dash for None."""
     return _written(found, with_epochs=False)
 
 
@@ -64,8 +64,8 @@ def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
         return DASH
     if found.verdict != "reached":
         return format_verdict(found.verdict)
-    parts = [] if found.low is None else [f"{_steps(found.low)} to {_steps(found.high)}"]
-    parts.append(METRICS["break_even_seconds"].format(found.seconds))
+    spread = "" if found.low is None else f" ({_steps(found.low)} to {_steps(found.high)})"
+    amounts = [METRICS["break_even_seconds"].format(found.seconds)]
     if with_epochs and found.epochs is not None:
-        parts.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
-    return f"{_steps(found.steps)} steps ({', '.join(parts)})"
+        amounts.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
+    return f"{_steps(found.steps)} steps{spread}, about {' or '.join(amounts)}"

@@ -165,7 +165,7 @@ def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     [
         (pays("reached", 50, 40, 60, seconds=9.0), "and has paid for its compiling after 50 steps"),
         (pays("reached", 50, 40, 61, seconds=9.0),
-         "and pays for its compiling after 50 steps (40 to 61, 9.00 s)."),
+         "and pays for its compiling after 50 steps (40 to 61), about 9.00 s."),
         (pays("reached", 50, 40, math.inf), "and may pay for its compiling after 50 steps (40 to"),
         (pays("unsure", gain=-1.0), ", but it is open whether this ever pays for its compiling."),
     ],
