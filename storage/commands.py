@@ -177,10 +177,8 @@ def judge_version(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _planned(comparison: Comparison, length: Length | None) -> Plan | None:
     """The plan for a length, or else for a training's or search's own steps; None otherwise."""
-    kind = comparison.spec.kind
-    if length is None and not (kind.trains_fully or kind.searches):
-        return None
-    return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+    num_steps = steps_of(length, comparison) if length else own_steps(comparison)
+    return None if num_steps is None else plan(comparison, num_steps)
 
 
 def _investigate_lines(store: Store, comparison: Comparison) -> str:
@@ -214,7 +212,7 @@ def _plan_line(planned: Plan | None, store: Store) -> str:
     """`plan for 20,000 steps: take inductor: ...`; empty without a measured baseline."""
     prices = read_settings(store.data_dir.path).prices
     found = advice(planned, prices) if planned else None
-    if planned is None or found is None:
+    if planned is None or planned.num_steps is None or found is None:
         return ""
     return f"plan for {count_of(planned.num_steps, 'step')}: {advice_words(found)}"
 

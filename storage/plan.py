@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from breakeven.runner.commands.length import Length, Unit
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.errors import StoreError
@@ -16,13 +17,17 @@ class UnknownLength(StoreError):
     """A length of training that this experiment cannot convert to steps."""
 
 
-def own_steps(comparison: Comparison) -> int:
-    """The number of steps of the experiment's own training, or of the training that a search plans;
-    at least 1."""
-    if comparison.spec.kind.searches or comparison.spec.confirms is not None:
-        return comparison.spec.tune.steps
-    done = max((result.measured.num_steps for result in comparison.results), default=0)
-    return done or comparison.spec.num_steps or 1
+def own_steps(comparison: Comparison) -> int | None:
+    """The number of steps of the experiment's own training, or of the training that a search plans,
+    at least 1; None if measuring ends by itself, because this says nothing about a training."""
+    spec, results = comparison.spec, comparison.results
+    if spec.kind.searches or spec.confirms is not None:
+        return spec.tune.steps
+    if not spec.kind.trains_fully:
+        return None
+    done = max((result.measured.num_steps for result in results), default=0)
+    is_active = any(RunState(result.state).is_active for result in results)
+    return (spec.num_steps if is_active else 0) or done or spec.num_steps or 1
 
 
 def steps_of(length: Length, comparison: Comparison) -> int:
@@ -97,13 +102,21 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The recommended backend for a training of `num_steps` steps, with all expected times."""
+    """The recommended backend for a training of `num_steps` steps, with all expected times.
 
-    num_steps: int
+    Headline, advice, cards and JSON show this judgement.
+    """
+
+    num_steps: int | None
+    """None without a planned length: then `totals` is empty and `best` is None."""
     totals: dict[str, float]
     """Seconds by label, including compiling."""
     best: Result | None
     """The surely faster backend that takes the least time; None for no compiler."""
+    leading: Result | None = None
+    """The backend of the headline: the best one; if no compiler is best, the first one that pays
+    off later; without a length, or if none pays off, the one with the fastest step. None if no
+    backend is surely faster."""
     baseline: str
     """Label of the baseline."""
     joules: Mapping[str, float] = field(default_factory=dict)
@@ -116,39 +129,63 @@ class Plan:
     def baseline_seconds(self) -> float | None:
         return self.totals.get(self.baseline)
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the leading backend has a break-even, and the length is outside its interval."""
+        found = self.leading.break_even if self.leading else None
+        if self.num_steps is None or found is None:
+            return True
+        if found.low is None or found.high is None:
+            return found.verdict == "reached"
+        return not found.low < self.num_steps < found.high
 
-def plan(comparison: Comparison, num_steps: int) -> Plan:
+
+def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
     noise and do not break parity; the best takes the least time for these steps."""
     baseline = of_role(comparison.results, "baseline")
     found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
-    totals = {label: one.total_seconds(num_steps) for label, one in estimates.items()}
+    totals = {} if num_steps is None else {label: one.total_seconds(num_steps)
+                                           for label, one in estimates.items()}  # fmt: skip
     faster = {one.label: one for one in standings(comparison).counted
-              if one.speed_verdict == "faster" and one.label in estimates}  # fmt: skip
+              if one.speed_verdict == "faster"}  # fmt: skip
     choices: tuple[Choice, ...] = ()
     if baseline is not None and baseline.label in estimates:
-        lines: dict[str | None, TimeEstimate] = {label: estimates[label] for label in faster}
+        lines: dict[str | None, TimeEstimate] = {
+            label: estimates[label] for label in faster if label in estimates
+        }
         choices = tuple(_choices({None: estimates[baseline.label], **lines}))
     chosen = chosen_for(num_steps, choices)
+    best = faster.get(chosen.label or "") if chosen else None
+    fastest = next(iter(faster.values()), None)
+    later = (faster[one.label] for one in choices if one.label and chosen is not None)
     return Plan(
         num_steps=num_steps,
         totals=totals,
-        best=faster.get(chosen.label or "") if chosen else None,
+        best=best,
+        leading=best or next(later, fastest),
         baseline=comparison.baseline,
         joules={
             one.label: one.measured.energy_per_step * num_steps
             for one in comparison.results
-            if one.measured.energy_per_step is not None
+            if one.measured.energy_per_step is not None and num_steps is not None
         },
         num_devices=comparison.spec.num_devices,
         choices=choices,
     )
 
 
-def chosen_for(num_steps: int, choices: Sequence[Choice]) -> Choice | None:
-    """The choice for a training of `num_steps` steps; None without choices."""
+def own_plan(comparison: Comparison) -> Plan:
+    """The plan for the length of the experiment's own training."""
+    return plan(comparison, own_steps(comparison))
+
+
+def chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | None:
+    """The choice for a training of `num_steps` steps; None without a length or choices."""
+    if num_steps is None:
+        return None
     return next((one for one in reversed(choices) if one.from_steps < num_steps), None)
 
 

@@ -138,6 +138,7 @@ def _plan(planned: Plan) -> dict[str, Any]:
     return {
         "num_steps": planned.num_steps,
         "best": planned.best and planned.best.label,
+        "is_sure": planned.is_sure,
         "seconds": planned.totals,
         "joules": planned.joules,
         "choices": planned.choices,

@@ -1,5 +1,6 @@
 """The advised backend for a planned length, as a sentence for terminal and first screen."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -31,7 +32,7 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     base = planned.baseline_seconds
     if base is None or len(planned.totals) == 1:
         return None
-    costs = "".join(f" {cost}." for cost in _costs(planned, prices))
+    costs = "".join(f" {one}." for one in (*_doubts(planned), *_costs(planned, prices)))
     others = other_lengths(planned)
     if planned.best is None:
         rest = f".{costs} {others or 'No backend is sure to take less.'}"
@@ -47,6 +48,21 @@ def advice_words(found: Advice) -> str:
     times = "".join(text + duration(one)
                     for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
     return f"{found.action[:1].lower()}{found.action[1:]}: {times}{found.texts[-1]}"
+
+
+def _doubts(planned: Plan) -> Iterator[str]:
+    """Why another choice may take less: break-even may be before or after the planned length."""
+    if planned.is_sure or planned.leading is None or planned.leading.break_even is None:
+        return
+    label, found = planned.leading.label, planned.leading.break_even
+    if found.low is None or found.high is None:
+        yield f"This is not sure: {label} may pay for its compiling"
+    elif planned.best is None:
+        yield f"This is not sure: {label} may pay after {_steps(found.low)} steps"
+    elif found.high == math.inf:
+        yield f"This is not sure: {label} may never pay for its compiling"
+    else:
+        yield f"This is not sure: {label} may pay only after {_steps(found.high)} steps"
 
 
 def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
@@ -74,14 +90,18 @@ def _instead(amounts: Sequence[float]) -> str:
 
 
 def other_lengths(planned: Plan) -> str:
-    """The best choices for other lengths of training; empty if all lengths have the same one."""
+    """The best choices for other lengths of training, or for all of them without a planned one;
+    empty if the planned one's choice is the best for all."""
     now = chosen_for(planned.num_steps, planned.choices)
     parts = []
     for choice, following in zip_longest(planned.choices, planned.choices[1:]):
         takes = "do not compile" if choice.label is None else f"take {choice.label}"
-        if choice.from_steps >= planned.num_steps:
+        if choice == now:
+            continue
+        if choice.from_steps > 0 and choice.from_steps >= (planned.num_steps or 0):
             parts.append(f"from {_steps(choice.from_steps)} steps on {takes}")
-        elif choice != now:
-            parts.append(f"below {_steps(following.from_steps)} steps {takes}")
+        else:
+            until = f"below {_steps(following.from_steps)} steps " if following else ""
+            parts.append(f"{until}{takes}")
     text = ", ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""

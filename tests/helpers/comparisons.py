@@ -59,7 +59,10 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
 
 
 def comparison(*results: Result) -> Comparison:
-    return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
+    spec = experiment_spec()
+    # The labels need not be those of the specification; all runs are in Breakeven's environment.
+    spec.environment_by_label.update({one.label: None for one in results})
+    return Comparison(experiment_id="x", spec=spec, baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
                       find_band=pd.DataFrame)  # fmt: skip
 

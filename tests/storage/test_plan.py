@@ -1,6 +1,7 @@
 """The plan: what a training of so many steps takes under each run, and what to train with."""
 
 import json
+import math
 from argparse import ArgumentTypeError
 from dataclasses import replace
 
@@ -12,8 +13,10 @@ from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.plan import Choice, Plan, UnknownLength, plan, steps_of
+from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
-from tests.helpers.comparisons import compared
+from tests.helpers.comparisons import compared, comparison, result
+from tests.helpers.comparisons import pays as paid
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
@@ -138,6 +141,48 @@ CHOICES = (
 def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, said: str) -> None:
     plan = Plan(num_steps=num_steps, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert other_lengths(plan) == said
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "high", "is_sure", "said"),
+    [
+        # 5 s of compiling, then 0.1 s a step instead of 0.2 s: 50 steps.
+        (61, 60, True, "take a: 11 s instead of 12 s, compiling included. Below 50 steps do not "
+                       "compile."),
+        (55, 60, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: a may "
+                        "pay only after 60 steps. Below 50 steps do not compile."),
+        (55, math.inf, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: "
+                              "a may never pay for its compiling. Below 50 steps do not compile."),
+        (45, 60, False, "do not compile: the steps take 9.0 s. This is not sure: a may pay after "
+                        "40 steps. From 50 steps on take a."),
+        (39, 60, True, "do not compile: the steps take 7.8 s. From 50 steps on take a."),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_the_interval_of_the_break_even_leaves_open_what_takes_less(
+    num_steps: int, high: float, is_sure: bool, said: str
+) -> None:
+    faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
+    found = plan(
+        comparison(
+            result("baseline", step_seconds=0.2),
+            result("a", speedup=faster, speed_verdict="faster",
+                   break_even=paid("reached", 50, 40, high, gain=0.1)),
+        ),
+        num_steps,
+    )  # fmt: skip
+    assert found.is_sure == is_sure
+    advised = advice(found, Prices())
+    assert advised and advice_words(advised) == said
+
+
+def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:
+    known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
+    assert advice(known, Prices()) is None
+    assert other_lengths(known) == (
+        "Below 1,310 steps do not compile, from 1,310 steps on take inductor, from 84,000 steps on "
+        "take max<autotune>."
+    )
+    assert other_lengths(replace(known, choices=CHOICES[:1])) == "Do not compile."
 
 
 def test_a_plan_with_one_choice_says_nothing_of_other_lengths() -> None:

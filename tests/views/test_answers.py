@@ -10,6 +10,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.latency import ColdWarm
 from breakeven.storage.comparison.results import Result
+from breakeven.storage.plan import plan
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, groups
@@ -33,7 +34,15 @@ def rated(label: str, median: float, verdict: str, parity: str = "holds", **more
 
 
 def said(*backends: Result, baseline: RunState = RunState.FINISHED) -> str:
-    return without_links(headline(comparison(result("baseline", state=baseline), *backends)))
+    found = comparison(result("baseline", state=baseline), *backends)
+    return without_links(headline(found, plan(found, found.spec.num_steps)))
+
+
+def planned(num_steps: int | None, found: BreakEven) -> str:
+    """Steps of 0.2 s without a compiler, and a backend with that break-even."""
+    known = comparison(result("baseline", step_seconds=0.2),
+                       rated("a", 2.0, "faster", break_even=found, num_steps=30))  # fmt: skip
+    return without_links(headline(known, plan(known, num_steps)))
 
 
 def test_a_backend_alone_that_is_unsure_and_looks_slow_is_not_called_the_best() -> None:
@@ -174,6 +183,30 @@ def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
     found: BreakEven, words: str
 ) -> None:
     assert words in said(rated("a", 2.0, "faster", break_even=found, num_steps=60))
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "words"),
+    [
+        (39, "For 39 steps compiling does not pay: **a** trains at 2.00x (1.90 to 2.10) the speed "
+             "of no compile and pays for its compiling only after 50 steps (40 to 60), about"),
+        (45, "For 45 steps compiling probably does not pay: **a** trains at 2.00x"),
+        (55, "For 55 steps **a** probably takes the least time: it trains at 2.00x"),
+        (61, "For 61 steps **a** takes the least time: it trains at 2.00x"),
+        (None, "**a** trains at 2.00x (1.90 to 2.10) the speed of no compile and pays for"),
+    ],
+)  # fmt: skip
+def test_the_headline_answers_for_the_planned_length_and_is_sure_outside_the_break_evens_interval(
+    num_steps: int | None, words: str
+) -> None:
+    assert planned(num_steps, pays("reached", 50, 40, 60, gain=0.1, seconds=10.0)).startswith(words)
+
+
+def test_a_plan_is_sure_of_nothing_where_it_is_open_whether_compiling_ever_pays() -> None:
+    assert planned(100, pays("unsure", gain=-0.1)).startswith(
+        "For 100 steps compiling probably does not pay: **a** trains at 2.00x (1.90 to 2.10) the "
+        "speed of no compile, but it is open whether this ever pays for its compiling."
+    )
 
 
 def suite(*rows: tuple[str, str, tuple[float, ...]]) -> list[Group]:

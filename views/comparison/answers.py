@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
-from breakeven.storage.numbers.formats import format_verdict
+from breakeven.storage.numbers.formats import count_of, format_verdict
+from breakeven.storage.plan import Plan
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from breakeven.storage.terminal.break_even_words import break_even_text
@@ -29,8 +30,9 @@ DOUBTS: dict[SpeedDoubt, Markdown] = {
 }
 
 
-def headline(comparison: Comparison) -> Markdown:
-    """The backend that pays off and when, its parity, and why others do not count."""
+def headline(comparison: Comparison, planned: Plan) -> Markdown:
+    """The backend that takes the least time for the planned length, or without a length the fastest
+    one; when it pays off, its parity, and why others do not count."""
     found = standings(comparison)
     if not found.num_backends:
         return "There is only the baseline: add a backend to compare."
@@ -42,15 +44,14 @@ def headline(comparison: Comparison) -> Markdown:
         if not found.counted:
             return f"No comparison is certain: {why}."
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
-    sentences = [until_then, _speeds(found, comparison.spec), *_others(found)]
+    sentences = [until_then, _speeds(found, planned, comparison.spec), *_others(found)]
     return " ".join(filter(None, sentences))
 
 
-def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
+def _speeds(found: Standings, planned: Plan, spec: ExperimentSpec) -> Markdown:
     """The sentence about the speeds that count; empty without one."""
-    faster = [result for result in found.counted if result.speed_verdict == "faster"]
-    if faster:
-        return _winner(faster[0], spec, is_alone=len(faster) == 1)
+    if planned.leading is not None:
+        return _leading(planned.leading, planned, found, spec)
     if not found.counted:
         return ""
     at: dict[SpeedVerdict, list[Markdown]] = {}
@@ -116,19 +117,27 @@ def reasons(doubts: Sequence[SpeedDoubt], texts: Mapping[SpeedDoubt, Markdown]) 
     return joined([texts[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
-def _winner(best: Result, spec: ExperimentSpec, *, is_alone: bool) -> Markdown:
-    """The sentence about the fastest backend. If others are faster too, it speaks of the step only,
-    because the fastest step need not mean the shortest training."""
+def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec) -> Markdown:
+    """The sentence about the leading backend. Without a length, if others are faster too, it speaks
+    of the step only, because the fastest step need not mean the shortest training."""
+    name = _name(best)
     does = "answers at" if spec.is_inference else "trains at"
-    does = does if is_alone else "has the fastest step at"
-    text = f"{_name(best)} {does} {_speed(best)} the speed of no compile"
-    text += f"{_pays(best, spec)}."
+    if planned.num_steps is not None and planned.totals:
+        perhaps = "" if planned.is_sure else "probably "
+        start = f"For {inert(count_of(planned.num_steps, 'step'))} "
+        start += (f"compiling {perhaps}does not pay: {name}" if planned.best is None
+                  else f"{name} {perhaps}takes the least time: it")  # fmt: skip
+    else:
+        faster = [one for one in found.counted if one.speed_verdict == "faster"]
+        start = name
+        does = does if len(faster) == 1 else "has the fastest step at"
+    text = f"{start} {does} {_speed(best)} the speed of no compile{_pays(best, planned, spec)}."
     if spec.is_inference:
         return f"{text} The scenario `accuracy` checks whether it gives the same answers."
     return f"{text} {_parity_of(best)}"
 
 
-def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
+def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
     """When compiling pays off; `has paid` only if the run passed the interval's upper end, too."""
     found, verdict = best.break_even, best.break_even_verdict
     if found is None or verdict is None:
@@ -139,6 +148,8 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
     latest = found.steps if found.high is None else max(found.steps, found.high)
     if latest == float("inf"):
         return f" and may pay for its compiling after {after}"
+    if planned.totals and planned.best is None:
+        return f" and pays for its compiling only after {after}"
     paid = spec.kind.trains_fully and latest <= best.measured.num_steps
     return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
 

@@ -21,11 +21,11 @@ from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
-from breakeven.storage.plan import Plan, UnknownLength, own_steps, plan, steps_of
+from breakeven.storage.plan import Plan, UnknownLength, own_plan, own_steps, plan, steps_of
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.plan_words import advice
+from breakeven.storage.terminal.plan_words import advice, other_lengths
 from breakeven.storage.terminal.recipe import recipe
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
@@ -34,7 +34,7 @@ from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts.actions import EXPERIMENT, errors_shown, work_off_the_queue
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import bound, value
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked
 from breakeven.views.shared.resources import data_dir
@@ -115,17 +115,17 @@ CHART_SHARE, CARDS_SHARE = 3, 2
 """The chart takes 60 % of the width."""
 
 
-def show(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+def show(store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan) -> None:
     """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
-        planned = plan(comparison, ask_steps(comparison))
+        ask_steps(comparison)
         prices = read_settings(store.data_dir.path).prices
         found = standings(comparison)
         # The total of a failed baseline says nothing about a whole training.
         is_sure = bool(found.counted) or not found.baseline_ended_early
         _show_recipe(comparison, planned)
         st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
-    drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps)
+    drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
     if not drawn:
         st.html(cards_html(comparison, planned))
         add_rounds_button(store, experiment, comparison)
@@ -151,27 +151,32 @@ def _show_recipe(comparison: Comparison, planned: Plan) -> None:
         st.code(recipe(comparison.spec, variant), language=None)
 
 
-def ask_steps(comparison: Comparison) -> int:
+def read_plan(comparison: Comparison) -> Plan:
+    """The plan for the length in the address, or else for the experiment's own, if it has one."""
+    try:
+        if text := value("plan", ""):
+            return plan(comparison, steps_of(read_length(text), comparison))
+    except (ArgumentTypeError, UnknownLength) as error:
+        st.warning(inert(f"{error}. The plan takes the experiment's own length."))
+    return own_plan(comparison)
+
+
+def ask_steps(comparison: Comparison) -> None:
     """Asks for the length of the intended training; the experiment's own number by default."""
-    own = own_steps(comparison)
-    given = bound("plan", str(own))
     st.markdown("I mean to train", width="content")
     text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
-                         help=f"For example: {LENGTHS}.", **given)  # fmt: skip
-    if text.replace(",", "").strip().isdecimal():
+                         placeholder="any number of", help=f"For example: {LENGTHS}.",
+                         **bound("plan", str(own_steps(comparison) or "")))  # fmt: skip
+    if not text or text.replace(",", "").strip().isdecimal():
         st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
-    try:
-        return steps_of(read_length(text), comparison)
-    except (ArgumentTypeError, UnknownLength) as error:
-        st.warning(f"{inert(str(error))}. The plan takes the experiment's own {own:,} steps.")
-    return own
 
 
 def plan_text(planned: Plan, prices: Prices) -> Markdown:
-    """The recommended backend and the time it saves; empty without a measured baseline."""
+    """The recommended backend and the time it saves, or without a length the best choice by length;
+    empty without a measured baseline."""
     found = advice(planned, prices)
     if found is None:
-        return ""
+        return inert(other_lengths(planned))
     times = "".join(inert(text) + linked("planned_seconds", words.duration(one))
                     for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
     return f"**{inert(found.action)}**: {times}{inert(found.texts[-1])}"
@@ -181,7 +186,8 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     """A card for each backend, the best first, then the baseline."""
     looks = run_looks(result.label for result in comparison.results)
     backends = [one for one in comparison.results if one.role == "backend"]
-    shown = sorted(backends, key=lambda one: planned.totals.get(one.label, float("inf")))
+    by_speed = sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0)
+    shown = sorted(by_speed, key=lambda one: planned.totals.get(one.label, math.inf))
     shown += [one for one in comparison.results if one.role == "baseline"]
     cards = [_card(comparison.experiment_id, one, planned, looks[one.label]) for one in shown]
     others = [_run_link(comparison.experiment_id, one, looks[one.label])
@@ -214,6 +220,7 @@ def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html
         parity = f'<span class="parity">{leaderboard.cell("parity")(result)}</span>'
     else:
         facts = [facts[0], facts[2]]
+    facts = facts if planned.totals else facts[1:]
     best = " best" if is_best else ""
     return (
         f'<div class="backend-card{best}" role="listitem"><div>'

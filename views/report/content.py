@@ -21,7 +21,7 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
-from breakeven.storage.plan import own_steps, plan
+from breakeven.storage.plan import own_plan
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words
@@ -113,10 +113,10 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
                                        for one in findings(climbed)]  # fmt: skip
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
-    explained = explain(store, comparison.experiment_id)
+    explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
     reasons = [why.card(explained)] if explained.is_known else []
     return Page(
-        headline=answers.headline(comparison),
+        headline=answers.headline(comparison, planned),
         why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[verdicts.noise_text(comparison), *notes, *down],
@@ -214,8 +214,9 @@ def advice(comparison: Comparison) -> Markdown:
     """The recommendation for the experiment's own length; empty if runs are not compared."""
     if not comparison.spec.kind.compares_runs:
         return ""
-    num_steps = own_steps(comparison)
-    found = plan_words.advice(plan(comparison, num_steps), Prices())
-    if found is None or not standings(comparison).counted:
+    planned = own_plan(comparison)
+    found = plan_words.advice(planned, Prices())
+    if not planned.choices or not standings(comparison).counted:
         return "These runs allow no advice: no backend has a speed that counts."
-    return inert(f"For {num_steps:,} steps, {plan_words.advice_words(found)}")
+    return inert(f"For {planned.num_steps:,} steps, {plan_words.advice_words(found)}" if found
+                 else plan_words.other_lengths(planned))  # fmt: skip

@@ -15,7 +15,7 @@ from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.plan import own_steps, plan
+from breakeven.storage.plan import own_plan
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import (
     compile_words,
@@ -64,12 +64,13 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
         st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
-    st.markdown(f"### {answers.headline(comparison)}")
+    planned = first_screen.read_plan(comparison)
+    st.markdown(f"### {answers.headline(comparison, planned)}")
     show_environments(comparison)
     running.show_failures(store, comparison.experiment_id)
     cause.offer(store, comparison)
     related.show_search(store, comparison)
-    first_screen.show(store, experiment, comparison)
+    first_screen.show(store, experiment, comparison, planned)
     show_doubts(comparison)
     related.show(store, comparison)
     running.show_stops(store, comparison.experiment_id)
@@ -107,9 +108,9 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
         return
     with keeping_up(store):
         comparison = compare(store, experiment_id)
-    st.markdown(f"**{answers.headline(comparison)}**")
-    found = plan(comparison, comparison.spec.num_steps or own_steps(comparison))
-    st.html(first_screen.cards_html(comparison, found))
+    planned = own_plan(comparison)
+    st.markdown(f"**{answers.headline(comparison, planned)}**")
+    st.html(first_screen.cards_html(comparison, planned))
     show_doubts(comparison)
 
 

@@ -8,12 +8,14 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.storage import queries
+from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.matrix import matrix
+from breakeven.storage.plan import own_plan
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.library import as_table
@@ -22,8 +24,10 @@ from breakeven.views.charts import break_even
 from breakeven.views.charts.matrix import heat_map
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.library import sides as tables
+from breakeven.views.report.content import advice, content
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.pages import opened, text, without_links
 
 SECOND = "20261122-000000-000000-aaaa"
 NUM_BLOCKS = 12
@@ -118,9 +122,10 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
         beside, said_beside = tables.speedup_html(sides, ()), difference_report(sides)
     verdicts = {one.label: one.speed_verdict for one in comparison.results if one.role == "backend"}
     assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
-    headline = answers.headline(comparison)
+    headline = answers.headline(comparison, own_plan(comparison))
     assert (
-        headline.startswith("**aot_eager** trains at") and "until then) did not finish" in headline
+        headline.startswith("For 200 steps **aot_eager** takes the least time: it trains at")
+        and "until then) did not finish" in headline
     )
     assert (row["best"], row["verdict"]) == ("aot_eager", "faster")
     assert "aot_eager" in listed and "inductor" not in listed
@@ -133,6 +138,49 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
     assert beside.count("<small>out of memory</small>") == 1
     assert line(said_beside, "inductor").endswith(", faster, out of memory")
     assert line(said_beside, "aot_eager").endswith(", faster")
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "best", "said"),
+    [
+        # After 3 s of compiling, 0.1 s a step are 0.1 s less than 0.2 s: 30 steps. After 18 s, 0.05
+        # s a step: 120 steps; against the other backend 18 + 0.05 n = 3 + 0.1 n, 300 steps.
+        (29, None, "For 29 steps compiling does not pay: **inductor** trains at 2.00x (2.00 to"),
+        (None, "inductor", "For 80 steps **inductor** takes the least time: it trains at 2.00x ("),
+        (299, "inductor", "For 299 steps **inductor** takes the least time: it trains at 2.00x ("),
+        (301, "cudagraphs", "For 301 steps **cudagraphs** takes the least time: it trains at 4.0"),
+    ],
+)  # fmt: skip
+def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_shorter_total(
+    folder: DataDir, capsys: pytest.CaptureFixture[str], num_steps: int | None, best: str | None,
+    said: str,
+) -> None:  # fmt: skip
+    spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
+    for label, step, compiling in (("baseline", 0.2, 0.0), ("control", 0.2, 0.0),
+                                   ("inductor", 0.1, 3.0), ("cudagraphs", 0.05, 18.0)):  # fmt: skip
+        run = Recording(folder.runs, label, spec).claim().start()
+        run.blocks([step] * 8, falling_losses(80), compiling).evaluation(0.8).end()
+    app = opened(
+        experiment=EXPERIMENT_ID, **({} if num_steps is None else {"plan": str(num_steps)})
+    )
+    shown = ["show", EXPERIMENT_ID, "--data-folder", str(folder.path)]
+    shown += [] if num_steps is None else ["--plan", str(num_steps)]
+    main(shown)
+    terminal = line(capsys.readouterr().out, "plan for ")
+    main([*shown, "--json"])
+    assert json.loads(capsys.readouterr().out)["plan"]["best"] == best
+    assert f": take {best}:" in terminal if best else ": do not compile:" in terminal
+    page = text(app)
+    assert without_links(page).count(said) == 1
+    assert f"**Take {best}**" in page if best else "**Do not compile**" in page
+    assert page.count('"backend-card best"') == (best is not None)
+    assert not best or page.index('"backend-card best"') < page.index('"backend-card"')
+    if num_steps is None:
+        with Store.in_memory(folder) as store:
+            whole = content(store, EXPERIMENT_ID)
+        assert without_links(whole.page.headline).startswith(said)
+        assert advice(whole.comparison).startswith("For 80 steps, take inductor: ")
+        assert "from 300 steps on take cudagraphs." in advice(whole.comparison)
 
 
 def line(text: str, start: str) -> str:
