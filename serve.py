@@ -33,10 +33,9 @@ from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
 from breakeven.views.access.files import let_scripts_run
 from breakeven.views.access.permissions import may_act_by
-from breakeven.views.comparison.ahead import Imported, prepare
 from breakeven.views.report.serving import Reports
-from breakeven.views.upkeep.memory import keep_giving_back, share_arenas
 from breakeven.views.upkeep.serving import ROUTES, show_failure
+from breakeven.views.upkeep.startup import Imported, keep_giving_back, prepare, share_arenas
 
 
 @asynccontextmanager

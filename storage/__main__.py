@@ -1,45 +1,9 @@
-"""What the data folder holds, on the terminal and as files:
-
-    breakeven show EXPERIMENT [--json]
-    breakeven show INVESTIGATION [--issue | --json]
-    breakeven show SUITE_RUN [--against EARLIER]
-    breakeven explain EXPERIMENT [--json | --ladder]
-    breakeven list [WORD...]
-    breakeven trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
-    breakeven diff EXPERIMENT EXPERIMENT...
-    breakeven diff RUN RUN
-    breakeven export EXPERIMENT... --output report.html
-    breakeven export EXPERIMENT --format harness-performance-csv --output FILE
-    breakeven import FILE...
-    breakeven team status|ingest|upkeep|rebuild|reset
-
-`explain` says why each backend is faster or slower than the baseline, by what its kernels took.
-`export` writes experiments, or a suite run, whole into one HTML file, which `import` takes in
-again, as it does archives of run folders; both also speak the formats of PyTorch's own benchmarks
-(docs/suites.md). Their exit status is 0, or 2 for bad input.
+"""The commands of `breakeven` that read the database; `storage/commands.py` executes them.
 
 Exit status of `show`: 0 every run finished and parity holds for every backend; 1 a run did not
-finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
-there is no control, or no backend). A broken parity outranks a run that did not finish. With
-`--fail-if` (docs/suites.md): 0 every run finished and no condition is met; 1 a run did not finish;
-2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
-`accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
-does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
-there is no 4.
-
-Exit status of `show` of an investigation: 0 the cause is known; 1 it did not finish; 2 bad input; 4
-no cause is known.
-
-Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/suites.md) 1 nothing could be
-judged; 5 a condition is met.
-
-Exit status of `show` of a repetition: 0 no number came out otherwise than expected; 1 a run did not
-finish, or nothing could be judged; 2 bad input; 6 a number did, which outranks a run that did not
-finish.
-
-Exit status of `show` of a suite run: 0 every cell passed; 1 one is not over, was stopped, or was
-measured too badly to be compared with the earlier suite run; 2 bad input; 3 one failed; 5 one is
-worse than in the earlier suite run, which outranks the others.
+finish; 2 bad input; 3 parity is broken, which outranks 1; 4 parity proves nothing. docs/suites.md
+has those of `--fail-if`, `trend` and suite runs, docs/investigate.md those of investigations,
+`runner/commands/cli.py` those of `replay`. Of the other commands: 0, or 2 for bad input.
 """
 
 import argparse
@@ -64,7 +28,7 @@ from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_dat
 from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
-from breakeven.storage.exchange import FORMATS
+from breakeven.storage.exchange.formats import FORMATS
 from breakeven.storage.terminal import trend as trend_report
 
 TEAM_ACTIONS = {
@@ -98,11 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of what it parses runs the command."""
-    whole = argparse.ArgumentParser(
-        prog="breakeven",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    whole = argparse.ArgumentParser(prog="breakeven")
     kinds = whole.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, execute: Callable[..., int], text: str = "") -> argparse.ArgumentParser:

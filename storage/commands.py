@@ -30,7 +30,7 @@ from breakeven.storage.difference.replays import load_replay
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.difference.speedups import scalings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
-from breakeven.storage.exchange import FORMATS, NOTES
+from breakeven.storage.exchange.formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (

@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.workload import SCRIPT_TASK, TASKS
 from breakeven.runner.suites import SUITES
-from breakeven.storage.exchange import FORMATS
+from breakeven.storage.exchange.formats import FORMATS
 
 GUIDE = (PROJECT_ROOT / "CONTRIBUTING.md").read_text()
 PATH = re.compile(r"`((?:runner|storage|views|tests|docs|benchmarks)/[\w/.-]*|dashboard\.py)`")

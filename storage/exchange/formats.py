@@ -4,7 +4,7 @@ of the Dynamo harness, records of the HUD, JSON of cachebench."""
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +189,6 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 MEASURED = ("cache", *TIMED)
 """Scenarios with compile latencies."""
-NOTE = "of a training only cold compile times are known; the scenario cache measures warm ones too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,3 +260,20 @@ def _of_steps(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
     for row in rows(store, experiment_id):
         if row.has_finished and row.compilation_latency is not None:
             yield CompileTimes(backend=row.tag, dynamic=row.dynamic, cold=[row.compilation_latency])
+
+
+FORMATS: dict[str, Callable[[Store, str], str]] = {
+    "harness-performance-csv": performance_csv,
+    "harness-accuracy-csv": accuracy_csv,
+    "hud-json": hud_json,
+    "cachebench-json": cachebench_json,
+}
+"""Name of a format to the function that returns the file of an experiment or suite run by its id.
+
+The functions raise `NotInStore`, or `NotExportable` if the format cannot express the experiment.
+"""
+NOTES = {
+    "cachebench-json": "of a training only cold compile times are known; the scenario cache "
+    "measures warm ones too"
+}
+"""Notes for readers of a file, by format."""

@@ -111,7 +111,7 @@ def elsewhere(replay: Replay) -> bool:
 
 
 def exit_status(replay: Replay) -> int:
-    """The exit status of `replay`, as the docstring of `storage.__main__` defines it."""
+    """The exit status of `replay`, as the docstring of `runner.commands.cli` defines it."""
     if replay.count("outside"):
         return OUTSIDE
     judged = replay.count("inside")

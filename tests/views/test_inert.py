@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import Card
 from breakeven.views.shared.inert import JOINER, code, inert, inert_figure
 from tests.helpers.hostile_texts.sources import Sources
 from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS

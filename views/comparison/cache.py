@@ -21,8 +21,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.charts import compiling as cache_charts
-from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import show_card, show_table
+from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked

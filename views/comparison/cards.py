@@ -21,8 +21,7 @@ from breakeven.views.charts import speed as speed_charts
 from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import device_panel
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
-from breakeven.views.parts.cards import Card, Draw
-from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.downloads import Card, Draw, show_card
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.selection import remembered
 

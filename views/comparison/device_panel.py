@@ -17,8 +17,7 @@ from breakeven.storage.profile.ranks import by_rank, by_run, collectives, ranks_
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series
-from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import of_run, show_card, show_table
+from breakeven.views.parts.downloads import Card, of_run, show_card, show_table
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import sentence
 

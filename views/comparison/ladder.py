@@ -15,8 +15,7 @@ from breakeven.views.charts import bars as ladder_charts
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.leaderboard import heading, table, verdict_word, with_interval
 from breakeven.views.comparison.verdicts import VERDICT_CLASSES
-from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import csv_button, show_card
+from breakeven.views.parts.downloads import Card, csv_button, show_card
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import explained, sentence
 

@@ -22,8 +22,7 @@ from breakeven.views.charts.run import mark_resumptions
 from breakeven.views.comparison import cause
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
-from breakeven.views.parts.cards import Card
-from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.downloads import Card, show_card
 from breakeven.views.parts.exports import experiment_origin, files_of
 from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words

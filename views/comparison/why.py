@@ -23,8 +23,7 @@ from breakeven.storage.terminal.finding_words import (
 from breakeven.views.charts import profile as profile_charts
 from breakeven.views.comparison import ladder
 from breakeven.views.parts.actions import again_link
-from breakeven.views.parts.cards import Card, Draw
-from breakeven.views.parts.downloads import show_card, show_table
+from breakeven.views.parts.downloads import Card, Draw, show_card, show_table
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked, sentence
 

@@ -5,10 +5,13 @@ for tables, those of `views.parts.pictures` for pictures, with a choice of size 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from html import unescape
+from typing import TypeAlias
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -16,7 +19,6 @@ from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.views.charts.moving import expect_charts, moving_chart
-from breakeven.views.parts.cards import Card, Data, Draw
 from breakeven.views.parts.exports import Origin, files_of, origin, to_html
 from breakeven.views.parts.pictures import (
     FORMATS,
@@ -27,9 +29,75 @@ from breakeven.views.parts.pictures import (
     find_browser,
     to_image,
 )
-from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.inert import Markdown, inert, inert_json
 from breakeven.views.shared.links import explained
 from breakeven.views.shared.selection import remembered
+
+Draw = Callable[[], go.Figure]
+Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
+"""A file's data, or a function that reads them on request: reading more than is drawn is slow."""
+THINNED = (
+    "Of a run with more than 1,000 steps a line is drawn through the lowest and the highest point "
+    "of each stretch of them; files of the data have every step."
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A chart of `data` under its title.
+
+    `draw` is one figure, or several of the same data by name. `data` is everything that was
+    measured, even if the chart shows less. `name` is unique on the page and begins file names.
+    `numbers`: names of the charted numbers in `storage.numbers.recorded`. `help` adds to their
+    definitions.
+    """
+
+    title: Markdown
+    draw: Draw | Mapping[str, Draw]
+    data: Data
+    name: str
+    numbers: Sequence[str]
+    help: Markdown = ""
+    thinned: bool | None = None
+    """Whether the chart shows less than was measured; None: if `data` is a function."""
+
+    @property
+    def figures(self) -> dict[str, Draw]:
+        """The figures by name; a single one has an empty name."""
+        return {"": self.draw} if callable(self.draw) else dict(self.draw)
+
+    def figure(self, name: str) -> go.Figure:
+        """The figure of that name."""
+        return self.figures[name]()
+
+    def written(self, name: str, group: str) -> str:
+        """The named figure as JSON for `moving_chart`, computed once. It contains no HTML but our
+        own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
+        key = (name, group)
+        if key not in self._written:
+            revision = f"{group} {self.name} {name}"
+            self._written[key] = inert_json(self.figure(name), uirevision=revision)
+        return self._written[key]
+
+    @cached_property
+    def _written(self) -> dict[tuple[str, str], str]:
+        return {}
+
+    @property
+    def explanation(self) -> Markdown:
+        """The definitions of the charted numbers, and how to read the chart."""
+        return "\n\n".join(filter(None, [explained(self.numbers), self.help, self.caveat]))
+
+    @property
+    def caveat(self) -> Markdown:
+        """A remark on lines that show less than was measured."""
+        thinned = callable(self.data) if self.thinned is None else self.thinned
+        return THINNED if thinned else ""
+
+    def table(self) -> pd.DataFrame:
+        """All that was measured."""
+        return self.data() if callable(self.data) else self.data
+
 
 NO_BROWSER = (
     "Pictures need Chromium or Chrome on the machine that serves this page, and there is none. "

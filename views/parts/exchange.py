@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange import FORMATS, NOTES
+from breakeven.storage.exchange.formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.rows import HarnessRow, next_to_imported, rows
 from breakeven.storage.index.store import Store

@@ -18,7 +18,7 @@ from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups
 from breakeven.views.charts import matrix as suite_charts
 from breakeven.views.charts.palette import run_looks
-from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.exports import for_export
 from breakeven.views.report import suite as suite_tables
 from breakeven.views.report.content import Content, Table, advice

@@ -29,7 +29,7 @@ from breakeven.storage.terminal.compiling import findings
 from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
 from breakeven.views.comparison.cards import all_cards
-from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import Card
 from breakeven.views.parts.exports import Origin, experiment_origin
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import sentence

@@ -13,8 +13,8 @@ from html import unescape
 import pandas as pd
 import streamlit as st
 
-from breakeven.storage import exchange
 from breakeven.storage.errors import NotExportable
+from breakeven.storage.exchange.formats import FORMATS as PYTORCH_FORMATS
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
@@ -49,7 +49,7 @@ def _written(store: Store, whole: Content) -> Iterator[File]:
     yield "spec.json", whole.spec.to_json().encode()
     yield "command.sh", f"{whole.command}\n".encode()
     yield from _tables(whole)
-    for format, write in exchange.FORMATS.items():
+    for format, write in PYTORCH_FORMATS.items():
         # A format may be unable to express the measurements.
         with suppress(NotExportable):
             yield (

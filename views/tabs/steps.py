@@ -18,8 +18,7 @@ from breakeven.storage.terminal.finding_words import profile_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from breakeven.views.parts.cards import Draw
-from breakeven.views.parts.downloads import chart_card, download, of_run, show_table
+from breakeven.views.parts.downloads import Draw, chart_card, download, of_run, show_table
 from breakeven.views.shared.inert import inert
 from breakeven.views.shared.links import axis, sentence
 

@@ -87,7 +87,7 @@ def test_without_a_store_in_the_settings_nothing_of_it_is_loaded_and_the_command
     data_dir.runs.mkdir(parents=True)
     refused = f"store.address of {data_dir.path / FILE_NAME} names no store (docs/operating.md)\n"
     assert said(capsys, data_dir, "team", "status") == (2, refused)
-    code = ("import sys, breakeven.storage.__main__; import breakeven.views.comparison.ahead as "
+    code = ("import sys, breakeven.storage.__main__; import breakeven.views.upkeep.startup as "
             "ahead; ahead.import_all(); print(*sys.modules)")  # fmt: skip
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}

@@ -19,9 +19,9 @@ from breakeven.storage.comparison import comparison
 from breakeven.storage.errors import StoreUnusable
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog
-from breakeven.views.comparison import ahead
 from breakeven.views.shared import resources
 from breakeven.views.shared.resources import get_store, open_store
+from breakeven.views.upkeep import startup
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from tests.helpers.waiting import awaited
 
@@ -38,7 +38,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     alone: threads that other tests left behind sleep as ever."""
     found: list[float] = []
     clock = SimpleNamespace(sleep=found.append, monotonic=lambda: time.monotonic() + sum(found))
-    monkeypatch.setattr(ahead, "time", clock)
+    monkeypatch.setattr(startup, "time", clock)
     monkeypatch.setattr(resources, "time", clock)
     return found
 
@@ -48,8 +48,8 @@ def test_what_is_over_is_compared_and_stored_for_the_next_process(
 ) -> None:
     for one in (OTHER, EXPERIMENT_ID):
         record_experiment(folder.runs, experiment_id=one)
-    ahead.prepare()
-    assert slept == [ahead.REST_SECONDS]
+    startup.prepare()
+    assert slept == [startup.REST_SECONDS]
     assert catalog(open_store())["known"].all()
     caches.forget()
     monkeypatch.setattr(comparison, "_compare", refuse)
@@ -71,18 +71,18 @@ def test_a_reader_puts_it_off(
         else:
             raise StoreUnusable("enough was seen")
 
-    monkeypatch.setattr(ahead.time, "sleep", rest)
-    ahead.prepare()
-    assert slept == pytest.approx([ahead.QUIET_SECONDS] * 2, abs=15.0)
+    monkeypatch.setattr(startup.time, "sleep", rest)
+    startup.prepare()
+    assert slept == pytest.approx([startup.QUIET_SECONDS] * 2, abs=15.0)
 
 
 def test_the_collector_is_on_again_whatever_becomes_of_what_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ahead, "IMPORTED", ["no_such_module"])
+    monkeypatch.setattr(startup, "IMPORTED", ["no_such_module"])
     gc.disable()
     with pytest.raises(ModuleNotFoundError):
-        ahead.import_all()
+        startup.import_all()
     assert gc.isenabled()
 
 
@@ -93,10 +93,10 @@ def test_pages_wait_until_all_is_imported() -> None:
         asked.append(scope["type"])
 
     def ask(kind: str) -> None:
-        awaited(ahead.Imported(app)({"type": kind}, None, None))
+        awaited(startup.Imported(app)({"type": kind}, None, None))
 
     page = Thread(target=ask, args=["websocket"])
-    with ahead._importing:
+    with startup._importing:
         page.start()
         ask("http")
         page.join(0.05)
@@ -112,19 +112,19 @@ def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
     me = ProcessIdentity.of(os.getpid())
     Recording(folder.runs, "baseline", experiment_id=OTHER).claim(me)
     monkeypatch.setattr(comparison, "_compare", refuse)
-    ahead.prepare()
+    startup.prepare()
     assert slept == []
 
 
 def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir) -> None:
     with Store.open(folder):
-        ahead.prepare()
+        startup.prepare()
 
 
 @pytest.mark.heavy
 def test_what_the_first_page_needs_not_is_not_imported_before_it() -> None:
     """Each takes as long as a tenth of all that a reader waits for."""
-    code = "import sys; from breakeven.views.comparison.ahead import import_all; import_all()"
+    code = "import sys; from breakeven.views.upkeep.startup import import_all; import_all()"
     code += "; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
                             text=True, check=True)  # fmt: skip

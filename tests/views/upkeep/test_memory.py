@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PARTS = """
 import ctypes, os, sys, threading
-from breakeven.views.upkeep.memory import share_arenas
+from breakeven.views.upkeep.startup import share_arenas
 if "shared" in sys.argv:
     share_arenas()
 meet = threading.Barrier(8)
@@ -34,7 +34,7 @@ library.fflush(out)
 FREED = """
 from pathlib import Path
 import os
-from breakeven.views.upkeep.memory import give_back
+from breakeven.views.upkeep.startup import give_back
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -49,7 +49,7 @@ print(kept, before - megabytes())
 """
 WITH_ARROW = """
 import pyarrow
-from breakeven.views.comparison.ahead import import_all
+from breakeven.views.upkeep.startup import import_all
 import_all()
 print(pyarrow.array(["a text"]).nbytes and pyarrow.default_memory_pool().backend_name)
 """
