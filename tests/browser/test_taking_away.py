@@ -56,11 +56,23 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     with page.expect_download() as report:
         page.locator(".st-key-download-report-html button").click()
     page.keyboard.press("Escape")
-    page.locator(".st-key-more-break-even button").click()
+    page.locator(".st-key-size-of-break-even button").click()
     page.get_by_text("Slide", exact=True).click()
     with page.expect_download() as picture:
         page.locator(".st-key-download-break-even-slide-light-svg button").click()
     assert Path(picture.value.path()).read_bytes().startswith(b"<svg")
+    page.keyboard.press("Escape")
+    # Every format is two clicks from the experiment, on any of its tabs.
+    for tab, name, start in (
+        ("Learning", "loss-svg", b"<svg"),
+        ("Runs", "comparison-parquet", b"PAR1"),
+        ("Settings", "hud-json-json", b"["),
+    ):
+        page.get_by_role("tab", name=tab, exact=True).click()
+        with page.expect_download() as data:
+            page.locator(f".st-key-download-{name} button").click()
+        assert Path(data.value.path()).read_bytes().startswith(start)
+    page.get_by_role("tab", name="Verdict", exact=True).click()
     with page.expect_download() as data:
         page.locator(".st-key-download-break-even-parquet button").click()
     assert data.value.suggested_filename == "race-20261121-7f3a-break-even.parquet"

@@ -1,7 +1,6 @@
 """Charts and tables with their downloads: as a picture, as an HTML page and as data.
 
-CSV, PNG and HTML take one click; the menu "More" has all other formats: those of `storage.exchange`
-for tables, those of `views.parts.pictures` for pictures, with a choice of size and colours.
+Every format takes one click; the menu "Size" has pictures of other sizes and colours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -157,10 +156,12 @@ def csv_button(label: Markdown, data: Data, name: str) -> None:
 
 
 def table_downloads(data: Data, name: str) -> None:
-    """All downloads of a table; formats other than CSV appear in a menu."""
+    """All downloads of a table."""
     csv_button("CSV", data, name)
-    with st.container(width="content"):
-        _more(data, name, origin())
+    for suffix, format in TABLE_FORMATS.items():
+        if suffix != "csv":  # `csv_button` has it
+            download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
+                     format.mime)  # fmt: skip
 
 
 def named(file_name: str) -> str:
@@ -197,51 +198,39 @@ def _choice(options: list[str], name: str) -> str:
 
 def _chart_downloads(card: Card, chosen: str) -> None:
     title, about = unescape(card.title), origin()
-    csv_button("CSV", card.data, card.name)
-    lacking = None if find_browser() else NO_BROWSER
 
     def page() -> bytes:
         return to_html(card.figure(chosen), title, card.numbers, about, card.caveat)
 
-    draw = partial(_picture, card, chosen, about)
-    download("PNG", draw, f"{card.name}.png", FORMATS["png"], unavailable=lacking)
+    table_downloads(card.data, card.name)
     download("HTML", page, f"{card.name}.html", "text/html")
+    draw = partial(_picture, card, chosen, about)
+    _pictures(card.name, draw, USUAL)
     with st.container(width="content"):
-        _more(card.data, card.name, about, partial(_picture, card, chosen, about))
+        _other_sizes(card.name, about, draw)
 
 
 @st.fragment
-def _more(
-    data: Data, name: str, about: Origin, draw: Callable[[str, Style], bytes] | None = None
-) -> None:
-    """All other downloads, made once the menu is open, without the rest of the page."""
-    menu = st.popover("More", type="tertiary", key=f"more-{name}", on_change="rerun")
+def _other_sizes(name: str, about: Origin, draw: Callable[[str, Style], bytes]) -> None:
+    """Pictures of other sizes and colours, made once the menu is open, without the whole page."""
+    menu = st.popover("Size", type="tertiary", key=f"size-of-{name}", on_change="rerun")
     if not menu.open:
         return
     with menu, files_of(about):
-        if draw:
-            _picture_buttons(name, draw)
+        style = choose_style(name)
+        look = f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")  # `slide-dark`
         with st.container(horizontal=True):
-            for suffix, format in TABLE_FORMATS.items():
-                if suffix != "csv":  # `csv_button` has it
-                    download(inert(format.title), partial(_table_file, data, suffix),
-                             f"{name}.{suffix}", format.mime)  # fmt: skip
+            _pictures(f"{name}-{look}", draw, style)
 
 
-def _picture_buttons(name: str, draw: Callable[[str, Style], bytes]) -> None:
-    style = choose_style(name)
+def _pictures(name: str, draw: Callable[[str, Style], bytes], style: Style) -> None:
     lacking = None if find_browser() else NO_BROWSER
-    look = f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")  # `slide-dark`
-    with st.container(horizontal=True):
-        for format, mime in FORMATS.items():
-            download(inert(format.upper()), partial(draw, format, style), f"{name}-{look}.{format}",
-                     mime, unavailable=lacking)  # fmt: skip
-    st.caption("The data")
+    for format, mime in FORMATS.items():
+        download(inert(format.upper()), partial(draw, format, style), f"{name}.{format}", mime,
+                 unavailable=lacking)  # fmt: skip
 
 
-def _picture(
-    card: Card, chosen: str, about: Origin, format: str = "png", style: Style = USUAL
-) -> bytes:
+def _picture(card: Card, chosen: str, about: Origin, format: str, style: Style) -> bytes:
     return to_image(card.figure(chosen), unescape(card.title), about, format, style)
 
 

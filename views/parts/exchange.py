@@ -26,7 +26,8 @@ TITLES = {
 def buttons(store: Store, key: str) -> None:
     """A download for each format; its file is made on a click. `key` is the id of an experiment or
     of a suite run."""
-    with st.popover("PyTorch formats", type="tertiary"):
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("PyTorch formats:", width="content")
         for name, (title, suffix) in TITLES.items():
             write = partial(_written, FORMATS[name], store, key)
             download(f"{title} ({suffix.upper()})", write, f"{name}.{suffix}", "text/plain",

@@ -124,14 +124,14 @@ def show(store: Store, requested: str, about: Origin, *, is_suite: bool = False)
         if is_suite:
             return
         lacking = None if find_browser() else NO_BROWSER
-        st.markdown("**Everything** as files, in one archive", help=ALL_HELP)
+        st.markdown("**Everything** as files, in one archive with charts as", help=ALL_HELP)
+        formats = st.container(horizontal=True)
         style = choose_style("everything")
-        format = st.segmented_control(
-            "Pictures", list(FORMATS), default="png", required=True, key="everything-format",
-            format_func=lambda one: inert(one.upper()),
-        )  # fmt: skip
-        write = partial(_everything, store, requested, str(format), style)
-        download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking)
+        for format in FORMATS:
+            write = partial(_everything, store, requested, format, style)
+            with formats:
+                download(inert(format.upper()), write, f"all-{format}.zip", "application/zip",
+                         unavailable=lacking)  # fmt: skip
 
 
 def _report(store: Store, requested: str) -> bytes:
