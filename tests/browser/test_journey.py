@@ -122,6 +122,7 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
     assert experiment_id in page.url
 
 
+@pytest.mark.slow
 def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
     page: Page, address: str, folder: DataDir
 ):

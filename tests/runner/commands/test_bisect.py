@@ -44,6 +44,23 @@ def search(tmp_path: Path, versions: str, *more: str) -> int:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("index")
+def test_the_first_bad_version_of_two_is_found_in_one_experiment(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path / "wheels", "1.0", GOOD)
+    plant(tmp_path / "wheels", "1.1", SLOW)
+    assert search(tmp_path, "layer==1.0..1.1") == 0
+    answer = capfd.readouterr().out.partition("The first bad version of layer is ")[2]
+    first, evidence = (line.strip() for line in answer.splitlines())
+    assert first == "1.1."
+    assert evidence.startswith("1.1 ") and evidence.endswith("Without a compiler it is slower.")
+    data_dir = DataDir(tmp_path / "data")
+    assert len([*experiments(data_dir)]) == 1
+    assert [one.name for one in made(data_dir)] == ["test-layer-1.0", "test-layer-1.1"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
 def test_the_first_slow_version_is_found_in_few_experiments(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +85,7 @@ def test_the_first_slow_version_is_found_in_few_experiments(
     assert kept == [f"test-layer-1.{number}" for number in (0, 4, 5, 7)]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_a_wrong_version_behind_one_that_cannot_be_installed_is_narrowed_to_both(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -82,7 +99,7 @@ def test_a_wrong_version_behind_one_that_cannot_be_installed_is_narrowed_to_both
     assert told.count("Without a compiler it computes something else.") == 4  # 1.3 and 1.2, twice
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_without_a_fault_of_the_last_version_nothing_is_sought(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
