@@ -9,7 +9,7 @@ from breakeven.views import former
 from breakeven.views.access.permissions import show_person
 from breakeven.views.parts import palette, wall
 from breakeven.views.shared.resources import show_unopened
-from breakeven.views.upkeep.strip import show_wrong
+from breakeven.views.upkeep.health import show_wrong
 
 VIEWS = Path(__file__).parent / "views"
 

@@ -226,7 +226,8 @@ def remaining_seconds(
             left += overhead * turns + work.after_steps()
     if any(run.is_active for run in costs.runs):
         closing = _first(one.closing_seconds for one in earlier)
-        left += _guessed_closing(costs) * guess if closing is None else closing
+        guessed = GUESSED_CLOSING * (costs.setup_seconds or 0.0) * guess
+        left += guessed if closing is None else closing
     return left
 
 
@@ -234,10 +235,6 @@ def _budget_left(costs: Costs, seconds: float, now: float) -> float:
     """The rest of the time budget, which is the maximum."""
     starts = [run.started for run in costs.runs if run.started is not None]
     return max(0.0, seconds - (now - min(starts) if starts else 0.0))
-
-
-def _guessed_closing(costs: Costs) -> float:
-    return GUESSED_CLOSING * (costs.setup_seconds or 0.0)
 
 
 def _first(values: Iterable[Number | None]) -> Number | None:

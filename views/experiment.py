@@ -24,7 +24,7 @@ from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import get_store
 from breakeven.views.shared.selection import choose_experiment, default_experiments
 from breakeven.views.tabs.experiment import TABS
-from breakeven.views.upkeep.strip import show_damaged
+from breakeven.views.upkeep.health import show_damaged
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
-from breakeven.views.upkeep.strip import show_damaged
+from breakeven.views.upkeep.health import show_damaged
 
 GREETED = "library opened"
 """Key in the session state: the library was opened before."""

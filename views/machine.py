@@ -15,7 +15,7 @@ from breakeven.views.shared.address import tabs
 from breakeven.views.shared.resources import among_readers, get_store, keeping_up
 from breakeven.views.upkeep import health
 from breakeven.views.upkeep.environments import show_environments
-from breakeven.views.upkeep.strip import show_damaged
+from breakeven.views.upkeep.health import show_damaged
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 """Seconds between readings of the queue while something runs: usually, and with many readers."""

@@ -21,9 +21,8 @@ from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange import reports
 from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits, named
-from breakeven.storage.exchange.run_folders import TakenIn, take_in
+from breakeven.storage.exchange.run_folders import TakenIn, archive_in_report, take_in
 
 FOLDER = "imports"
 SUFFIXES = (".csv", ".json")
@@ -278,6 +277,6 @@ def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limit
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
             with tempfile.TemporaryDirectory() as folder:
                 archive = Path(folder, "runs.zip")
-                archive.write_bytes(reports.archive_in(file))
+                archive.write_bytes(archive_in_report(file))
                 return Brought(runs=take_in(data_dir, archive, examples, limits))
     return Brought(rows=import_file(data_dir, file))

@@ -76,13 +76,9 @@ def _arrow(name: str, values: pd.Series) -> pa.Array:
     try:
         return pa.array(own, from_pandas=values.dtype != object and name not in ALWAYS_RECORDED)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-        texts = [None if _is_missing(value) else _plain(str(value)) for value in values]
+        texts = [None if _is_missing(value) else UNSEEN.sub(" ", str(value)) for value in values]
         return pa.array(texts, type=pa.string())
 
 
 def _is_missing(value: Any) -> bool:
     return value is None or value is pd.NaT or value is pd.NA
-
-
-def _plain(text: str) -> str:
-    return UNSEEN.sub(" ", text)

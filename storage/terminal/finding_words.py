@@ -268,7 +268,7 @@ def explain_report(found: Explanation) -> str:
     for finding in found.findings:
         lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
     lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
-    return "\n".join(map(_plain, lines))
+    return "\n".join(printable(line, MAX_CHARACTERS) for line in lines)
 
 
 def unprofiled_words(found: Explanation) -> str:
@@ -309,7 +309,3 @@ def signed_seconds(seconds: float) -> str:
     """A difference of times with its sign."""
     sign = "+" if seconds > 0 else "-" if seconds < 0 else ""
     return sign + format_seconds(abs(seconds))
-
-
-def _plain(line: str) -> str:
-    return printable(line, MAX_CHARACTERS)

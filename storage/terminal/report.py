@@ -6,7 +6,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.variants import Variant, parse_backend
+from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.texts import duration, printable
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.evidence import Evidence
@@ -111,7 +111,7 @@ def _caches_row(one: ColdWarm) -> dict[str, str]:
     return {
         "backend": one.backend,
         "compiled": variant.scope.replace("_", " and "),
-        "shapes": _shapes(variant),
+        "shapes": {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic],
         "repeats": count_of(len(one.cold_seconds), "pair"),
         "cold_compile_seconds": seconds(one.cold_median),
         "warm_compile_seconds": seconds(one.warm_median),
@@ -131,10 +131,6 @@ def caches_break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
         for one in found
     ]
     return pd.DataFrame(rows)
-
-
-def _shapes(variant: Variant) -> str:
-    return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
 
 
 def _metric(name: str) -> Cell:

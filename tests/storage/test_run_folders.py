@@ -14,7 +14,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Labels
 from breakeven.storage.errors import ImportUnusable, NotExportable
-from breakeven.storage.exchange import reports
+from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack, take_in
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -255,7 +255,7 @@ def test_nothing_that_was_taken_in_may_be_executed(
 
 
 def page(archive: bytes, before: str = "") -> bytes:
-    return f"<!DOCTYPE html>\n<html>{before}{reports.element(archive)}</html>".encode()
+    return f"<!DOCTYPE html>\n<html>{before}{reports.report_element(archive)}</html>".encode()
 
 
 def test_a_report_has_its_runs(recorded: DataDir, data_dir: DataDir, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_changed_reports_are_refused(recorded: DataDir, data_dir: DataDir, tmp_p
         + whole[start + 1 :],
         "cut": whole[: len(whole) // 2],
         "empty": b"<!DOCTYPE html><html></html>",
-        "two": page(archive, reports.element(archive)),
+        "two": page(archive, reports.report_element(archive)),
         "script": whole.replace(b"application/zip", b"text/javascript"),
         "version": whole.replace(b"report-1", b"report-9"),
         "commented": whole.replace(b"<html>", b"<html><!--").replace(b"</html>", b"--></html>")

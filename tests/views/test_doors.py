@@ -299,7 +299,7 @@ HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
     ("serving.py", "problems_of_ingest"),  # takes in what journals gained, as every page does
-    ("strip.py", "wrong"),  # looks at disk and processes, in a thread of its own
+    ("health.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
     ("pictures.py", "draw"),  # a picture, in a thread of its own
 }

@@ -123,7 +123,7 @@ def ask_columns() -> list[str]:
     """The columns that the reader chose, in the order of the choice."""
     names = list(COLUMNS)
     chosen = st.multiselect("Columns", names, **bound("columns", list(USUAL), names),
-                            format_func=_title)  # fmt: skip
+                            format_func=lambda name: COLUMNS[name].title)  # fmt: skip
     return chosen or list(USUAL)
 
 
@@ -187,10 +187,6 @@ def _config(name: str, opening: str) -> Any:
     if name == "when":
         settings["timezone"] = words.timezone()
     return column.config(column.title, help=help, **settings)
-
-
-def _title(name: str) -> str:
-    return COLUMNS[name].title
 
 
 WIDTH, HEIGHT, EDGE = 120, 24, 7

@@ -22,8 +22,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
 from breakeven.storage.caches import memo
 from breakeven.storage.errors import NotExportable
-from breakeven.storage.exchange import reports
-from breakeven.storage.exchange.run_folders import pack
+from breakeven.storage.exchange.run_folders import pack, report_element
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.recorded import NUMBERS, read_definitions
 from breakeven.views.report.article import Article, of_experiment, of_suite
@@ -92,7 +91,7 @@ def report(
         '<body class="stApp report">', _bar(articles), "<main>", *parts,
         _definitions(anchors), _end(), "</main>", SHOW,
         _packed("plotly-js", _plotly_js()), _packed("figures", json.dumps(figures).encode()),
-        reports.element(archive),
+        report_element(archive),
         *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),
         "</body></html>\n",
     ])  # fmt: skip

@@ -43,7 +43,7 @@ IMPORTED = (
     "breakeven.views.parts.exchange",
     "breakeven.views.report.files",
     "breakeven.views.report.menu",
-    "breakeven.views.upkeep.strip",
+    "breakeven.views.upkeep.health",
     "plotly.offline",
     "plotly.graph_objs",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.exchange import reports
+from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions
@@ -37,7 +37,7 @@ HARNESS = b"dev,name,batch_size,speedup,abs_latency\ncuda,bert,32,1.5,41.2\n"
 
 
 def test_a_file_is_what_it_holds_whatever_it_is_called(data_dir: DataDir, runs: bytes) -> None:
-    page = f"<!DOCTYPE html>{reports.element(runs)}".encode()
+    page = f"<!DOCTYPE html>{reports.report_element(runs)}".encode()
     assert import_upload(data_dir, "../../Mein Bericht.html", page).brought.runs.new_runs
     again = import_upload(data_dir, "runs.zip", runs)
     assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs

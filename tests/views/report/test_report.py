@@ -18,7 +18,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Labels
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
-from breakeven.storage.exchange import reports
+from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
@@ -109,7 +109,7 @@ def test_what_compares_something_else_leaves_as_well_and_has_a_report_with_scree
 def the_data(page: str, folder: Path) -> bytes:
     file = folder / "report.html"
     file.write_text(page)
-    return reports.archive_in(file)
+    return reports.archive_in_report(file)
 
 
 def test_a_report_is_imported_and_written_again_with_equal_data(

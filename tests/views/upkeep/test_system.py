@@ -9,7 +9,7 @@ from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log, open_log, read_log
 from breakeven.runner.settings import FILE_NAME
-from breakeven.views.upkeep import strip
+from breakeven.views.upkeep import health as strip
 from tests.helpers.pages import opened, text
 
 pytestmark = pytest.mark.heavy
