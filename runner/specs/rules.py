@@ -194,15 +194,13 @@ def check_callbacks(callbacks: Sequence[str]) -> None:
 
 def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
     """Refuses settings that do not work for scripts."""
-    rule = "must be 'train' for a script: Breakeven cannot run a single step of a script"
-    fits = scenario.trains_fully or scenario.compares_causes
+    rule = "must be 'train' or 'tune' for a script: Breakeven cannot run a single step of a script"
+    fits = scenario.trains_fully or scenario.compares_causes or scenario.searches
     require(fits, "scenario", scenario.name, rule)
     for text, variant in zip(backends, compiled, strict=True):
         rule = "cannot have a scope for a script, which decides what is compiled. Leave scope out"
         fits = variant.scope in ("iteration", "blocks")
         require(fits, "backends", text, rule)
-        rule = "cannot set the optimizer of a script, which creates its own. Leave optimizer out"
-        require(variant.optimizer is None, "backends", text, rule)
 
 
 class Tasked(Protocol):

@@ -35,6 +35,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
+from breakeven.runner.worker.script.optimizers import optimizers_in
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
@@ -255,6 +256,7 @@ def _execute(script: Path, context: RunContext, session: ScriptSession) -> None:
         with (
             explained(spec.variant),
             session.compiler.in_place_of_torch(),
+            optimizers_in(spec.variant.optimizer),
             after_import(TRAINERS, session),
         ):
             runpy.run_path(str(script), run_name="__main__")
