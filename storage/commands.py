@@ -17,7 +17,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.settings import read_settings
-from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
@@ -45,7 +44,6 @@ from breakeven.storage.library.trends import trends
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.regressions import against
@@ -73,7 +71,7 @@ from breakeven.storage.terminal.investigation_words import (
 )
 from breakeven.storage.terminal.issues import HAS_ISSUE, slow_issue, slower
 from breakeven.storage.terminal.plan_words import advice, advice_words
-from breakeven.storage.terminal.recipe import recipe
+from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
     brought_text,
     caches_report,
@@ -131,7 +129,7 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     causes = known_causes(store, options.experiment)
     parts = [report(comparison), causes_report(causes), _investigate_lines(store, comparison),
              _rounds_line(comparison, store.data_dir),
-             _plan_line(planned, store), _recipe_lines(planned, comparison.spec), caches,
+             _plan_line(planned, store), _use_lines(planned, comparison, store), caches,
              spent]  # fmt: skip
     text = "\n\n".join(filter(None, parts))
     print(comparison_json(comparison, pairs, planned, causes) if options.json else text)  # noqa: T201
@@ -200,12 +198,15 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     return f"to time it further: breakeven add-rounds {comparison.experiment_id}"
 
 
-def _recipe_lines(planned: Plan | None, spec: ExperimentSpec) -> str:
-    """The changes to a training that apply the plan's best backend."""
-    if planned is None or planned.best is None:
+def _use_lines(planned: Plan | None, comparison: Comparison, store: Store) -> str:
+    """How to train as the plan recommends. The diff is not indented: `git apply` reads it."""
+    use = how_to_use(store, comparison, planned) if planned else None
+    if use is None:
         return ""
-    variant, _ = variant_of(spec, planned.best.label)
-    return f"to take {planned.best.label}:\n" + textwrap.indent(recipe(spec, variant), "    ")
+    further = FURTHER if use.diff and use.lines else ""
+    parts = [use.intro, textwrap.indent(use.command, "    "), use.diff, further,
+             textwrap.indent(use.lines, "    ")]  # fmt: skip
+    return "\n".join(one.rstrip("\n") for one in parts if one)
 
 
 def _plan_line(planned: Plan | None, store: Store) -> str:

@@ -1,12 +1,190 @@
-"""What to take stands as lines of Python that can be pasted."""
+"""What is best can be used: by lines to paste, or by a diff of a script that `git apply` takes."""
 
 import ast
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.specs.variants import parse_backend
-from breakeven.storage.terminal.recipe import recipe
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.variants import Variant, parse_backend
+from breakeven.runner.specs.workload import ScriptSpec
+from breakeven.storage.__main__ import main as storage
+from breakeven.storage.script_change import Change, change
+from breakeven.storage.terminal.recipe import recipe, wanted
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+
+pytestmark = pytest.mark.heavy
+
+LOOP = """\"\"\"Trains.\"\"\"
+import breakeven
+import torch
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = breakeven.compile(model)
+loss = model(torch.ones(1, 2)).sum()
+loss.backward()
+optimizer.step()
+breakeven.step(loss)
+print(optimizer.param_groups[0]["fused"], type(model).__name__)
+"""
+
+
+def script(file: Path, **changes: object) -> ExperimentSpec:
+    spec = ExperimentSpec(
+        name="mine", task="script", model=ModelSpec(source=f"script:{file}"),
+        data=DataSpec(source="script"), backends=("none:optimizer=fused",), block_steps=10,
+        script=ScriptSpec(steps=80),
+    )  # fmt: skip
+    return replace(spec, **changes)
+
+
+def changed(code: str, backend: str | None, name: str = "train.py") -> Change | None:
+    """Of the code of a script; None is the baseline."""
+    spec = script(Path("/home/me/train.py"))
+    variant = Variant(label="baseline", role="baseline")
+    return change(code.encode(), name, wanted(spec, parse_backend(backend) if backend else variant))
+
+
+def applied(folder: Path, code: str, backend: str | None, name: str = "train.py") -> str:
+    """The code after `git apply` of its change."""
+    found = changed(code, backend, name)
+    assert found is not None
+    file = folder / name
+    file.write_bytes(code.encode())
+    if found.diff:
+        subprocess.run(["git", "apply"], input=found.diff.encode(), cwd=folder, check=True)
+    return file.read_bytes().decode()
+
+
+CALL = "import breakeven\nmodel = breakeven.compile(model{})\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "backend", "after"),
+    [
+        (CALL.format(""), "eager", CALL.format(", backend='eager'")),
+        # No compiler was measured, so the script must not compile when it runs by itself.
+        (CALL.format(""), None, CALL.format(", disable=True")),
+        (CALL.format(", dynamic=True"), "eager", CALL.format(", dynamic=True, backend='eager'")),
+        ("import torch as t\nf = t.compile(f, mode='max-autotune')\n", "eager",
+         "import torch as t\nf = t.compile(f, mode=None, backend='eager')\n"),
+        ("from torch import compile\n@compile\ndef step(): ...\n", "eager",
+         "from torch import compile\n@compile(backend='eager')\ndef step(): ...\n"),
+        ("import torch\n@torch.compile()\ndef step(): ...\n", None,
+         "import torch\n@torch.compile(disable=True)\ndef step(): ...\n"),
+        ("net.compile()\n", "eager", "net.compile(backend='eager')\n"),
+        ("import re\nre.compile('x')\n", None, "import re\nre.compile('x')\n"),
+        # Bytes outside of ASCII before a call, Windows' ends of lines, no end of the last line.
+        ("import torch\nä = 'ü'; m = torch.compile(ä)\r\nend = 1", "eager",
+         "import torch\nä = 'ü'; m = torch.compile(ä, backend='eager')\r\nend = 1"),
+        ("from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n)\n",
+         "none:optimizer=fused",
+         "from torch.optim import AdamW\no = AdamW(\n    p,\n    lr=1,\n    fused=True,\n)\n"),
+        ("import breakeven\nmodel = breakeven.compile(model)\n", "inductor",
+         "import breakeven\n\nimport torch\n"
+         "torch._inductor.config.fallback_random = True  # dropout as without a compiler\n"
+         "model = breakeven.compile(model)\n"),
+        ("from transformers import TrainingArguments\na = TrainingArguments('out')\n", "eager",
+         "from transformers import TrainingArguments\n"
+         "a = TrainingArguments('out', torch_compile=True, torch_compile_backend='eager')\n"),
+        ("from transformers import TrainingArguments as A\na = A(optim='adamw_torch')\n",
+         "none:optimizer=fused",
+         "from transformers import TrainingArguments as A\na = A(optim='adamw_torch_fused')\n"),
+        ("from transformers import TrainingArguments as A\na = A(torch_compile=True)\n", None,
+         "from transformers import TrainingArguments as A\na = A(torch_compile=False)\n"),
+    ],
+)  # fmt: skip
+def test_git_applies_the_change(
+    tmp_path: Path, before: str, backend: str | None, after: str
+) -> None:
+    assert applied(tmp_path, before, backend, name="my train.py") == after
+
+
+def test_a_trainer_gets_its_mode_and_what_its_arguments_cannot_say(tmp_path: Path) -> None:
+    before = "import torch\nfrom transformers import TrainingArguments\nTrainingArguments()\n"
+    after = applied(tmp_path, before, "inductor:mode=max-autotune+cpp_wrapper=true")
+    assert "TrainingArguments(torch_compile=True, torch_compile_mode='max-autotune')" in after
+    assert "\ntorch._inductor.config.cpp_wrapper = True\n" in after
+
+
+def test_a_changed_script_trains_so(tmp_path: Path) -> None:
+    applied(tmp_path, LOOP, "none:optimizer=fused")
+    run = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, text=True, check=True,
+                         stdout=subprocess.PIPE)  # fmt: skip
+    # A compiled model would be an `OptimizedModule`.
+    assert run.stdout == "True Linear\n"
+
+
+def test_what_cannot_be_changed_is_left_to_the_reader() -> None:
+    assert changed("import torch\ntorch.compile(f, **settings)\n", "eager") is None
+    assert changed("this is no Python", "eager") is None
+    found = changed("import lightning\n", "eager:optimizer=fused")
+    assert found is not None and not found.diff
+    assert not found.says_compiler and not found.says_form
+
+
+def recorded(data_dir: DataDir, folder: Path, code: str, **changes: object) -> None:
+    """An experiment with a script, whose only backend wins."""
+    file = folder / "train.py"
+    file.write_text(code)
+    spec = script(file, **changes)
+    record_experiment(data_dir.runs, spec)
+    run = RunDir(data_dir.runs / f"{EXPERIMENT_ID}.baseline")
+    copy = run.artifacts / "source" / "train.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(code)
+    seq = len(run.events_file.read_text().splitlines())
+    with run.events_file.open("a") as journal:
+        journal.write(
+            f'{{"seq":{seq},"time":1.0,"kind":"source","source":"{file}",'
+            '"file":"artifacts/source/train.py","sha256":"x"}\n'
+        )
+
+
+def test_git_applies_what_show_prints(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(data_dir, tmp_path, LOOP)
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    shown = capsys.readouterr().out
+    command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} | git apply"
+    assert f"to take none-fused, change train.py; this command does so:\n    {command}\n" in shown
+    subprocess.run(["git", "apply"], input=shown.encode(), cwd=tmp_path, check=True)
+    after = (tmp_path / "train.py").read_text()
+    assert "lr=0.1, fused=True)" in after and "compile(model, disable=True)" in after
+
+
+def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(data_dir, tmp_path, LOOP.replace("torch.optim.SGD(", "made("))
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    shown = capsys.readouterr().out
+    assert "compile(model, disable=True)" in shown
+    assert "\nand write:\n    optimizer = torch.optim.AdamW(model.parameters(), ..., " in shown
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (LOOP, "to train without a compiler, change train.py; this command does so:"),
+        (LOOP.replace("breakeven.compile(model)", "model"),
+         "train.py has these settings already: leave it as it is."),
+    ],
+)  # fmt: skip
+def test_where_nothing_gains_the_script_is_left_without_a_compiler(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, says: str
+) -> None:
+    recorded(data_dir, tmp_path, code, scenario="tune", backends=())
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    assert says in capsys.readouterr().out
+
 
 SPEC = ExperimentSpec(
     name="x", model=ModelSpec(dropout="off"), training=TrainingSpec(optimizer="AdamW")

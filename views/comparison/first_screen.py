@@ -22,11 +22,10 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
 from breakeven.storage.plan import Plan, UnknownLength, own_plan, own_steps, plan, steps_of
-from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.plan_words import advice, other_lengths
-from breakeven.storage.terminal.recipe import recipe
+from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import leaderboard
@@ -123,7 +122,7 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison, planned: P
         found = standings(comparison)
         # The total of a failed baseline says nothing about a whole training.
         is_sure = bool(found.counted) or not found.baseline_ended_early
-        _show_recipe(comparison, planned)
+        _show_use(store, comparison, planned)
         st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
     drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
     if not drawn:
@@ -140,15 +139,22 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison, planned: P
         add_rounds_button(store, experiment, comparison)
 
 
-def _show_recipe(comparison: Comparison, planned: Plan) -> None:
-    """Shows how to train with the backend that the plan recommends."""
-    if planned.best is None:
+def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:
+    """Shows how to train as the plan recommends."""
+    use = how_to_use(store, comparison, planned)
+    if use is None:
         return
-    variant, _ = variant_of(comparison.spec, planned.best.label)
+    # Colours of syntax are hard to read in the dark theme.
     with st.popover("Use it", icon=":material/content_paste:"):
-        st.caption(f"Lines for a training of your own, to take {inert(planned.best.label)}:")
-        # Colours of syntax are hard to read in the dark theme.
-        st.code(recipe(comparison.spec, variant), language=None)
+        st.caption(inert(f"{use.intro[:1].upper()}{use.intro[1:]}"))
+        if use.diff:
+            st.code(use.command, language=None)
+            st.caption("The change that this command makes:")
+            st.code(use.diff, language=None)
+        if use.diff and use.lines:
+            st.caption(inert(FURTHER.capitalize()))
+        if use.lines:
+            st.code(use.lines, language=None)
 
 
 def read_plan(comparison: Comparison) -> Plan:
