@@ -170,6 +170,12 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
     file = Path(given.script).expanduser().resolve()
     if not file.is_file():
         raise RunnerError(f"there is no file {file}")
+    options = {path: getattr(given, path, None) for path in (*FIELDS, "spec")}
+    options |= {"ladder": getattr(given, "ladder", False) or None}
+    options |= {field.path: value for field, value in given.settings_given}
+    for path, value in options.items():
+        rule = "must be left out: the script decides this itself"
+        require(value is None or path in SCRIPT_FIELDS, path, value, rule)
     if given.__dict__.get("script.folder") is not None:
         setattr(given, "script.folder", str(Path(getattr(given, "script.folder")).resolve()))
     folder = Path(getattr(given, "script.folder", None) or file.parent)

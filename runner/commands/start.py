@@ -47,7 +47,12 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
+from breakeven.runner.machine.capabilities import (
+    Capabilities,
+    likely_capabilities,
+    probe,
+    read_capabilities,
+)
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.specs.environments import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -75,7 +80,7 @@ Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 def add_start_commands(add: Add) -> None:
     """Adds the commands."""
     compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
-    script = add("script", _script, "run a training script of your own under each backend, wait "
+    script = add("script", _compare, "run a training script of your own under each backend, wait "
                  "for it, print the comparison")  # fmt: skip
     add_script_options(script)
     again = add("replay", _replay, "measure a run again, and say which numbers agree")
@@ -113,12 +118,7 @@ def add_start_commands(add: Add) -> None:
                       f"{rounds.max_seconds:.0f})")  # fmt: skip
     more.usage = f"{more.usage} EXPERIMENT"
     for command in (compare, script, again, work, go_on, more):
-        command.add_argument(
-            "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
-            help="a folder whose Python files (path.py:name) runs may execute, in addition to "
-            f"those in ${CODE_VARIABLE}; can be given several times. It applies to the supervisor "
-            "that this command starts, so no other supervisor may be running",
-        )  # fmt: skip
+        add_allow_code(command)
     for command in (compare, script):
         add_bisect_option(command)
         add_fail_if(command)
@@ -127,39 +127,25 @@ def add_start_commands(add: Add) -> None:
         add_spec_options(command)
 
 
+def add_allow_code(command: argparse.ArgumentParser) -> None:
+    """Adds `--allow-code` to a command that starts a supervisor."""
+    command.add_argument(
+        "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
+        help="a folder whose Python files (path.py:name) runs may execute, in addition to those in "
+        f"${CODE_VARIABLE}; can be given several times. It applies to the supervisor that this "
+        "command starts, so no other supervisor may be running",
+    )  # fmt: skip
+
+
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    if options.bisect_versions:
-        beside, options.environments = options.environments or (), None
-        machine = read_capabilities(data_dir) or likely_capabilities()
-        spec = read_spec(options, machine.usual_device)
-        _allow_code(data_dir, options)
-        return bisect(data_dir, options, spec, beside)
-    spec, is_checked = _read_spec(data_dir, options)
-    _allow_code(data_dir, options)
-    check_environments(spec, data_dir)
-    return _race(data_dir, options, spec, is_checked=is_checked)
-
-
-def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
-    machine = read_capabilities(data_dir)
     beside = options.environments or ()
     if options.bisect_versions:
         options.environments = None
-    _resolve_environments(data_dir, options)
-    spec = read_script(options, machine or likely_capabilities())
-    folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
-    options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
-    _allow_code(data_dir, options)
+    spec, machine = read_work(data_dir, options)
     if options.bisect_versions:
         return bisect(data_dir, options, spec, beside)
     check_environments(spec, data_dir)
-    return _race(data_dir, options, spec, is_checked=check_at_once(spec, machine))
-
-
-def _race(
-    data_dir: DataDir, options: argparse.Namespace, spec: ExperimentSpec, *, is_checked: bool
-) -> int:
-    storage = Storage(data_dir)
+    storage, is_checked = Storage(data_dir), check_at_once(spec, machine)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
 
@@ -186,7 +172,8 @@ def judge(
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec, is_checked = _read_spec(data_dir, options)
+    spec, machine = read_work(data_dir, options)
+    is_checked = check_at_once(spec, machine)
     check_environments(spec, data_dir)
     _print(submit(data_dir, spec, is_checked=is_checked))
     return 0
@@ -258,13 +245,25 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     return storage.run("show", [experiment.experiment_id])
 
 
-def _read_spec(data_dir: DataDir, options: argparse.Namespace) -> tuple[ExperimentSpec, bool]:
-    """The experiment, on this machine's first GPU if no option names a device, and whether it is
-    already checked; raises `RunnerError`."""
+def read_work(
+    data_dir: DataDir, options: argparse.Namespace
+) -> tuple[ExperimentSpec, Capabilities | None]:
+    """The experiment that options describe, and what is known of this machine, on whose first GPU
+    it runs if no option names a device. A named script, and files in the folders of
+    `--allow-code`, may run from now on. Raises `RunnerError`."""
     machine = read_capabilities(data_dir)
     _resolve_environments(data_dir, options)
-    spec = read_spec(options, (machine or likely_capabilities()).usual_device)
-    return spec, check_at_once(spec, machine)
+    there = machine or likely_capabilities()
+    if getattr(options, "script", None) is None:
+        spec = read_spec(options, there.usual_device)
+    else:
+        spec = read_script(options, there)
+        file = Path(spec.model.script or "")
+        folder = Path(spec.script.folder or file.parent)
+        options.allow_code = [*options.allow_code, folder, file.parent]
+    if hasattr(options, "allow_code"):  # `submit` starts no supervisor.
+        _allow_code(data_dir, options)
+    return spec, machine
 
 
 def _resolve_environments(data_dir: DataDir, options: argparse.Namespace) -> None:

@@ -9,13 +9,13 @@ from math import ceil
 
 from breakeven.runner.checks.experiment import check_at_once
 from breakeven.runner.commands.length import Length, add_plan
-from breakeven.runner.commands.options import add_spec_options, checked, read_spec
+from breakeven.runner.commands.options import add_spec_options, checked
+from breakeven.runner.commands.start import add_allow_code, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, experiments
-from breakeven.runner.machine.capabilities import likely_capabilities, read_capabilities
-from breakeven.runner.specs.candidates import UNCONFIRMED, search_spec
+from breakeven.runner.specs.candidates import UNCONFIRMED, search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.values import split_at_commas
@@ -29,8 +29,14 @@ Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 
 def add_tune_command(add: Add) -> None:
     """Adds the command."""
-    command = add("tune", _tune, "find the fastest way to train a model for a planned length: "
-                  "try compilers and settings, end losing ones, confirm the best")  # fmt: skip
+    command = add("tune", _tune, "find the fastest way to train a model, or with a script of your "
+                  "own, for a planned length: try compilers and settings, end losing ones, confirm "
+                  "the best")  # fmt: skip
+    command.usage = "breakeven tune [FILE] [options] [-- ARGUMENT ...]"
+    text = "a training script of your own, as for `script`; then only options that `script` has, "
+    text += "too, and `--set` for `script.folder` and `script.steps`"
+    command.add_argument("script", nargs="?", metavar="FILE", help=text)
+    add_allow_code(command)
     add_plan(command)
     text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); each run of the "
     text += "training that confirms the answer takes up to half of this time in addition"
@@ -49,11 +55,10 @@ def read_budget(text: str) -> float:
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
-    machine = read_capabilities(data_dir)
-    work = read_spec(options, (machine or likely_capabilities()).usual_device)
+    work, machine = read_work(data_dir, options)
     spec = search_spec(
         work,
-        steps=_steps(work, options.plan),
+        steps=steps_of(work, options.plan),
         max_seconds=options.budget,
         allow=tuple(options.allow),
         named=options.backends is not None,
@@ -64,6 +69,8 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     count = len(spec.backends)
     _print(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
            f"search takes at most {duration(tune.max_seconds)}.")  # fmt: skip
+    if left_out := untried(spec):
+        _print(left_out)
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
     storage.run("show", [experiment.experiment_id])
@@ -82,10 +89,16 @@ def confirmation_of(data_dir: DataDir, experiment_id: str) -> Experiment | None:
     return next((one for one in experiments(data_dir) if one.spec.confirms == experiment_id), None)
 
 
-def _steps(spec: ExperimentSpec, length: Length | None) -> int:
+def steps_of(spec: ExperimentSpec, length: Length | None) -> int:
     """Steps of the planned training; without a length, steps of the specification's training."""
+    if spec.is_script and length is None and not spec.script.steps:
+        rule = "must give the length of the training for a script, such as '20000 steps'"
+        raise InvalidSpec("--plan", None, rule)
     if length is None:
-        return SCENARIOS["train"].num_steps(spec)
+        return spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
+    if spec.is_script and length.unit != "steps":
+        rule = "must be in steps for a script, whose batches are unknown before it runs"
+        raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", rule)
     samples = spec.training.batch_size * spec.batches_per_step
     sizes = {
         "steps": 1.0,

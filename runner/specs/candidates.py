@@ -42,10 +42,13 @@ class Move:
     """Its effect, in a sentence."""
     applies: Callable[[ExperimentSpec], bool] = lambda spec: True
     """Whether it has an effect in an experiment."""
+    not_in_scripts: str = ""
+    """Why it is not tried with a script; empty if it is."""
 
     def choices(self, spec: ExperimentSpec, compiler: str) -> tuple[str, ...]:
         """Values for an experiment and a compiler; the empty text is torch's default."""
-        fits = compiler in self.compilers and self.applies(spec)
+        is_ours = not (spec.is_script and self.not_in_scripts)
+        fits = compiler in self.compilers and is_ours and self.applies(spec)
         values = forms_of(spec) if self.name == "optimizer" else self.values
         return ("", *values) if fits else ("",)
 
@@ -58,19 +61,18 @@ def _on_cpu(spec: ExperimentSpec) -> bool:
     return spec.device == "cpu"
 
 
-def _has_own_step(spec: ExperimentSpec) -> bool:
-    return not spec.is_script
-
-
 def _allows_tf32(spec: ExperimentSpec) -> bool:
     may = "precision" in spec.tune.allow and _on_cuda(spec)
     return may and (spec.is_script or spec.training.precision == "float32")
 
 
 def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
-    """Forms of the experiment's optimizer, without the one that torch chooses on its device."""
+    """Forms of the experiment's optimizer, without the one that torch chooses on its device. Of a
+    script, whose optimizer is unknown, the form that most optimizers have."""
     name = spec.training.optimizer
-    if spec.is_script or name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
+    if spec.is_script:
+        return ("fused",)
+    if name == NO_OPTIMIZER or spec.training.optimizer_options.keys() & {
         "foreach", "fused", "capturable", "differentiable",
     }:  # fmt: skip
         return ()
@@ -92,7 +94,8 @@ MOVES = (
         why="autotuning times several kernels for each product and keeps the fastest",
     ),
     Move(
-        name="scope", values=("forward", "blocks"), compilers=("inductor",), applies=_has_own_step,
+        name="scope", values=("forward", "blocks"), compilers=("inductor",),
+        not_in_scripts="the script decides what is compiled",
         why="compiles less: the model without its optimizer, or one block for all equal blocks",
     ),
     Move(
@@ -138,6 +141,18 @@ def search_spec(
     )  # fmt: skip
     search = replace(spec, name=named_after, scenario="tune", tune=tune)
     return search if named else replace(search, backends=candidates(search))
+
+
+def untried(spec: ExperimentSpec) -> str:
+    """What a search does not try with a script, and why; empty for other work."""
+    if not spec.is_script:
+        return ""
+    reasons = {move.name: move.not_in_scripts for move in MOVES if move.not_in_scripts} | {
+        "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
+        "precision, batch size and data loading": "the script decides them",
+    }
+    listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
+    return f"Not tried: {listed}."
 
 
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from breakeven.runner.loss_band import broken_from, half_widths
 from breakeven.runner.specs.candidates import MOVES, difference
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.stopping_rule import Ending
 
@@ -53,6 +54,8 @@ class Racer:
     compiling: list[tuple[float, int]] = field(default_factory=list)
     """Seconds and steps of the blocks in which something compiled."""
     losses: dict[int, float] = field(default_factory=dict)
+    precision: Precision | None = None
+    """In which a script computes, as its run found out."""
 
     @property
     def label(self) -> str:
@@ -74,6 +77,8 @@ class Racer:
         """Records an event; raises `KeyError`, `TypeError` or `ValueError` for wrong values."""
         if event["kind"] == "step" and event.get("loss") is not None:
             self.losses[int(event["step"])] = float(event["loss"])
+        elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
+            self.precision = event["precision"]
         elif event["kind"] == "block":
             seconds, steps = float(event["seconds"]), int(event["num_steps"])
             if not (0 < seconds < math.inf and steps > 0):
@@ -264,7 +269,7 @@ class Race:
 
     def _judge_losses(self) -> None:
         """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
-        precision = self._spec.training.precision
+        precision = self._racers["baseline"].precision or self._spec.training.precision
         equals = [one.losses for one in self._racers.values() if one.variant.role != "backend"]
         if len(equals) < 2:
             return

@@ -10,6 +10,7 @@ from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
@@ -69,14 +70,16 @@ class Search:
             return None
         spec = experiment.spec
         affordable = int(CONFIRMING_SHARE * spec.tune.max_seconds / step / (len(finalists) + 2))
-        most = spec.training.max_steps or spec.steps_per_epoch * spec.training.epochs
-        steps = max(min(most, affordable), min(most, MIN_STEPS))
+        steps = max(affordable, MIN_STEPS)
+        most = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
+        steps = min(steps, most or steps)
         return submit(data_dir, replace(
             spec,
             name=f"{spec.name[:LONGEST_NAME]}, confirmed",
             scenario="train",
             backends=tuple(text_of(one, spec) for one in finalists),
-            training=replace(spec.training, max_steps=steps),
+            training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
+            script=replace(spec.script, steps=steps if spec.is_script else 0),
             confirms=experiment.experiment_id,
         ))  # fmt: skip
 

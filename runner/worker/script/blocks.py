@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import suppress
 
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.workload import ScriptWorkload
@@ -47,6 +48,8 @@ class ScriptBlocks:
         """Finished steps of the training, by this process if it adds rounds."""
         self.is_waiting = False
         self.is_over = False
+        self.ending: Ending | None = None
+        """Why the supervisor ended the run; None if the script or its number of steps did."""
         self.looks_at_inputs = False
         """Whether to hash the inputs of the next step: in the first block, whose times do not
         count, and at the start of each block, when the device is idle."""
@@ -113,7 +116,10 @@ class ScriptBlocks:
             if self._profiles(number):
                 yield from self._profiled_block(turn)
             else:
-                yield from self._block(turn, self._block_steps())
+                is_early = number < self._experiment.speed.warm_up_blocks
+                warm_up = is_early and self._experiment.kind.searches
+                yield from self._block(turn, self._block_steps(), warm_up=warm_up)
+            self.ending = turn.last
             if self._stops() or turn.last is not None:
                 return
             number += 1

@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -117,18 +118,13 @@ class ScriptSession:
         self, loss: Tensor | float | None, samples: int | None = None, tokens: int | None = None
     ) -> None:
         if self.step_is_last(loss, samples, tokens):
-            self._num_raised += 1
-            if self._num_raised > MAX_RAISED:
-                self.finish()
-                self._log.flush(durable=True)
-                os._exit(WorkerExit.CANCELLED if self._turns.stop_requested else 0)
-            raise EndOfScript
+            self._end_script()
 
     def step_is_last(
         self, loss: Tensor | float | None, samples: int | None, tokens: int | None
     ) -> bool:
         """Ends a step; returns whether it is the last one, for callers that can end a training
-        properly. Raises `EndOfScript` if the run was stopped."""
+        properly. Raises `EndOfScript` if the run was stopped or the supervisor ended it."""
         if not self._blocks.is_begun:
             raise WorkloadError(NOTHING_COMPILED)
         self._end_counting(samples, tokens)
@@ -141,9 +137,18 @@ class ScriptSession:
             self.workload.count(samples, tokens)
             self._blocks.step_made()
             self._count_second_step()
-        if self._turns.stop_requested:
-            raise EndOfScript
+        if self._turns.stop_requested or self._blocks.ending is not None:
+            self._end_script()
         return self._blocks.is_over
+
+    def _end_script(self) -> NoReturn:
+        """Raises `EndOfScript`; ends the process of a script that keeps catching it."""
+        self._num_raised += 1
+        if self._num_raised > MAX_RAISED:
+            self.finish()
+            self._log.flush(durable=True)
+            os._exit(WorkerExit.CANCELLED if self._turns.stop_requested else 0)
+        raise EndOfScript
 
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
         self.evaluate(False)
@@ -347,9 +352,13 @@ class ScriptSession:
         self.observer.report()
         if self._turns.stop_requested:
             return False
-        if self.num_steps < self._experiment.script.steps and not self._adds_rounds:
-            reason = "the script ended"
-            self._log.append("stopped", step=self.num_steps, reason=reason)
+        ending = self._blocks.ending
+        is_early = ending is not None or self.num_steps < self._experiment.script.steps
+        if is_early and not self._adds_rounds:
+            why: dict[str, Any] = {"reason": "the script ended"}
+            if ending is not None:
+                why = {"reason": ending.reason, "ending": asdict(ending)}
+            self._log.append("stopped", step=self.num_steps, **why)
         self.workload.num_steps = self.num_steps
         self.workload.write()
         self._log.append("phase", phase="done")

@@ -7,13 +7,15 @@ import pytest
 
 from breakeven.runner.commands.cli import parser, split_at_dashes
 from breakeven.runner.commands.options import read_script
-from breakeven.runner.errors import RunnerError
+from breakeven.runner.commands.tune import steps_of
+from breakeven.runner.errors import InvalidSpec, RunnerError
+from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE
 
 
-def read(*words: str) -> ExperimentSpec:
-    ours, theirs = split_at_dashes(["script", *words])
+def read(*words: str, command: str = "script") -> ExperimentSpec:
+    ours, theirs = split_at_dashes([command, *words])
     options = parser().parse_args(ours)
     options.script_arguments = theirs
     return read_script(options, MACHINE)
@@ -55,3 +57,34 @@ def test_paths_from_here_are_made_whole_unless_the_scripts_folder_has_them(
 def test_a_script_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="there is no file"):
         read(str(tmp_path / "missing.py"))
+
+
+def test_a_search_takes_a_script_with_the_candidates_that_apply_to_scripts(script: Path) -> None:
+    work = read("--plan=500", str(script), "--block-steps=2", "--", "--steps", "7", command="tune")
+    spec = search_spec(work, steps=500)
+    assert spec.model.script == str(script) and spec.script.arguments == ("--steps", "7")
+    # No compiler with another form; inductor with two modes, two wrappers and two forms.
+    assert len(spec.backends) == 1 + 2 * 2 * 2
+    assert {one.scope for one in spec.candidates} == {"iteration"}
+    assert {one.optimizer for one in spec.candidates} == {None, "fused"}
+    assert "scope, because the script decides what is compiled" in untried(spec)
+
+
+@pytest.mark.parametrize(
+    "option", ["--batch-size=8", "--set=training.batch_size=8", "--ladder", "--spec=a.json"]
+)
+def test_what_a_script_decides_itself_is_refused(script: Path, option: str) -> None:
+    with pytest.raises(InvalidSpec, match="script"):
+        read(str(script), option, command="tune")
+
+
+def test_the_length_of_a_script_is_given_in_steps(script: Path) -> None:
+    def planned(*words: str) -> int:
+        options = parser().parse_args(["tune", str(script), *words])
+        options.script_arguments = []
+        return steps_of(read_script(options, MACHINE), options.plan)
+
+    assert planned("--plan=500") == planned("--set=script.steps=500") == 500
+    for words in ((), ("--plan=2 epochs",)):
+        with pytest.raises(InvalidSpec, match="steps"):
+            planned(*words)

@@ -9,7 +9,7 @@ from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates, difference
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.race import ERROR_RATE, stake
+from breakeven.runner.supervision.race import ERROR_RATE, Race, stake
 
 STEP = 0.01
 """Seconds of the baseline's steps."""
@@ -150,3 +150,21 @@ def test_the_best_candidate_is_dropped_in_few_of_many_noisy_races() -> None:
         track.run()
         lost += track.endings.get("none-fused") == "loses"
     assert lost <= 50 * ERROR_RATE
+
+
+@pytest.mark.parametrize(("precision", "ends"), [("float32", True), ("bf16", False)])
+def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
+    precision: str, ends: bool
+) -> None:
+    """The loss of 1 is off by 1e-3: ten times float32's floor of 2e-6 is less, and four times
+    bf16's of 2.5e-4 is as much, of which a fault is at least twice."""
+    spec = search(("eager",))
+    race = Race(spec)
+    for variant in (*spec.variants, *spec.candidates):
+        race.add(variant)
+        race.take(variant.label, {"kind": "workload", "precision": precision})
+        for step in range(40):
+            loss = 1.001 if variant.role == "backend" else 1.0
+            race.take(variant.label, {"kind": "step", "step": step, "loss": loss})
+    dropped = race.decide({"baseline", "control", "eager"}, elapsed=0.0).dropped
+    assert ("eager" in dropped) == ends

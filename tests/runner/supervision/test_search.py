@@ -13,6 +13,8 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
+    ModelSpec,
+    ScriptSpec,
     SpeedSpec,
     TrainingSpec,
     TuneSpec,
@@ -131,3 +133,15 @@ def test_a_search_needs_a_control_and_turns() -> None:
         replace(search("swift"), controls=0)
     with pytest.raises(Exception, match="schedule"):
         replace(search("swift"), schedule="sequential")
+
+
+def test_the_best_of_a_script_is_confirmed_within_the_scripts_own_length(data_dir: DataDir) -> None:
+    spec = replace(
+        search("swift"), task="script", model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"), script=ScriptSpec(steps=300, arguments=("--lr", "1")),
+    )  # fmt: skip
+    runs, confirmation = ran(data_dir, spec)
+    assert runs["swift"].state is RunState.FINISHED
+    assert confirmation is not None and confirmation.spec.backends == ("swift",)
+    # The budget would allow more than the 300 steps.
+    assert confirmation.spec.script == spec.script and confirmation.spec.training == spec.training

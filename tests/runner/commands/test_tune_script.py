@@ -1,0 +1,77 @@
+"""`breakeven tune` with scripts of one's own, in real processes: from the command to the answer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.candidates import UNCONFIRMED
+
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
+SCRIPT = """
+import time
+import torch
+from torch import nn
+import breakeven
+
+class Own(torch.optim.SGD):
+    def step(self):
+        if not self.param_groups[0]["fused"]:
+            time.sleep(0.004)
+            return super().step()
+        {when_fused}
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = Own(model.parameters(), lr=0.1)
+model = breakeven.compile(model)
+for number in range(3000):
+    points = torch.randn(8, 4)
+    loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    breakeven.step(loss, samples=8)
+print("compiled", type(model).__name__ == "OptimizedModule")
+"""
+"""Its optimizer waits unless it is fused."""
+
+
+def tuned(folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, Path]:
+    """What the command prints about the script, and the script."""
+    script = folder / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text(SCRIPT.format(when_fused=when_fused))
+    main(["tune", str(script), f"--data-folder={folder / 'data'}", "--plan=20000 steps",
+          "--budget=90s", "--backends=none:optimizer=fused", "--block-steps=4", "--device=cpu",
+          "--profile-steps=0", "--cpu-threads=1"])  # fmt: skip
+    return capfd.readouterr().out, script
+
+
+def test_what_gains_is_confirmed_and_the_script_can_be_changed_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown, script = tuned(tmp_path, "return super().step()", capfd)
+    search, confirmation = experiments(DataDir(tmp_path / "data"))
+    assert confirmation.spec.confirms == search.experiment_id
+    assert "parity of none-fused: matches" in shown
+    answer = shown[shown.index("confirmed: train.py") :]
+    assert "take none-fused: " in answer and "\nand write:\n    optimizer = " in answer
+    subprocess.run(["git", "apply"], input=answer.encode(), cwd=script.parent, check=True)
+    ran = subprocess.run([sys.executable, script], text=True, check=True, stdout=subprocess.PIPE)
+    assert ran.stdout == "compiled False\n"
+
+
+def test_what_is_fast_and_wrong_never_wins_and_the_script_is_left_without_a_compiler(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown, _ = tuned(tmp_path, "return None", capfd)
+    assert "its losses leave the band of equal trainings" in shown and UNCONFIRMED in shown
+    assert "plan for 20,000 steps: do not compile" in shown
+    assert "to train without a compiler, change train.py" in shown
+    assert len(list(experiments(DataDir(tmp_path / "data")))) == 1

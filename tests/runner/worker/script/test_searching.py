@@ -1,0 +1,45 @@
+"""A script in a search: the supervisor ends it."""
+
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.specs.scenarios import TuneSpec
+from breakeven.runner.supervision.stopping_rule import Ending
+from breakeven.runner.supervision.turns import Turn
+from tests.helpers.loop import TurnsOnPaper
+from tests.runner.worker.script.scripts import NET, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+ENDING = Ending(cause="loses", target_width=0.02, budget=500, to="inductor")
+SCRIPT = (
+    NET
+    + """
+model = breakeven.compile(model)
+for number in range(1000):
+    breakeven.step(made(torch.randn(8, 4)))
+print("after the training")
+"""
+)
+
+
+class Ended(TurnsOnPaper):
+    """Turns of which the fourth is the last."""
+
+    def wait(self) -> Turn | None:
+        turn = super().wait()
+        is_last = turn is not None and turn.round == 3
+        return Turn(round=turn.round, position=0, last=ENDING) if turn and is_last else turn
+
+
+def test_a_script_that_lost_ends_at_its_next_step_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = run(tmp_path, SCRIPT, turns=Ended(), scenario="tune", tune=TuneSpec(steps=500))
+    (stopped,) = ran.of("stopped")
+    assert stopped["step"] == 16 and stopped["ending"]["cause"] == "loses"
+    assert stopped["reason"] == "for 500 steps it surely takes longer than inductor"
+    assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
+    # The first turns warm up, as in every search.
+    assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
