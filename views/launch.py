@@ -90,15 +90,15 @@ def launch_experiment(store: Store) -> None:
 
 def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Offers to search for the fastest way to do this training, if candidates can take turns."""
-    if spec.is_script or spec.num_places > 1 or not spec.kind.trains_fully:
+    if spec.num_places > 1 or not spec.kind.trains_fully:
         return
     with st.popover("Find the fastest", icon=":material/manage_search:"):
         st.markdown(
             "Tries compilers, their settings and forms of the optimizer by turns, drops what "
             "loses, combines what gains, and confirms the best by a training from the beginning."
         )
-        steps = st.number_input("Steps that you mean to train", 1, MOST_STEPS, spec.num_steps,
-                                key="search-steps")  # fmt: skip
+        steps = st.number_input("Steps that you mean to train", 1, MOST_STEPS,
+                                spec.num_steps or spec.tune.steps, key="search-steps")  # fmt: skip
         minutes = st.number_input("Minutes for the search at most", 1, 600, 30,
                                   key="search-minutes")  # fmt: skip
         may_tf32 = spec.device.startswith("cuda") and spec.training.precision == "float32"

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.folders.states import ExperimentState
-from breakeven.runner.specs.candidates import UNCONFIRMED
+from breakeven.runner.specs.candidates import UNCONFIRMED, untried
 from breakeven.runner.specs.replays import replay
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
@@ -150,6 +150,8 @@ def show_search(store: Store, comparison: Comparison) -> None:
         _open_button("The search", ":material/manage_search:", spec.confirms, "secondary")
     if not spec.kind.searches:
         return
+    if left_out := untried(spec):
+        st.caption(inert(left_out))
     listed = queries.list_experiments(store)
     found = listed[listed["confirms"] == comparison.experiment_id]
     if found.empty:

@@ -1,16 +1,19 @@
 """A search from the form to its answer, and the way between both experiments."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
-from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from breakeven.views.form.presets import PRESETS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.pages import opened, text
 
@@ -46,6 +49,24 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
     assert queued.spec.backends == candidates(queued.spec)
     assert [one.label for one in queued.variants] == ["baseline", "control"]
+
+
+def test_launch_searches_for_the_fastest_way_to_train_with_a_script(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "train.py"
+    script.write_text("import breakeven\n")
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    app = opened("launch", preset=PRESETS["script"].title, **{"script.script": str(script)})
+    app.number_input(key="search-steps").set_value(12_345).run()
+    app.button(key="search").click().run()
+    (queued,) = experiments(folder)
+    assert queued.spec.kind.searches and queued.spec.model.script == str(script)
+    assert queued.spec.tune.steps == 12_345
+    assert queued.spec.backends == candidates(queued.spec)
+    record_experiment(folder.runs, replace(queued.spec, script=ScriptSpec(steps=80)))
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert "Not tried: scope, because the script decides what is compiled" in shown
 
 
 def test_a_search_names_its_plan_and_leads_to_the_training_that_confirms_it(folder: DataDir):
