@@ -107,14 +107,13 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
     if finding.program is not None and len(finding.program) >= MAX_CHARACTERS:
         note = f"the program has more than {MAX_CHARACTERS:,} characters"
         finding = replace(finding, program=None, program_note=note)
-    backend = record.spec.backends[0]
-    labels = tuple(dict.fromkeys(printable(_without(backend, one)) for one in finding.labels))
+    labels = tuple(map(printable, finding.labels))
     shown = {name: _shown(getattr(finding, name)) for name in OF_ONE_LINE}
     finding = replace(finding, labels=labels, **shown)
     return Investigation(
         record=record,
         investigated=str(record.spec.investigates),
-        backend=backend,
+        backend=record.spec.backends[0],
         trials=tuple(
             Trial(**{name: _shown(value) for name, value in _row(trials.iloc[[at]], Trial).items()})
             for at in range(len(trials))
@@ -126,15 +125,6 @@ def load_investigation(store: Store, experiment_id: str) -> Investigation:
 def _shown(value: Any) -> Any:
     """A text without line ends and terminal controls: a journal may be a stranger's."""
     return printable(value, LONGEST_SHOWN) if isinstance(value, str) else value
-
-
-def _without(backend: str, label: str) -> str:
-    """The label; for the mere name of a setting of the backend, the backend without the setting."""
-    name, _, settings = backend.partition(":")
-    kept = [one for one in settings.split("+") if one.partition("=")[0] != label]
-    return (
-        label if ":" in label or label == name else ":".join(filter(None, [name, "+".join(kept)]))
-    )
 
 
 def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:

@@ -143,13 +143,6 @@ def test_a_backend_that_computes_wrongly_is_named(backend: str, has_program: boo
     assert bool(found["program"]) == has_program, found
 
 
-def test_a_fault_that_only_symbolic_batch_sizes_bring_is_found(tmp_path: Path):
-    backend = f"{COMPILERS}:wrong_with_symbols"
-    assert investigate(tmp_path / "1", backend)["cause"] == "not reproduced"
-    found = investigate(tmp_path / "2", backend, last_batch="dynamic")
-    assert (found["cause"], found["compiler_stage"]) == ("backend", backend), found
-
-
 @pytest.mark.parametrize("backend, step", [
     (f"{COMPILERS}:late_error", BEGINS),
     (f"{FAULTS / 'late_faults.py'}:late_negated_gradients", BEGINS),
@@ -169,6 +162,56 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
     plant(monkeypatch, stage_faults.failing_autotuning)
     found = investigate(tmp_path, "inductor:mode=max-autotune-no-cudagraphs", problem="raises")
     assert (found["cause"], found["compiler_stage"]) == ("setting", "autotuning"), found
+
+
+@pytest.mark.parametrize("fault, backend, named, without, training", [
+    (compiler_faults.wrong_fused_sgd, "inductor:optimizer=fused",
+     "optimizer=fused, with and without a compiler", "inductor", {}),
+    (None, f"{COMPILERS}:wrong_foreach:optimizer=foreach", "optimizer=foreach",
+     f"{COMPILERS}:wrong_foreach", {}),
+    (None, f"{COMPILERS}:wrong_in_blocks:scope=blocks", "scope=blocks",
+     f"{COMPILERS}:wrong_in_blocks", {}),
+    (None, f"{COMPILERS}:wrong_with_symbols:dynamic=true+scope=forward", "dynamic=true",
+     f"{COMPILERS}:wrong_with_symbols:scope=forward", {}),
+    (None, f"{COMPILERS}:wrong_with_symbols", "last_batch=dynamic",
+     f"{COMPILERS}:wrong_with_symbols:dynamic=false", {"last_batch": "dynamic"}),
+    (compiler_faults.coarse_device, f"{COMPILERS}:wrong_with_tf32:tf32=true", "tf32=true",
+     f"{COMPILERS}:wrong_with_tf32", {}),
+    (compiler_faults.coarse_device,
+     f"{COMPILERS}:wrong_with_coarse_attention:math_attention=reduced", "math_attention=reduced",
+     f"{COMPILERS}:wrong_with_coarse_attention", {}),
+    (None, "eager:fullgraph=true+scope=forward", "fullgraph=true", "eager:scope=forward",
+     {"model": "failing_models.py:Branching", "problem": "raises"}),
+])  # fmt: skip
+def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting(
+    fault: Callable[[], Any] | None, backend: str, named: str, without: str,
+    training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    if fault is not None:
+        plant(monkeypatch, fault)
+    found = investigate(tmp_path, backend, **{"optimizer": "SGD", **training})
+    assert (found["cause"], found["compiler_stage"]) == ("setting", named), found
+    assert found["labels"] == [without], found
+    needs_step = named.startswith("optimizer=") or named == "fullgraph=true"
+    assert bool(found["program"]) != needs_step, found
+
+
+@pytest.mark.parametrize("backend", [
+    f"{COMPILERS}:wrong_relu:dynamic=true+math_attention=reduced+optimizer=foreach+scope=forward",
+    f"{COMPILERS}:wrong_relu:scope=blocks+tf32=true",
+])  # fmt: skip
+def test_a_setting_is_not_blamed_for_a_fault_that_is_there_without_it(backend: str, tmp_path: Path):
+    found = investigate(tmp_path, backend, optimizer="SGD")
+    assert (found["cause"], found["compiler_stage"]) == ("backend", f"{COMPILERS}:wrong_relu")
+    assert (found["program_fails"], found["program_passes"]) == (3, 2), found
+
+
+def test_another_fault_of_a_lower_stage_is_not_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(monkeypatch, compiler_faults.wrong_relu_behind_another_error)
+    found = investigate(tmp_path, "inductor")
+    assert (found["cause"], found["compiler_stage"]) == ("stage", "Inductor"), found
 
 
 MODE = "mode=max-autotune-no-cudagraphs"

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from breakeven.runner.folders.added_rounds import require_same_work
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
@@ -59,12 +60,11 @@ def name_of(spec: RunSpec) -> str:
     return name_of_visible(spec.device) if spec.experiment.is_script else spec.device
 
 
-def apply_precision(spec: RunSpec, device: Device) -> None:
+def apply_precision(experiment: ExperimentSpec, variant: Variant, device: Device) -> None:
     """Sets what float32 products and unfused attention may round to in this process."""
-    experiment = spec.experiment
     by_experiment = experiment.training.precision == "tf32" or experiment.settings == "harness"
-    device.allow_tf32(by_experiment or spec.variant.tf32)
-    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    device.allow_tf32(by_experiment or variant.tf32)
+    device.reduce_math_attention(variant.math_attention == "reduced")
 
 
 def open_context(
@@ -77,7 +77,7 @@ def open_context(
     """Opens the device with the run's settings, and records what the run executes on."""
     log.enter("preparing")
     device = device or open_device(name_of(spec))
-    apply_precision(spec, device)
+    apply_precision(spec.experiment, spec.variant, device)
     set_ddp_mode(spec.variant)
     context = RunContext(spec, run, device, log, group)
     record_environment(context)

@@ -37,6 +37,9 @@ SUBSYSTEMS = {
 LONGEST_ERROR = 200
 MOST_CODE_LINES = 150
 """Generated code with more lines is no part of an issue."""
+HAVE_FAULT = ("raises", "differs", "crashes")
+ANOTHER = "another fault"
+"""Outcome of a trial that failed, but not as the run; it supports no cause."""
 HEADER = ("trial", "stage", "under", "outcome", "detail", "time")
 
 
@@ -54,8 +57,9 @@ def headline(found: Investigation) -> str:
     if finding.cause == "unstable":
         return f"Equal trials of {label} disagree: the fault comes and goes, so no cause is named."
     if finding.cause == "setting":
-        without = " or ".join(finding.labels) or "other settings"
-        return f"{label} {_does(finding)}; {without} does not."
+        without = "".join(f"; {one} does not" for one in finding.labels)
+        setting = finding.compiler_stage or "its settings"
+        return f"Because of {setting}, {label} {_does(finding)}{without}."
     if finding.cause == "training only":
         return (
             f"{label} {_does(finding)} in the training, but in no single step alone. The smallest "
@@ -114,21 +118,27 @@ def certainty(found: Investigation) -> str:
     finding = found.finding
     if finding.cause not in NAMED:
         return ""
-    fails = sum(trial.outcome != "passes" for trial in found.trials)
-    if finding.program is not None and finding.program_fails:
-        size = "" if finding.num_nodes is None else (
-            f" of {count_of(finding.num_nodes, 'operation')}"
-        )  # fmt: skip
-        needs = "torch and the backend" if finding.cause == "backend" else "torch alone"
+    fails = sum(trial.outcome in HAVE_FAULT for trial in found.trials)
+    others = [one.what for one in found.trials
+              if one.outcome == ANOTHER and one.stage in ("stages", "settings")]  # fmt: skip
+    doubts = []
+    if others:
+        named = " and ".join(dict.fromkeys(others))
+        doubts.append(f"{named} had another fault, behind which this one may hide")
+    if finding.program is None or not finding.program_fails:
+        note = "" if finding.program_note is None else f" ({finding.program_note})"
+        doubts.append(f"no program of its own shows it{note}")
+    if doubts:
         return (
-            f"Certain: a program{size} that needs {needs} fails in {finding.program_fails} of "
-            f"{finding.program_tries} fresh processes when it is compiled, and passes in "
-            f"{finding.program_passes or 0} without a compiler."
+            f"Likely, not certain: of {count_of(len(found.trials), 'trial')} {fails} had the "
+            f"fault, as the cause predicts, but {', and '.join(doubts)}."
         )
-    note = "" if finding.program_note is None else f" ({finding.program_note})"
+    size = "" if finding.num_nodes is None else f" of {count_of(finding.num_nodes, 'operation')}"
+    needs = "torch and the backend" if finding.cause == "backend" else "torch alone"
     return (
-        f"Likely, not certain: of {count_of(len(found.trials), 'trial')} {fails} had the fault, as "
-        f"the cause predicts, but no program of its own shows it{note}."
+        f"Certain: a program{size} that needs {needs} fails in {finding.program_fails} of "
+        f"{finding.program_tries} fresh processes when it is compiled, and passes in "
+        f"{finding.program_passes or 0} without a compiler."
     )
 
 

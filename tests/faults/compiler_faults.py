@@ -11,10 +11,13 @@ from unittest import mock
 
 import torch
 import torch._inductor.config as inductor
-from torch._dynamo.backends import common
+from torch._dynamo.backends import common, registry
 from torch._inductor import lowering
 from torch.fx import GraphModule
+from torch.optim import sgd
 
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.cuda import CudaDevice
 from tests.faults.late_faults import step_switch
 
 aten = torch.ops.aten
@@ -189,3 +192,62 @@ def wrong_with_symbols(graph: GraphModule, inputs: list[Any]) -> Run:
     if not any(isinstance(one, torch.SymInt) for one in inputs):
         return graph.forward
     return lambda *arguments: tuple(_larger(one) for one in graph.forward(*arguments))
+
+
+@contextmanager
+def wrong_fused_sgd() -> Iterator[None]:
+    """The fused form of SGD takes steps that are 5 % too long, with and without a compiler."""
+    update = sgd._fused_sgd
+
+    def updates(*arguments: Any, lr: Any, **named: Any) -> None:
+        update(*arguments, lr=1.05 * lr, **named)
+
+    with mock.patch.object(sgd, "_fused_sgd", updates):
+        yield
+
+
+def wrong_foreach(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Takes steps that are 5 % too long where an operation updates many weights."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch._foreach_add_):
+        node.kwargs = {**node.kwargs, "alpha": 1.05 * node.kwargs.get("alpha", 1.0)}
+    graph.recompile()
+    return graph.forward
+
+
+def wrong_in_blocks(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Computes gelu where relu is meant, in a graph with a single layer norm."""
+    norms = graph.graph.find_nodes(op="call_function", target=torch.nn.functional.layer_norm)
+    return wrong_relu(graph, inputs) if len(norms) == 1 else graph.forward
+
+
+def _wrong_under(is_set: Callable[[], bool]) -> Callable[[GraphModule, list[Any]], Run]:
+    def backend(graph: GraphModule, inputs: list[Any]) -> Run:
+        return wrong_relu(graph, inputs) if is_set() else graph.forward
+
+    return backend
+
+
+wrong_with_tf32 = _wrong_under(lambda: torch.backends.cuda.matmul.allow_tf32)
+wrong_with_coarse_attention = _wrong_under(torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed)
+
+
+@contextmanager
+def coarse_device() -> Iterator[None]:
+    """Every device has the switches for coarse products of a GPU."""
+    names = ("allow_tf32", "reduce_math_attention")
+    switches = {name: getattr(CudaDevice, name) for name in names}
+    with mock.patch.multiple(Device, **switches):
+        yield
+
+
+@contextmanager
+def wrong_relu_behind_another_error() -> Iterator[None]:
+    """Inductor computes relu wrongly, and the stage before has a fault of its own."""
+
+    def rejects(*arguments: Any, **named: Any) -> Any:
+        raise ValueError("planted: no backend of this kind today")
+
+    rejects._tags = ()  # type: ignore[attr-defined]
+    known = registry._COMPILER_FNS
+    with mock.patch.dict(known, {"aot_eager": rejects}), relu_wrong():
+        yield

@@ -18,7 +18,6 @@ from breakeven.storage.investigation import (
     Fault,
     Investigation,
     NoFault,
-    _without,
     fault_of,
     fault_to_find,
     finished_investigation,
@@ -164,7 +163,8 @@ RAISES = {"problem": "raises", "error": "KeyError: 'a'\nmore", **NOTHING}
          "The backend tvm fails with KeyError: 'a'."),
         ({"cause": "setting", "compiler_stage": "CUDA graphs",
           "labels": ["inductor:triton.cudagraphs=false"], **RAISES},
-         "inductor fails with KeyError: 'a'; inductor:triton.cudagraphs=false does not."),
+         "Because of CUDA graphs, inductor fails with KeyError: 'a'; "
+         "inductor:triton.cudagraphs=false does not."),
         ({"cause": "training only", "compiler_stage": "Inductor", **NOTHING},
          "inductor computes another result in the training, but in no single step alone. The "
          "smallest part of the compiler with the fault is the compiler stage Inductor."),
@@ -192,17 +192,6 @@ def test_each_cause_has_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("label", "backend"),
-    [("inductor:max_autotune=false", "inductor:max_autotune=false"), ("inductor", "inductor"),
-     ("shape_padding", "inductor:epilogue_fusion=false")],
-)  # fmt: skip
-def test_the_mere_name_of_a_setting_stands_for_the_backend_without_it(
-    label: str, backend: str
-) -> None:
-    assert _without("inductor:epilogue_fusion=false+shape_padding=true", label) == backend
-
-
-@pytest.mark.parametrize(
     ("finding", "said"),
     [
         ({"cause": "own code", "problem": "raises", "error": "the loss is not finite",
@@ -227,6 +216,27 @@ def test_a_cause_without_a_program_is_not_called_certain(data_dir: DataDir) -> N
     assert facts(one)[-1] == (
         "Likely, not certain: of 3 trials 1 had the fault, as the cause predicts, but no program "
         "of its own shows it (no graph fails alone)."
+    )
+
+
+def test_a_trial_with_another_fault_supports_no_cause_and_makes_it_less_certain(
+    data_dir: DataDir,
+) -> None:
+    """The stage before fails otherwise, so the fault of Inductor may be one of that stage."""
+    trials = [
+        {**TRIALS[1], "number": number, "stage": "stages", "what": what, "outcome": outcome}
+        for number, (what, outcome) in enumerate([
+            ("eager", "passes"), ("aot_eager", "another fault"), ("inductor", "differs"),
+            ("inductor", "differs"), ("repro.py", "times out"),
+        ], 1)
+    ]  # fmt: skip
+    record_investigation(data_dir, trials=trials)
+    with Store.in_memory(data_dir) as store:
+        one = load_investigation(store, INVESTIGATION_ID)
+    assert one.finding.program is not None
+    assert facts(one)[-1] == (
+        "Likely, not certain: of 5 trials 2 had the fault, as the cause predicts, but aot_eager "
+        "had another fault, behind which this one may hide."
     )
 
 

@@ -56,7 +56,7 @@ SECONDS, AT_MOST = 2.0, 5.0
 """Seconds between two readings of a running investigation: usually, and with many readers."""
 ISSUE_HEIGHT = 480
 OUTCOMES: dict[str, Html] = {"passes": "good", "raises": "bad", "differs": "bad",
-                             "crashes": "bad", "times out": "plain"}  # fmt: skip
+                             "crashes": "bad"}  # fmt: skip
 DOES = {"raises": "failed", "differs": "learns something else than the baseline",
         "not finite": "has a loss that is not finite, and so has the baseline"}  # fmt: skip
 

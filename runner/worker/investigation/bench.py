@@ -53,7 +53,6 @@ class Bench:
         transformers.utils.logging.disable_progress_bar()
         self._experiment: ExperimentSpec = spec.experiment
         device = open_device(name_of(spec))
-        apply_precision(spec, device)
         # A cache would return code of an earlier trial that compiled with other passes.
         torch._inductor.config.force_disable_caches = True
         torch._inductor.config.fallback_random = True
@@ -152,8 +151,9 @@ class Bench:
         accumulates = self._accumulates or self._experiment.batches_per_step > 1
         replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
         return recorder.graphs(
-            num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates
-        )
+            num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates,
+            apply_precision=partial(apply_precision, self._experiment, device=self._device),
+        )  # fmt: skip
 
 
 def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:

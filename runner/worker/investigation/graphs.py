@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import compile_arguments
+from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.investigation.outcomes import (
     PASSES,
     ROUNDING,
@@ -40,6 +41,8 @@ class Graph:
     """Forward and backward passes; captured CUDA graphs need several until they are replayed."""
     accumulates: bool = False
     """Whether the passes add up their gradients, as micro-batches do."""
+    apply_precision: Callable[[Variant], None] = lambda variant: None
+    """Sets what products and attention may round to under a variant."""
 
     @property
     def num_nodes(self) -> int:
@@ -66,10 +69,10 @@ class Recorder:
 
         return run
 
-    def graphs(self, *, num_calls: int, accumulates: bool) -> list[Graph]:
-        """The graphs that were called."""
+    def graphs(self, **settings: Any) -> list[Graph]:
+        """The graphs that were called, with settings of `Graph`."""
         return [
-            Graph(module=module, inputs=inputs, num_calls=num_calls, accumulates=accumulates)
+            Graph(module=module, inputs=inputs, **settings)
             for module, inputs in zip(self._modules, self._inputs, strict=True)
             if inputs
         ]
@@ -83,7 +86,9 @@ def _kept(value: Value) -> Value:
 
 
 def compile_graph(module: GraphModule, variant: Variant) -> Call:
-    """The graph under the variant's backend."""
+    """The graph under the variant's backend, if it has one."""
+    if variant.backend is None:
+        return module
     arguments = {**compile_arguments(variant), "fullgraph": False}
     return torch.compile(module, **arguments)
 
@@ -133,6 +138,7 @@ class GraphTrials:
     def __init__(self, graph: Graph, tolerance: float) -> None:
         """Raises if the graph fails without a compiler."""
         self._graph, self._tolerance = graph, tolerance
+        graph.apply_precision(BASELINE)
         # A copy: the graph of an optimizer changes weights that it holds itself.
         self._expected = run_graph(copy.deepcopy(graph.module), graph, graph.inputs)
         self._reference: Tensors | None = None
@@ -142,6 +148,7 @@ class GraphTrials:
         torch._dynamo.reset()
         graph = self._graph
         try:
+            graph.apply_precision(variant)
             call = compile_graph(copy.deepcopy(graph.module), variant)
             result = run_graph(call, graph, graph.inputs)
             if are_close(result, self._expected, self._tolerance):
@@ -155,6 +162,7 @@ class GraphTrials:
         """The tensors in double precision, or else those of inputs that rounding changed."""
         if self._reference is None:
             graph, expected = self._graph, self._expected
+            graph.apply_precision(BASELINE)
             self._reference = _tried(copy.deepcopy(graph.module).double(), graph, _doubled)
             if not is_plausible(self._reference, expected):
                 self._reference = _tried(copy.deepcopy(graph.module), graph, _rounded)

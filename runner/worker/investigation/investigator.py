@@ -6,7 +6,7 @@ without it. `docs/investigate.md` describes the stages.
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,18 +14,19 @@ import torch
 import torch._inductor
 from torch.utils.collect_env import get_pretty_env_info
 
+from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.variants import VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
-from breakeven.runner.worker.investigation.outcomes import Kind, Outcome
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
 from breakeven.runner.worker.investigation.program import Program, try_program
 from breakeven.runner.worker.investigation.reduction import is_alike, is_same
 from breakeven.runner.worker.investigation.trials import Trials
@@ -56,6 +57,10 @@ SWITCHES: tuple[tuple[str, Any], ...] = (
 """Features of Inductor that are switched off one at a time."""
 OF_CPP = "cpp."
 """Beginning of the settings of generated C++; devices that capture graphs get Triton."""
+FREE = ("optimizer", "tf32", "math_attention")
+"""Settings that act without a compiler."""
+SYMBOLIC = "last_batch"
+"""Stands for batch sizes that are symbols because the training has them."""
 AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
               "coordinate_descent_tuning")  # fmt: skip
 
@@ -89,6 +94,8 @@ class Investigation:
         self._wanted = context.experiment.investigation
         self._step = self._wanted.step
         self._finding = Finding()
+        self._fault: Outcome | None = None
+        """The fault as it was reproduced; None before that."""
         self._trials = Trials(context.run, context.log)
         self._folder = context.run.artifacts / "investigation"
 
@@ -134,10 +141,13 @@ class Investigation:
             return
         first, last, _outcome = self._reproduce()
         lowest = self._find_part(lambda stage, variant: self._compare(stage, variant, first, last))
+        if lowest.backend is None:
+            self._finding.program_note = "the setting has the fault without a compiler as well"
+            self._answer()
         if last - first > 1:
             self._finding.program_note = "the fault needs several steps of the training"
             self._answer("training only" if self._finding.cause == "backend" else None)
-        if self._finding.compiler_stage == "Dynamo":
+        if lowest.backend == "eager":
             self._finding.program_note = "the graphs that Dynamo captured are the fault"
             self._answer()
         self._search_graphs(lowest, first)
@@ -183,32 +193,40 @@ class Investigation:
         return found.kind != "raises" or is_alike(found.error or "", wanted.error)
 
     def _has_fault(self, found: Outcome) -> bool:
-        """Whether a trial with other settings still has the fault; stages wrap errors in their own,
-        but a lack of memory shows in any of them."""
-        return found.out_of_memory if self._wanted.problem == "memory" else found.fails
+        """Whether a trial has the fault of the investigated run, and not another one."""
+        return self._is_wanted(found) if self._fault is None else is_same(found, self._fault)
 
     def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
         """Searches the cause in one graph of a script."""
         lowest = self._find_part(
             lambda stage, variant: self._graph_trial(stage, variant, self._step, number, count)
         )
-        if self._finding.compiler_stage != "Dynamo":
+        if lowest.backend not in (None, "eager"):
             self._reduce(lowest, self._step, number, outcome)
 
     def _find_part(self, attempt: Attempt) -> Variant:
         """Names the stage, the backend or the settings that bring the fault; returns the smallest
         variant that has it."""
         finding = self._finding
-        lowest = self._lowest_stage(attempt)
-        if lowest is None:
-            self._find_setting(attempt)
-            lowest = self._variant
+        while True:
+            lowest = self._lowest_stage(attempt)
+            smallest, needed = self._smallest(attempt, lowest or self._variant)
+            without = _without(self._variant, needed)
+            is_known = not needed or [without] == [_without(smallest, [one]) for one in needed]
+            found = PASSES if is_known else attempt("settings", without)
+            if not self._has_fault(found):
+                break
+            # The compiler has the fault as well: the settings are not its cause.
+            self._variant = without
+        if needed or lowest is None:
+            finding.cause, finding.compiler_stage = "setting", _blamed(needed, smallest)
+            finding.labels = () if found.fails else (without.text,)
         else:
             is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
             finding.cause = "backend" if is_own else "stage"
             finding.compiler_stage = self._stage_of(lowest)
         self._write()
-        return lowest
+        return replace(smallest, dynamic=True) if SYMBOLIC in needed else smallest
 
     def _reproduce(self) -> tuple[int, int, Outcome]:
         """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
@@ -235,9 +253,14 @@ class Investigation:
         return 0, step + 1, found
 
     def _lowest_stage(self, attempt: Attempt) -> Variant | None:
-        """The lowest stage that fails as the run does; None if only settings make it fail."""
-        for backend in self._stages():
-            variant = replace(self._variant, backend=backend, mode=None, options={})
+        """The lowest stage that fails as the run does; None if only Inductor's settings make it
+        fail. Settings that need no compiler are tried without one first."""
+        variants = [_without(self._variant, ["mode", *self._variant.options], backend=backend)
+                    for backend in self._stages()]  # fmt: skip
+        if any(one in FREE for one in _settings(self._variant)):
+            of_compiler = [one for one in _settings(self._variant) if one not in FREE]
+            variants.insert(0, _without(self._variant, of_compiler, backend=None))
+        for variant in variants:
             found = attempt("stages", variant)
             if self._has_fault(found):
                 # Both sides of the boundary were seen once; the failing side is seen once more.
@@ -263,40 +286,37 @@ class Investigation:
         assert variant.backend is not None
         return stages.get(variant.backend, variant.backend)
 
-    def _find_setting(self, attempt: Attempt) -> None:
-        """Takes each setting away: the fault needs those without which it does not come."""
-        needed, labels = [], []
-        for name, value in self._options().items():
-            options = {key: one for key, one in self._options().items() if key != name}
-            variant = replace(self._variant, mode=None, options=options)
-            if not self._has_fault(attempt("settings", variant)):
+    def _smallest(self, attempt: Attempt, variant: Variant) -> tuple[Variant, list[str]]:
+        """Takes the settings away one by one, as long as the fault stays; returns what remains, and
+        the settings without which the fault does not come. Each of these was seen twice to do so,
+        because the fault may come and go."""
+        needed: list[str] = []
+        settings = _settings(variant)
+        if variant.backend and self._context.experiment.training.last_batch == "dynamic":
+            settings.append(SYMBOLIC)
+        for name in settings:
+            smaller = _without(variant, [name])
+            found = attempt("settings", smaller)
+            if self._has_fault(found):
+                variant = smaller
+            elif not found.fails:
+                if attempt("settings", smaller).fails:
+                    self._answer("unstable")
                 needed.append(name)
-                off = replace(self._variant, options={**self._variant.options, name: False})
-                labels.append((off if value is True else variant).text)
-        self._finding.cause = "setting"
-        # Plain Inductor passed, so the settings matter, if none of them alone.
-        self._finding.labels = tuple(labels) or (str(self._variant.backend),)
-        if any("cudagraphs" in name for name in needed):
-            self._finding.compiler_stage = "CUDA graphs"
-        elif any(name in AUTOTUNING for name in needed):
-            self._finding.compiler_stage = "autotuning"
-        else:
-            self._finding.compiler_stage = "Inductor"
-        self._write()
-
-    def _options(self) -> dict[str, Any]:
-        """All settings of Inductor that the variant changes; a mode is a set of them."""
-        by_mode = {}
-        if self._variant.mode is not None:
-            by_mode = torch._inductor.list_mode_options(self._variant.mode, self._variant.dynamic)
-        return {**by_mode, **self._variant.options}
+                if name == "mode":
+                    settings += [one for one in _features(variant) if one not in settings]
+        if needed and not self._has_fault(attempt("settings", variant)):
+            self._answer("unstable")
+        # A mode is a set of features: those that bring the fault stand in its place.
+        features = [one for one in needed if one in _features(variant)]
+        return variant, [one for one in needed if one != "mode" or not features]
 
     def _search_graphs(self, variant: Variant, step: int) -> None:
         """Finds the guilty graph of the step, and makes it small."""
         count = self._count_graphs(variant, step)
         for number in range(count):
             found = self._graph_trial("graphs", variant, step, number, count)
-            if found.fails:
+            if self._has_fault(found):
                 self._finding.graph = number + 1
                 self._write()
                 self._reduce(variant, step, number, found)
@@ -341,7 +361,7 @@ class Investigation:
                 continue
             changed = replace(variant, options={**variant.options, name: value})
             label = changed.text
-            if not self._trial("settings", label, "graph_outcome", changed, step, number).fails:
+            if not self._trial("features", label, "graph_outcome", changed, step, number).fails:
                 self._finding.labels = (*self._finding.labels, label)
                 self._write()
 
@@ -369,10 +389,11 @@ class Investigation:
         path = program.write(self._folder)
         compiled = [self._run_program([path.name]) for _ in range(PROGRAM_TRIES)]
         plain = [self._run_program([path.name, "eager"]) for _ in range(PROGRAM_TRIES - 1)]
-        fails, passes = compiled.count("raises"), plain.count("passes")
+        # An error of another kind, as of a missing file, shows nothing.
+        fails, passes = sum(is_same(one, outcome) for one in compiled), plain.count(PASSES)
         self._finding.program_tries = len(compiled)
         self._finding.program_fails, self._finding.program_passes = fails, passes
-        if "times out" in (*compiled, *plain):
+        if any(one.kind == "times out" for one in (*compiled, *plain)):
             self._finding.program_note = "no time was left to try the program"
             return
         if fails < len(compiled) or passes < len(plain):
@@ -381,28 +402,30 @@ class Investigation:
         self._finding.program, self._finding.num_nodes = program.source, program.num_nodes
         self._write()
 
-    def _run_program(self, arguments: list[str]) -> Kind:
+    def _run_program(self, arguments: list[str]) -> Outcome:
         def run() -> Outcome:
             seconds = max(1.0, self._until - time.monotonic())
-            status = try_program([sys.executable, *arguments], self._folder, seconds)
+            found = try_program([sys.executable, *arguments], self._folder, seconds)
             if self._is_stopped():
                 raise Stopped
-            kinds: dict[int | None, Kind] = {0: "passes", None: "times out"}
-            return Outcome(kind=kinds.get(status, "raises"))
+            return found
 
-        return self._trials.made("program", " ".join(arguments), run).kind
+        what = " ".join(arguments)
+        return self._trials.made("program", what, run, has_fault=self._has_fault)
 
     def _repeat(self, stage: str, variant: Variant) -> Outcome:
         """The outcome of the run itself under a variant, in a process with all of the memory."""
         self._bench.close()
-        backend = None if variant.backend is None else variant.text
+        backend = None if variant.role == "baseline" else variant.text
         return self._trial(stage, _name(variant), "repeat", backend, self._reach)
 
     def _compare(self, stage: str, variant: Variant, first: int, last: int) -> Outcome:
         return self._trial(stage, _name(variant), "compare", variant, first, last)
 
     def _trial(self, stage: str, what: str, name: str, *arguments: Any) -> Outcome:
-        return self._trials.made(stage, what, lambda: self._bench.ask(name, *arguments))
+        has_fault = self._has_fault if what != _name(BASELINE) else lambda found: True
+        ask = lambda: self._bench.ask(name, *arguments)  # noqa: E731
+        return self._trials.made(stage, what, ask, has_fault=has_fault)
 
     def _answer(self, cause: str | None = None) -> None:
         """Ends the search."""
@@ -412,6 +435,7 @@ class Investigation:
 
     def _take(self, outcome: Outcome) -> None:
         """Takes the facts of the reproduced failure."""
+        self._fault = outcome
         self._finding.problem = "differs" if outcome.kind == "differs" else "raises"
         for name in ("step", "error", "traceback", "quantity", "tensor", "max_error",
                      "allowed_error"):  # fmt: skip
@@ -427,4 +451,47 @@ class Investigation:
 
 
 def _name(variant: Variant) -> str:
-    return "no compiler" if variant.backend is None else variant.text
+    return "no compiler" if variant.role == "baseline" else variant.text
+
+
+def _settings(variant: Variant) -> list[str]:
+    """The settings of a variant; `scope` after what needs one."""
+    changed = [one for one in VARIANT_SETTINGS if getattr(variant, one) != getattr(BASELINE, one)]
+    return [*sorted(changed, key=lambda one: one == "scope"), *variant.options]
+
+
+def _features(variant: Variant) -> list[str]:
+    """The features of Inductor that a mode switches on."""
+    if variant.mode is None:
+        return []
+    listed = torch._inductor.list_mode_options(variant.mode, variant.dynamic)
+    return [name for name, value in listed.items() if value is True]
+
+
+def _without(variant: Variant, names: Collection[str], **changes: Any) -> Variant:
+    """The variant without settings, or with features of its mode switched off; the baseline, if
+    nothing remains; the variant itself, if it cannot be without them."""
+    options = {name: value for name, value in variant.options.items() if name not in names}
+    if "mode" not in names:
+        options |= {name: False for name in _features(variant)
+                    if name in names and name not in variant.options}  # fmt: skip
+    usual = {name: getattr(BASELINE, name) for name in names if name in VARIANT_SETTINGS}
+    if SYMBOLIC in names:
+        usual["dynamic"] = False
+    try:
+        return replace(variant, **{"options": options, **usual, **changes})
+    except InvalidSpec:
+        return variant if variant.backend else BASELINE
+
+
+def _blamed(needed: Sequence[str], smallest: Variant) -> str:
+    """What stands for the settings that a fault needs; all that remain, if none alone matters."""
+    if any("cudagraphs" in one for one in needed):
+        return "CUDA graphs"
+    if any(one in AUTOTUNING for one in needed):
+        return "autotuning"
+    # Paths of backends have colons as well.
+    texts = replace(smallest, backend="inductor").text.partition(":")[2].split("+")
+    kept = [one for one in texts if not needed or one.partition("=")[0] in needed]
+    kept += ["last_batch=dynamic"] if SYMBOLIC in needed else []
+    return " and ".join(kept) + (", with and without a compiler" if not smallest.backend else "")

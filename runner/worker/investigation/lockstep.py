@@ -8,6 +8,7 @@ import copy
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import torch
@@ -36,6 +37,7 @@ from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.random_state import step_seed
+from breakeven.runner.worker.session import apply_precision
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
 from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
@@ -65,6 +67,7 @@ class Model:
         model = copy.deepcopy(workload.model).train()
         self.model = model.double() if is_double else model
         self._device, self._seed = device, experiment.training.seed
+        self._apply_precision = partial(apply_precision, experiment, variant, device)
         self._captures = variant.captures_cuda_graphs
         self.optimizers = make_optimizers(
             training, self.model, device.torch_device,
@@ -85,6 +88,7 @@ class Model:
         """Trains step `number` and returns what it computed: loss, updates of weights, buffers
         and the optimizer's state."""
         before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self._apply_precision()
         self._device.seed(step_seed(self._seed, number))
         if self._captures:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -208,7 +212,7 @@ class Lockstep:
             expected = plain.step(number, batches)
             plain.rate.step_done()
             try:
-                result = compiled.step(number, self._for_compiler(batches))
+                result = compiled.step(number, self._for_compiler(batches, variant))
                 # Reads the tensors, because a device reports an error of a kernel only then.
                 are_equal = are_close(result, expected, self._tolerance)
             except Exception as error:  # Any error of a backend is a result here.
@@ -235,10 +239,11 @@ class Lockstep:
             self._batches = EpochBatches(self._split, training, epoch, symbolic_size=False)
         return self._batches.window(window)
 
-    def _for_compiler(self, batches: list[MicroBatch]) -> list[MicroBatch]:
+    def _for_compiler(self, batches: list[MicroBatch], variant: Variant) -> list[MicroBatch]:
         """Copies with batch sizes that are symbols, if the training has such."""
         copies = _copied(batches)
-        if self._experiment.training.last_batch == "dynamic":
+        is_symbolic = variant.backend is not None and variant.dynamic is not False
+        if is_symbolic and self._experiment.training.last_batch == "dynamic":
             for tensor in chain.from_iterable(batch.inputs.values() for batch in copies):
                 torch._dynamo.mark_dynamic(tensor, 0)
         return copies

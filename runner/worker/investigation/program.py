@@ -13,14 +13,16 @@ from torch import Tensor
 from torch._dynamo.debug_utils import NNModuleToString
 from torch.fx import GraphModule
 
+from breakeven.runner.errors import TRACEBACK
 from breakeven.runner.specs.investigations import DATA_FILE
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials
-from breakeven.runner.worker.investigation.outcomes import Outcome
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
 from breakeven.runner.worker.investigation.reduction import is_same
 
 FILE = "repro.py"
+DIFFERENCE = re.compile(r"^result (\d+) differs by up to (\S+)$", re.MULTILINE)
 MAX_LITERAL = 16
 """Longest tensor that is written out, in elements."""
 TEMPLATE = '''\
@@ -68,7 +70,7 @@ def repro():
 
 
 expected = run(repro(), inputs())
-call = repro() if "eager" in sys.argv else torch.compile(repro(), {arguments})
+{precision}call = repro() if "eager" in sys.argv else torch.compile(repro(), {arguments})
 actual = run(call, inputs())
 for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
     scale = e.double().square().mean().sqrt().item()
@@ -141,7 +143,7 @@ def make_program(
         inputs="\n".join(f"        {text}," for text in texts),
         wants=[isinstance(one, Tensor) and one.requires_grad for one in graph.inputs],
         arguments=", ".join(f"{name}={text}" for name, text in arguments.items()),
-        settings="\n".join([*_settings(variant), *loads]),
+        settings="\n".join([*_settings(variant), *loads]), precision=_precision(variant),
     )  # fmt: skip
     return Program(source=source, data=data, num_nodes=graph.num_nodes)
 
@@ -168,6 +170,17 @@ def _settings(variant: Variant) -> list[str]:
     if variant.backend != "inductor":
         return []
     return ["import torch._inductor.config", "torch._inductor.config.fallback_random = True"]
+
+
+def _precision(variant: Variant) -> str:
+    """Sets what compiled products and attention may round to."""
+    switches = []
+    if variant.tf32:
+        switches += ["matmul.allow_tf32 = True"]
+    if variant.math_attention == "reduced":
+        switches += ["allow_fp16_bf16_reduction_math_sdp(True)"]
+    lines = [f"    torch.backends.cuda.{one}\n" for one in switches]
+    return "".join(['if "eager" not in sys.argv:\n', *lines]) if lines else ""
 
 
 def _random_text(value: Any) -> str:
@@ -229,12 +242,24 @@ def _fails_with(
     return is_same(found, outcome)
 
 
-def try_program(command: list[str], folder: Path, seconds: float) -> int | None:
-    """The exit status of a program in a new process; None if it takes too long."""
+def try_program(command: list[str], folder: Path, seconds: float) -> Outcome:
+    """The outcome of a program in a new process."""
     try:
         done = subprocess.run(
-            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stdin=subprocess.DEVNULL
-        )
+            command, cwd=folder, timeout=seconds, stdout=sys.stderr, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL, text=True, errors="replace",
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
+        return Outcome(kind="times out")
+    sys.stderr.write(done.stderr)
+    if done.returncode == 0:
+        return PASSES
+    if done.returncode < 0:
+        return Outcome(kind="crashes", error=f"the process ended by signal {-done.returncode}")
+    if found := DIFFERENCE.search(done.stderr):
+        number, error = found.groups()
+        return Outcome(kind="differs", quantity="result", tensor=number, max_error=float(error))
+    error = re.search(
+        r"^(?:\w+\.)*(\w+\b(?!\.)[\s\S]*)", done.stderr.rpartition(TRACEBACK)[2], re.M
+    )
+    return Outcome(kind="raises", error=error and error[1].strip())

@@ -21,6 +21,8 @@ from breakeven.runner.worker.investigation.outcomes import Outcome
 
 SAME_CHARACTERS = 40
 """Later parts of a message name shapes and nodes, which change as a graph shrinks."""
+AROUND = re.compile(r"^(\w+: )+(?=\w*(Error|Exception)\b)")
+"""Names of errors that a stage of the compiler puts around another error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,13 @@ class Culprit:
 
 
 def is_same(one: Outcome, other: Outcome) -> bool:
-    """Whether two failures are of one kind; errors must begin alike, apart from numbers."""
+    """Whether two failures are of one kind. Errors must begin alike, apart from numbers and from
+    what a stage of the compiler puts around them."""
+    if (one.out_of_memory and other.out_of_memory) or (one.kills and other.kills):
+        return True
     if one.kind != other.kind or not one.fails:
         return False
-    is_memory = one.out_of_memory and other.out_of_memory
-    return one.kind != "raises" or is_memory or _beginning(one) == _beginning(other)
+    return one.kind != "raises" or _beginning(one) == _beginning(other)
 
 
 def is_alike(error: str, recorded: str) -> bool:
@@ -53,7 +57,7 @@ def is_alike(error: str, recorded: str) -> bool:
 
 
 def _beginning(outcome: Outcome) -> str:
-    return _stripped(outcome.error or "")
+    return _stripped(AROUND.sub("", (outcome.error or "").rpartition("raised:\n")[2]))
 
 
 def _stripped(error: str) -> str:

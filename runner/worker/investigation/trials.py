@@ -13,6 +13,9 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.outcomes import Outcome
 
 KIND = "investigation_trial"
+ANOTHER = "another fault"
+"""Recorded in place of the outcome of a trial that fails, but not as the investigated run."""
+NEUTRAL = ("passes", "times out")
 SAME = ("python", "versions", "device_name", "variables")
 """Recorded facts of a process on which outcomes depend."""
 
@@ -30,9 +33,11 @@ class Trials:
         self._log, self._earlier, self._place = log, deque(earlier), 0
 
     def made(
-        self, stage: str, what: str, make: Callable[[], Outcome], detail: str | None = None
-    ) -> Outcome:
-        """The outcome of the next trial; its texts have no secrets."""
+        self, stage: str, what: str, make: Callable[[], Outcome], detail: str | None = None,
+        has_fault: Callable[[Outcome], bool] = lambda found: True,
+    ) -> Outcome:  # fmt: skip
+        """The outcome of the next trial; its texts have no secrets. `has_fault`: whether a trial
+        that fails does so as the investigated run."""
         self._place += 1
         known = self._known(stage, what)
         if known is not None:
@@ -44,8 +49,9 @@ class Trials:
         self._number += 1
         self._log.append(
             KIND, number=self._number, place=self._place, stage=stage, what=what,
-            outcome=found.kind, detail=_masked(detail or found.detail),
-            trial_seconds=time.monotonic() - began,
+            outcome=found.kind if found.kind in NEUTRAL or has_fault(found) else ANOTHER,
+            detail=_masked(detail or found.detail), trial_seconds=time.monotonic() - began,
+            ended=found.kind,
             **{name: value for name, value in asdict(found).items() if name != "kind"},
         )  # fmt: skip
         self._log.flush()
@@ -76,7 +82,7 @@ def _earlier(events: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], in
     number = 0
     for event in events:
         if event["kind"] == "environment":
-            if known and known[-1][1]["outcome"] == "crashes":
+            if known and known[-1][1].get("ended") == "crashes":
                 known.pop()  # It may have died with the attempt.
             facts = {name: event.get(name) for name in SAME}
         elif event["kind"] == "source":
@@ -94,7 +100,7 @@ def _outcome(event: dict[str, Any]) -> Outcome:
     known = {one.name: event[one.name] for one in fields(Outcome) if one.name != "kind"}
     for name in ("max_error", "allowed_error"):  # The journal has texts for NaN and infinity.
         known[name] = None if known[name] is None else float(known[name])
-    return Outcome(kind=event["outcome"], **known)
+    return Outcome(kind=event["ended"], **known)
 
 
 def _masked(text: str | None) -> str | None:

@@ -244,13 +244,15 @@ class Trainer:
             # Frees the last epoch's samples before the next epoch's are made.
             self._windows = None
             training = self._experiment.training
-            is_compiled = self._variant.backend is not None
+            can_be_symbolic = (
+                self._variant.backend is not None and self._variant.dynamic is not False
+            )
             self._windows = EpochBatches(
                 self._splits["train"],
                 training,
                 epoch,
                 self._parallel.part,
-                symbolic_size=is_compiled and training.last_batch == "dynamic",
+                symbolic_size=can_be_symbolic and training.last_batch == "dynamic",
             )
         return self._windows
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
 from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
-from breakeven.runner.worker.investigation.program import make_program
+from breakeven.runner.worker.investigation.program import make_program, try_program
 from breakeven.runner.worker.investigation.reduction import bisect, is_same, minify
 from tests.faults.stage_faults import wrong_decomposition
 
@@ -103,6 +103,23 @@ def test_a_program_fails_under_the_backend_alone(
     assert done.returncode == status
 
 
+@pytest.mark.parametrize("code, outcome", [
+    ("pass", PASSES),
+    ("import sys; sys.exit('result 2 differs by up to 0.5')", Outcome(
+        kind="differs", quantity="result", tensor="2", max_error=0.5)),
+    ("import os; os.abort()", Outcome(kind="crashes", error="the process ended by signal 6")),
+    ("import json; json.loads('{')", Outcome(
+        kind="raises", error="JSONDecodeError: Expecting property name enclosed in double quotes: "
+        "line 1 column 2 (char 1)")),
+    ("import time; time.sleep(9)", Outcome(kind="times out")),
+])  # fmt: skip
+def test_a_program_that_fails_otherwise_is_told_apart(
+    code: str, outcome: Outcome, tmp_path: Path
+) -> None:
+    seconds = 1.0 if outcome.kind == "times out" else 60.0
+    assert try_program([sys.executable, "-c", code], tmp_path, seconds) == outcome
+
+
 def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> None:
     """Both inputs are equal, which random numbers are not."""
 
@@ -129,6 +146,11 @@ def test_a_fault_that_random_inputs_do_not_show_takes_the_trainings_own() -> Non
     (Outcome(kind="raises", error="E: node 12 has shape (3, 4)"),
      Outcome(kind="raises", error="E: node 7 has shape (5, 6)"), True),
     (Outcome(kind="raises", error="TypeError: no"), Outcome(kind="raises", error="E: no"), False),
+    (Outcome(kind="raises", error="InductorError: LoweringException: KeyError: no rsqrt"),
+     Outcome(kind="raises", error="BackendCompilerFailed: backend='x' raised:\nKeyError: no rsqrt"),
+     True),
+    (Outcome(kind="raises", error="InductorError: KeyError: no rsqrt"),
+     Outcome(kind="raises", error="InductorError: KeyError: no tanh"), False),
     (Outcome(kind="raises", error="E: no"), Outcome(kind="differs"), False),
     (PASSES, PASSES, False),
 ])  # fmt: skip
