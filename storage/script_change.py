@@ -7,12 +7,13 @@ transformers' Trainer get them.
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from itertools import accumulate
 from typing import NamedTuple
 
 from breakeven.runner.specs.candidates import FORMS
+from breakeven.runner.specs.variants import Variant
 
 COMPILES = ("breakeven.compile", "torch.compile")
 TRAINERS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
@@ -27,21 +28,6 @@ NO_NEWLINE = "\\ No newline at end of file\n"
 
 Arguments = Mapping[str, str]
 """Keyword arguments as Python, by name."""
-
-
-class Wanted(NamedTuple):
-    """The settings of a run, as Python."""
-
-    lines: tuple[str, ...]
-    """Lines that set something for the whole process."""
-    compiling: Arguments | None
-    """Arguments of `torch.compile`; None for no compiler."""
-    trainer: Arguments
-    """The same as arguments of `TrainingArguments`."""
-    trainer_lines: tuple[str, ...]
-    """Lines for what `TrainingArguments` cannot set."""
-    form: Arguments
-    """Arguments of an optimizer."""
 
 
 class Change(NamedTuple):
@@ -61,35 +47,72 @@ class _Edit(NamedTuple):
     text: str
 
 
-def change(content: bytes, name: str, wanted: Wanted) -> Change | None:
-    """The change of a script with this content and file name; None for a script that cannot be
-    changed: it is not Python, or its arguments are in a dictionary."""
+def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) -> Change | None:
+    """The change of a script with this content and file name, to train with a variant; `lines` set
+    something for the whole process. None for a script that cannot be changed: it is not Python, or
+    its arguments are in a dictionary."""
+    form, is_compiled = form_of(variant), variant.backend is not None
     try:
         script = _Script(content)
         compiled, trainers = script.compiled(), script.calls(TRAINERS)
-        optimizers = script.calls(OPTIMIZERS) if wanted.form else []
-        edits = [edit for one in optimizers for edit in script.set(one, wanted.form, {})]
+        optimizers = script.calls(OPTIMIZERS) if form else []
+        edits = [edit for one in optimizers for edit in script.set(one, form, {})]
         if compiled:
-            off = wanted.compiling is None
-            usual = {"disable": "False"} if off else USUAL
-            given = {"disable": "True"} if wanted.compiling is None else wanted.compiling
+            given = arguments_of(variant) if is_compiled else {"disable": "True"}
+            usual = USUAL if is_compiled else {"disable": "False"}
             edits += [edit for one in compiled for edit in script.set(one, given, usual)]
-        else:
-            edits += [edit for one in trainers
-                      for edit in script.set(one, wanted.trainer, TRAINERS_USUAL)]  # fmt: skip
-        if wanted.form.get("fused") == "True":
+        elif trainers:
+            given = {f"torch_compile_{key}": repr(one) for key in ("backend", "mode")
+                     if (one := getattr(variant, key)) not in (None, "inductor")}  # fmt: skip
+            given = {"torch_compile": "True", **given} if is_compiled else {}
+            edits += [edit for one in trainers for edit in script.set(one, given, TRAINERS_USUAL)]
+            lines = [*lines, *(f"torch._inductor.config.{key} = {one!r}"
+                               for key, one in options_of(variant).items())]  # fmt: skip
+        if form.get("fused") == "True":
             unfused = [one for one in trainers if script.text(one, "optim") == "adamw_torch"]
             optimizers += unfused
             edits += [edit for one in unfused for edit in script.set(one, FUSED, {})]
     except (SyntaxError, ValueError):
         return None
-    says_compiler = wanted.compiling is None or bool(compiled or trainers)
-    lines = [*wanted.lines, *(() if compiled else wanted.trainer_lines)]
+    says_compiler = not is_compiled or bool(compiled or trainers)
     if lines and says_compiler:
-        edits.append(script.after_imports(lines, before=min((one.start for one in edits),
-                                                            default=len(content))))  # fmt: skip
+        first = min((one.start for one in edits), default=len(content))
+        edits.append(script.after_imports(lines, before=first))
     diff = _diff(content, script.edited(edits), name)
-    return Change(diff, says_compiler, bool(optimizers) or not wanted.form)
+    return Change(diff, says_compiler, bool(optimizers) or not form)
+
+
+def arguments_of(variant: Variant) -> dict[str, str]:
+    """Arguments of `torch.compile`, which accepts a mode or options, but not both."""
+    found, options, path = {}, options_of(variant), variant.path_of_backend
+    if variant.backend != "inductor":
+        found["backend"] = path.rpartition(":")[2] if path else repr(variant.backend)
+    if variant.mode is not None and not options:
+        found["mode"] = repr(variant.mode)
+    if options:
+        mode = f"**torch._inductor.list_mode_options({variant.mode!r}), " if variant.mode else ""
+        listed = ", ".join(f"{name!r}: {value!r}" for name, value in options.items())
+        found["options"] = f"{{{mode}{listed}}}"
+    if variant.fullgraph:
+        found["fullgraph"] = "True"
+    if variant.dynamic is not None:
+        found["dynamic"] = str(variant.dynamic)
+    return found
+
+
+def options_of(variant: Variant) -> dict[str, object]:
+    return {name: one for name, one in variant.options.items() if name != "fallback_random"}
+
+
+def form_of(variant: Variant) -> dict[str, str]:
+    """Arguments of an optimizer."""
+    match variant.optimizer:
+        case None:
+            return {}
+        case "for_loop":
+            return {"foreach": "False", "fused": "False"}
+        case form:
+            return {form: "True"}
 
 
 class _Script:
@@ -170,7 +193,7 @@ class _Script:
             comma = ", " if indent.strip() else f",\n{indent}"
             yield _Edit(end, end, "".join(f"{comma}{one}" for one in new))
 
-    def after_imports(self, lines: list[str], before: int) -> _Edit:
+    def after_imports(self, lines: Sequence[str], before: int) -> _Edit:
         """Inserts lines after the last import of the module that is above a place."""
         imports = [
             node

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path, PurePath
 
 from breakeven.runner.errors import RunnerError
@@ -15,18 +14,13 @@ from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.plan import Plan
 from breakeven.storage.profile.findings import variant_of
-from breakeven.storage.script_change import Change, Wanted, change
-
-FORMS = {
-    "fused": {"fused": "True"}, "foreach": {"foreach": "True"},
-    "for_loop": {"foreach": "False", "fused": "False"},
-}  # fmt: skip
+from breakeven.storage.script_change import Change, arguments_of, change, form_of
 
 WITHOUT = "to train without a compiler"
 NOTHING = "{name} has these settings already: leave it as it is."
 CHANGE = "{aim}, change {name}; this command does so:"
 BY_HAND = "{aim}, write:"
-FURTHER = "and write:"
+FURTHER = "and change by hand:"
 MAX_SCRIPT_BYTES = 2**20
 
 
@@ -56,12 +50,7 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
         return None
     script = PurePath(spec.model.script or "")
     found = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
-    settings = found is None or not found.says_compiler
-    form = found is None or not found.says_form
-    parts = [*(_settings(spec, variant) if settings else ()),
-             *(_optimizer(spec, variant) if form else ()),
-             *(_compiled(spec, variant) if settings else ())]  # fmt: skip
-    lines = "\n".join(parts)
+    lines = recipe(spec, variant, found)
     if found is not None and found.diff:
         command = f"cd {shlex.quote(str(script.parent))} && "
         command += f"breakeven show {comparison.experiment_id} | git apply"
@@ -84,39 +73,22 @@ def _change(
                 content = copy.read(MAX_SCRIPT_BYTES)
         except (KeyError, RunnerError, OSError):
             continue
-        return change(content, PurePath(spec.model.script or "").name, wanted(spec, variant))
+        name = PurePath(spec.model.script or "").name
+        return change(content, name, variant, [*setting_lines(spec, variant)])
     return None
 
 
-def wanted(spec: ExperimentSpec, variant: Variant) -> Wanted:
-    """The settings of a run that a change of the script has to make."""
-    compiling = None if variant.backend is None else _arguments(variant)
-    trainer: dict[str, str] = {}
-    by_trainer = {"backend", "mode"}
-    lines = [f"torch._inductor.config.{name} = {one!r}" for name, one in _options(variant).items()]
-    if compiling is not None:
-        trainer["torch_compile"] = "True"
-        trainer |= {f"torch_compile_{name}": one for name, one in compiling.items()
-                    if name in by_trainer}  # fmt: skip
-    if variant.mode is not None:
-        trainer["torch_compile_mode"] = repr(variant.mode)
-    return Wanted(
-        lines=tuple(_settings(spec, variant)),
-        compiling=compiling,
-        trainer=trainer,
-        trainer_lines=tuple(lines),
-        form=_form(variant),
-    )
+def recipe(spec: ExperimentSpec, variant: Variant, beside: Change | None = None) -> str:
+    """Lines for the user's own training, `beside` a change of the script; empty for the baseline.
+    If users choose a name themselves, a comment explains it."""
+    compiler = [*setting_lines(spec, variant)], [*_compiled(spec, variant)]
+    first, last = ([], []) if beside and beside.says_compiler else compiler
+    form = [] if beside and beside.says_form else _optimizer(spec, variant)
+    return "\n".join([*first, *form, *last])
 
 
-def recipe(spec: ExperimentSpec, variant: Variant) -> str:
-    """Lines for the user's own training; empty for the baseline. If users choose a name themselves,
-    a comment explains it."""
-    parts = _settings(spec, variant), _optimizer(spec, variant), _compiled(spec, variant)
-    return "\n".join(chain.from_iterable(parts))
-
-
-def _settings(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
+    """Lines that set something for the whole process."""
     if variant.path_of_backend:
         module, _, name = variant.path_of_backend.rpartition(":")
         module = PurePath(module).name.removesuffix(".py")
@@ -134,21 +106,18 @@ def _settings(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
 
 def _optimizer(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     if variant.optimizer is not None:
-        name, why = spec.training.optimizer, ""
+        name = spec.training.optimizer
         if spec.is_script:
-            name, why = "AdamW", "  # or whichever optimizer the script makes"
-        form = ", ".join(f"{name}={one}" for name, one in _form(variant).items())
-        yield f"optimizer = torch.optim.{name}(model.parameters(), ..., {form}){why}"
-
-
-def _form(variant: Variant) -> dict[str, str]:
-    return FORMS[variant.optimizer] if variant.optimizer else {}
+            name = "AdamW"
+            yield "# Where your script makes its optimizer, of whatever class, add an argument:"
+        form = ", ".join(f"{name}={one}" for name, one in form_of(variant).items())
+        yield f"optimizer = torch.optim.{name}(model.parameters(), ..., {form})"
 
 
 def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     if variant.backend is None:
         return
-    arguments = ", ".join(f"{name}={one}" for name, one in _arguments(variant).items())
+    arguments = ", ".join(f"{name}={one}" for name, one in arguments_of(variant).items())
     if spec.is_script and variant.scope == "iteration":
         given = ", ".join(filter(None, ["model", arguments]))
         yield f"model = torch.compile({given})  # before the first step"
@@ -166,25 +135,3 @@ def _compiled(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
             yield f"@torch.compile({arguments})" if arguments else "@torch.compile"
             yield "def train_step(batch):"
             yield f"    ...  # {within}"
-
-
-def _arguments(variant: Variant) -> dict[str, str]:
-    """Arguments of `torch.compile`, which accepts a mode or options, but not both."""
-    found, options, path = {}, _options(variant), variant.path_of_backend
-    if variant.backend != "inductor":
-        found["backend"] = path.rpartition(":")[2] if path else repr(variant.backend)
-    if variant.mode is not None and not options:
-        found["mode"] = repr(variant.mode)
-    if options:
-        mode = f"**torch._inductor.list_mode_options({variant.mode!r}), " if variant.mode else ""
-        listed = ", ".join(f"{name!r}: {value!r}" for name, value in options.items())
-        found["options"] = f"{{{mode}{listed}}}"
-    if variant.fullgraph:
-        found["fullgraph"] = "True"
-    if variant.dynamic is not None:
-        found["dynamic"] = str(variant.dynamic)
-    return found
-
-
-def _options(variant: Variant) -> dict[str, object]:
-    return {name: one for name, one in variant.options.items() if name != "fallback_random"}

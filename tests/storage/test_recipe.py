@@ -11,11 +11,11 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.specs.variants import Variant, parse_backend
+from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.__main__ import main as storage
 from breakeven.storage.script_change import Change, change
-from breakeven.storage.terminal.recipe import recipe, wanted
+from breakeven.storage.terminal.recipe import recipe, setting_lines
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy
@@ -47,8 +47,8 @@ def script(file: Path, **changes: object) -> ExperimentSpec:
 def changed(code: str, backend: str | None, name: str = "train.py") -> Change | None:
     """Of the code of a script; None is the baseline."""
     spec = script(Path("/home/me/train.py"))
-    variant = Variant(label="baseline", role="baseline")
-    return change(code.encode(), name, wanted(spec, parse_backend(backend) if backend else variant))
+    variant = parse_backend(backend) if backend else spec.variants[0]
+    return change(code.encode(), name, variant, [*setting_lines(spec, variant)])
 
 
 def applied(folder: Path, code: str, backend: str | None, name: str = "train.py") -> str:
@@ -167,7 +167,7 @@ def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     assert "compile(model, disable=True)" in shown
-    assert "\nand write:\n    optimizer = torch.optim.AdamW(model.parameters(), ..., " in shown
+    assert "\nand change by hand:\n    # Where your script makes its optimizer," in shown
 
 
 @pytest.mark.parametrize(
