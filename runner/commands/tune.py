@@ -14,7 +14,9 @@ from breakeven.runner.commands.start import add_allow_code, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import UNCONFIRMED, search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
@@ -24,6 +26,10 @@ from breakeven.runner.texts import duration
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
+TOO_SHORT = (
+    "The script ended before the search had tried all candidates. Let the script train longer, or "
+    "give a smaller --block-steps."
+)
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 
 
@@ -77,6 +83,13 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:
         _print(UNCONFIRMED)
+        baseline = experiment.runs[0]
+        if (
+            spec.is_script
+            and baseline.state is RunState.FINISHED
+            and not any(event["kind"] == "stopped" for event in each_event(baseline.events_file))
+        ):
+            _print(TOO_SHORT)
         return 0
     _print("The best candidates now train from the beginning, in fresh processes, to confirm the "
            "answer.")  # fmt: skip

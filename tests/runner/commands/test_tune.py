@@ -6,8 +6,9 @@ import pytest
 
 import breakeven.runner.commands.waiting
 import breakeven.runner.supervision.supervisor
+from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.tune import read_budget
+from breakeven.runner.commands.tune import TOO_SHORT, read_budget
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.candidates import UNCONFIRMED
@@ -63,6 +64,26 @@ def test_without_a_gain_the_answer_is_to_leave_it(
     assert UNCONFIRMED in shown and "plan for 100 steps: do not compile" in shown
     (search,) = experiments(DataDir(tmp_path))
     assert search.spec.tune.steps == 100  # two epochs of 50 samples, one by one
+
+
+@pytest.mark.parametrize(("steps", "is_short"), [(4, True), (4000, False)])
+def test_a_script_that_ends_before_its_search_is_named_as_the_reason(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    is_short: bool,
+) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, "")  # The command allows the folder of the script.
+    script = tmp_path / "project" / "train.py"
+    script.parent.mkdir()
+    script.write_text("import breakeven")
+    keep(DataDir(tmp_path), MACHINE)
+    options = [f"--data-folder={tmp_path}", f"--set=script.steps={steps}", "--block-steps=2"]
+    assert main(["tune", str(script), *options, "--device=cpu", "--backends=eager"]) == 0
+    shown = capfd.readouterr().out
+    assert UNCONFIRMED in shown and (TOO_SHORT in shown) == is_short
+    assert f"for a training of {steps:,} steps" in shown
 
 
 def test_a_length_in_hours_is_refused_because_the_speed_is_searched(
