@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.scenarios import TuneSpec
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
@@ -43,3 +44,11 @@ def test_a_script_that_lost_ends_at_its_next_step_and_says_why(
     assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
     # The first turns warm up, as in every search.
     assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
+
+
+def test_a_trainer_that_lost_ends_without_its_evaluation_at_the_end(tmp_path: Path) -> None:
+    code = (PROJECT_ROOT / "examples" / "scripts" / "trainer.py").read_text()
+    ran = run(tmp_path, code, turns=Ended(), scenario="tune", tune=TuneSpec(steps=500))
+    (stopped,) = ran.of("stopped")
+    # It evaluates after each 10 of its steps.
+    assert stopped["step"] == 16 and [one["step"] for one in ran.of("evaluation")] == [10]
