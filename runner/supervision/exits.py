@@ -105,14 +105,12 @@ class ExitRecords:
         return bool(self._owed)
 
     def owes(self, run: RunDir) -> bool:
-        """Whether the run has ended but its record is not yet written: it must not be started
-        again."""
+        """Whether the run has ended, so must not start again, but its record is not written."""
         with self._lock:
             return run.path in self._owed
 
     def write(self, run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
-        """Writes exit.json and removes useless files. A damaged folder must not stop the
-        supervisor."""
+        """Writes exit.json, as far as the folder allows, and removes useless files."""
         is_full = lacks_room(run.path) is not None
         if state is RunState.FAILED and is_full and "disk" not in reason:
             reason = f"{reason} (the disk was full then)"
@@ -152,8 +150,7 @@ class ExitRecords:
 
 
 def _as_requested(run: RunDir, ended: Exit) -> Exit:
-    """Turns a failure into a cancellation if a user stopped the run while it waited for disk
-    space."""
+    """A cancellation in place of a failure if a user stopped the run while it waited for room."""
     if ended.state is not RunState.FAILED or not run.cancel_requested:
         return ended
     reason = f"stopped on request while it waited for disk space; before: {ended.reason}"

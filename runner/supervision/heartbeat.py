@@ -58,11 +58,6 @@ class Heartbeat:
         """Removes an experiment whose thread has ended."""
         self._signs.pop(experiment_id, None)
 
-    @property
-    def stuck(self) -> tuple[str, ...]:
-        """The experiments whose threads had been silent for long at the last beat."""
-        return tuple(self._stuck)
-
     def _write_stuck(self, now: float) -> None:
         silent = {name: now - last for name, last in sorted(self._signs.copy().items())
                   if now - last > THREAD_STUCK_SECONDS}  # fmt: skip
@@ -83,7 +78,6 @@ class HeartbeatReading:
     """Seconds since the last heartbeat of any supervisor; None if there never was one."""
     pids: tuple[int, ...] = ()
     """Holders of the lock file, where the system lists them; read only for a silent supervisor."""
-
     stuck: dict[str, float] = field(default_factory=dict)
     """Experiments whose thread is silent, and since when, in seconds since the epoch."""
 

@@ -69,7 +69,8 @@ class RunProcess:
         self.has_not_loaded = False
         """Whether it ended because the model or data of all runs cannot be loaded."""
         self.holds_turn = False
-        self._reported_finished = False
+        self.said_finished = False
+        """Whether the run has reported its last step."""
         self.post = TurnPost()
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
@@ -132,7 +133,7 @@ class RunProcess:
                 self._gone_since = time.monotonic()
             if word == "ready":
                 self.is_ready = True
-            self._reported_finished |= word == "finished"
+            self.said_finished |= word == "finished"
             if word in ("ready", "done", "finished"):
                 self._is_working = False
                 self.holds_turn = False
@@ -165,11 +166,6 @@ class RunProcess:
             self.stop(RunState.FAILED, GONE)
 
     @property
-    def said_finished(self) -> bool:
-        """Whether the run has reported its last step."""
-        return self._reported_finished
-
-    @property
     def has_exited(self) -> bool:
         return has_exited(self._process)
 
@@ -196,7 +192,7 @@ class RunProcess:
             state, reason = self._stop
         elif returncode == WorkerExit.FAILED:
             reason = self._last_error() or reason  # also sets `has_not_loaded`
-        if state is RunState.FINISHED and not self._reported_finished:
+        if state is RunState.FINISHED and not self.said_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._what_it_missed()]))

@@ -125,12 +125,8 @@ class Scheduler:
             while runs := self._next_group(tried):
                 tried.update(runs)
                 if self._why_over is None:
-                    work = (
-                        self._run_search
-                        if self._experiment.spec.kind.searches
-                        else (self._run_group)
-                    )
-                    work(runs)
+                    searches = self._experiment.spec.kind.searches
+                    (self._run_search if searches else self._run_group)(runs)
                     tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:

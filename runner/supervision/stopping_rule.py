@@ -158,7 +158,7 @@ class StoppingRule:
         return {
             run: width if width is not None and math.isfinite(width) else None
             for run, width in self._widths(compared).items()
-            if not self._is_narrow(width)
+            if width is None or not width < self._speed.target_width
         }
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
@@ -170,9 +170,6 @@ class StoppingRule:
                       if mine > 0 and theirs.get(r, 0) > 0]  # fmt: skip
             found[label] = width_of_median(ratios)
         return found
-
-    def _is_narrow(self, width: float | None) -> bool:
-        return width is not None and width < self._speed.target_width
 
 
 class JournalTails:
