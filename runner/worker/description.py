@@ -14,7 +14,6 @@ from importlib import metadata
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,7 +26,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.worker.compiler.outputs import save_outputs
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.data.splits import Split
 from breakeven.runner.worker.device.devices import cpu_name
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import weights_sha256
@@ -36,7 +34,6 @@ from breakeven.runner.worker.user_code import keep_sources
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
-
 OF_ONE_RUN = "TORCHELASTIC_"
 """Prefix of variables that torchrun sets for ranks; they are not settings."""
 NUM_SAMPLES = 2
@@ -109,27 +106,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def count_flops_per_sample(
-    model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
-) -> float:
-    """Counts the floating-point operations of a forward pass, and of its backward pass with
-    `backward`, for one sample.
-
-    `torch.utils.flop_counter` counts matrix products, convolutions and attention; an addition and a
-    multiplication are two operations. A copy of the model runs, on the model's device. Attention
-    runs as plain matrix products, which the counter knows on every device.
-    """
-    trial = copy.deepcopy(model).train()
-    inputs = split.batch(torch.arange(min(NUM_SAMPLES, len(split))))
-    batch = {name: tensor.to(device) for name, tensor in inputs.items()}
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        loss, _ = objective(trial(**batch), batch["labels"])
-        if backward:
-            loss.backward()  # type: ignore[no-untyped-call]
-    total: int = counter.get_total_flops()
-    return total / len(batch["labels"])
-
-
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:
     """The fields of the `workload` event; the model is on the device with its initial weights."""
     experiment, model, data = spec.experiment, workload.model, workload.data
@@ -162,12 +138,23 @@ def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -
 def _flops_per_sample(
     spec: RunSpec, workload: Workload, device: torch.device, notes: list[str]
 ) -> float | None:
-    objective = Objective(spec.experiment.training, workload)
-    backward = not spec.experiment.is_inference
+    """Floating-point operations of a step's passes for one sample; None with a note on failure.
+
+    `torch.utils.flop_counter` counts matrix products, convolutions and attention; an addition and a
+    multiplication are two operations. A copy of the model runs, on the model's device. Attention
+    runs as plain matrix products, which the counter knows on every device.
+    """
+    objective, split = Objective(spec.experiment.training, workload), workload.data.train
     try:
-        return count_flops_per_sample(
-            workload.model, objective, workload.data.train, device, backward=backward
-        )
+        trial = copy.deepcopy(workload.model).train()
+        inputs = split.batch(torch.arange(min(NUM_SAMPLES, len(split))))
+        batch = {name: tensor.to(device) for name, tensor in inputs.items()}
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            loss, _ = objective(trial(**batch), batch["labels"])
+            if not spec.experiment.is_inference:
+                loss.backward()  # type: ignore[no-untyped-call]
+        total: int = counter.get_total_flops()
+        return total / len(batch["labels"])
     except Exception as error:
         # A model that cannot be copied may still train.
         notes.append(f"Floating-point operations could not be counted: {error}")

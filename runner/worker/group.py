@@ -92,11 +92,6 @@ class DistributedGroup(RankGroup):
         self._dist.destroy_process_group()
 
 
-def first_given(group: RankGroup, value: Value | None) -> Value | None:
-    """Returns, on every rank, the value of the first rank that has one."""
-    return next((one for one in group.gather(value) if one is not None), None)
-
-
 def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
     """Runs `work` on rank 0, while all other ranks wait.
 

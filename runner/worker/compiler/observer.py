@@ -1,12 +1,14 @@
 """Records the compiler's work while it happens."""
 
 import sysconfig
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 import torch
 import torch._dynamo
@@ -18,7 +20,6 @@ from torch._guards import CompileContext
 from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
-from breakeven.runner.worker.compiler.spans import CompileSpans
 from breakeven.runner.worker.event_log import EventLog
 
 RUNNER = f"{PACKAGE / 'runner'}/"
@@ -41,6 +42,25 @@ Layers = dict[str, dict[str, int]]
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics torch holds until they are reported."""
+STAGES = {
+    "entire_frame_compile": "dynamo",
+    "build_guards": "guards",
+    "create_aot_dispatcher_function": "aot",
+    "entire_backward_compile": "aot",
+    "inductor_compile": "lowering",
+    "code_gen": "code",
+    "async_compile.wait": "kernels",
+    "compile_file": "kernels",
+    "CachingAutotuner.benchmark_all_configs": "autotuning",
+    "CachingAutotuner.coordinate_descent_tuning": "autotuning",
+}
+"""For each of torch's names, its stage. Most stages lie within the stages listed before them."""
+AUTOTUNING = ("_template_autotuning", "_template_precompiling")
+"""Suffixes of names that begin with the tuned operation: `mm_template_autotuning`."""
+MAX_SPANS = 2_000
+"""Most spans in memory before a report, since a model may have very many kernels."""
+NO_ID = "None"
+"""Torch's compilation id outside of compilations."""
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
@@ -117,6 +137,80 @@ def _compiled_kernels() -> set[Path]:
     return {file for pattern in BINARIES for file in folder.glob(pattern)}
 
 
+class StageSpan(TypedDict):
+    """One stage of one compilation."""
+
+    stage: str
+    name: str
+    """Torch's name of it."""
+    start: float
+    """Seconds since the epoch."""
+    seconds: float
+    thread: int
+    """0 is the compiling thread; parallel threads have numbers in the order of their appearance."""
+
+
+class CompileSpans:
+    """Records when each stage of a compilation began and how long it took, from its construction
+    on; replaces any earlier object.
+
+    `dynamo_timed` reports the end of its context to `ChromiumEventLogger` of
+    `torch._dynamo.utils`, in every thread, with or without a trace. Only the stages that users
+    distinguish are recorded; all others lie within these.
+    """
+
+    def __init__(self) -> None:
+        self._recorded: list[tuple[str, StageSpan]] = []
+        """Compilation ids and spans."""
+        self._threads: dict[int, int] = {threading.get_ident(): 0}
+        self._lock = threading.Lock()
+        logger = dynamo_utils.get_chromium_event_logger()
+        log = type(logger).log_event_end
+
+        @wraps(log)
+        def log_event_end(
+            event_name: str, time_ns: int, metadata: dict[str, Any], start_time_ns: int,
+            *rest: Any, **named: Any,
+        ) -> None:  # fmt: skip
+            log(logger, event_name, time_ns, metadata, start_time_ns, *rest, **named)
+            tunes = event_name.endswith(AUTOTUNING)
+            stage = "autotuning" if tunes else STAGES.get(event_name)
+            if stage is not None:
+                # `log` has just put the compilation's id there.
+                compile_id = str(metadata.get("compile_id"))
+                self._record(compile_id, stage, event_name, start_time_ns, time_ns)
+
+        # Compiled code calls this, too; Dynamo must not compile it.
+        logger.log_event_end = torch._dynamo.disable(log_event_end)  # type: ignore[method-assign,no-untyped-call]
+
+    def take(self) -> Iterator[tuple[str, list[StageSpan]]]:
+        """Yields each compilation's spans since the last call, in the order of their starts."""
+        with self._lock:
+            recorded, self._recorded = self._recorded, []
+        with_id = [one for one in recorded if one[0] != NO_ID]
+        by_id: dict[str, list[StageSpan]] = defaultdict(list)
+        for compile_id, span in recorded:
+            by_id[_around(span, with_id) if compile_id == NO_ID else compile_id].append(span)
+        for compile_id, spans in sorted(by_id.items()):
+            yield compile_id, sorted(spans, key=lambda span: span["start"])
+
+    def _record(self, compile_id: str, stage: str, name: str, start_ns: int, end_ns: int) -> None:
+        with self._lock:
+            if len(self._recorded) >= MAX_SPANS:
+                return
+            thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+            span = StageSpan(stage=stage, name=name, start=start_ns / 1e9,
+                        seconds=(end_ns - start_ns) / 1e9, thread=thread)  # fmt: skip
+            self._recorded.append((compile_id, span))
+
+
+def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
+    """The id of the compilation during which another thread began a span without an id."""
+    return next((compile_id for compile_id, other in others
+                 if other["start"] <= span["start"] <= other["start"] + other["seconds"]),
+                NO_ID)  # fmt: skip
+
+
 class CompileObserver:
     """Writes compile events as they happen, and reports whether a step compiled anything.
 
@@ -129,7 +223,8 @@ class CompileObserver:
         self._log = log
         self._pending: tuple[Compilation, float] | None = None
         """The current compilation, and its start."""
-        self._num_started = 0
+        self.num_compilations = 0
+        """Compilations that have begun so far."""
         self._num_reported = 0
         self._begun: dict[str | None, dict[str, Any]] = {}
         self._seen = 0
@@ -145,25 +240,20 @@ class CompileObserver:
         callback_handler.register_end_callback(self._on_end)
 
     @property
-    def num_compilations(self) -> int:
-        """Compilations that have begun so far."""
-        return self._num_started
-
-    @property
     def is_compiling(self) -> bool:
         return self._pending is not None
 
     def compiled_since_last_call(self) -> bool:
         """Whether a compilation began since the last call."""
-        compiled = self._num_started > self._seen
-        self._seen = self._num_started
+        compiled = self.num_compilations > self._seen
+        self._seen = self.num_compilations
         return compiled
 
     def report(self) -> None:
         """Writes the compiler's own metrics and the graph breaks since the last report."""
-        if self._num_started == self._num_reported:
+        if self.num_compilations == self._num_reported:
             return
-        self._num_reported = self._num_started
+        self._num_reported = self.num_compilations
         for metrics in dynamo_utils.get_compilation_metrics():
             when = self._begun.get(metrics.compile_id or "", self._now)
             self._log.append("compile_metrics", **when, **_summary(metrics))
@@ -216,7 +306,7 @@ class CompileObserver:
 
     @not_compiled
     def _on_start(self, *args: Any) -> None:
-        self._num_started += 1
+        self.num_compilations += 1
         compilation = _compilation(*args)
         self._begun.setdefault(compilation.compile_id, self._now)
         self._pending = compilation, time.perf_counter()

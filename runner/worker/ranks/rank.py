@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from breakeven.runner.folders.moved import spec_in_use
@@ -97,7 +96,8 @@ class Termination:
         self._wakes = wakes
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _nothing)
+            # Without a handler, the signal would end the process before it saves its rows.
+            signal.signal(number, lambda *_: None)
         threading.Thread(target=self._listen, name="termination", daemon=True).start()
 
     def _listen(self) -> None:
@@ -107,11 +107,6 @@ class Termination:
         self.when_requested()
         time.sleep(STOPPING_SECONDS)
         leave(self._save, WorkerExit.CANCELLED)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Does nothing. Without a handler, the signal would end the process before it saves its
-    rows."""
 
 
 class SharedTurns:

@@ -61,11 +61,6 @@ class MixedPrecision:
         return torch.autocast(self._device_type, dtype=self._dtype)
 
 
-def nothing_around(*, is_last: bool) -> AbstractContextManager[None]:
-    """The context of a micro-batch's backward pass if only one device trains."""
-    return nullcontext()
-
-
 class StepMaker:
     """Makes the step function of one run.
 
@@ -93,7 +88,9 @@ class StepMaker:
         does. Otherwise it clears them at its end, while the device still works."""
         self._model = model
         self._stepped = model if parallel is None else parallel.stepped
-        self._gradients = nothing_around if parallel is None else parallel.gradients
+        self._gradients: Callable[..., AbstractContextManager[None]] = (
+            (lambda *, is_last: nullcontext()) if parallel is None else parallel.gradients
+        )
         self._weighs = parallel is not None and parallel.group.size > 1
         self._objective = objective
         self._optimizers = optimizers

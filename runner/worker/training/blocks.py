@@ -14,7 +14,6 @@ from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.folders.added_rounds import steps_measured
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.training import EvaluationPoint
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver, not_compiled
@@ -66,8 +65,9 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
         end = min(first + experiment.block_steps, (epoch + 1) * steps_per_epoch, last)
         for every in _due_every(experiment):
             end = min(end, (first // every + 1) * every)
+        due = evaluation.every * (experiment.steps_per_epoch if when == "epochs" else 1)
         evaluate = end == last and when != "never"
-        evaluate |= _is_due(when, evaluation.every, end, experiment)
+        evaluate |= when in ("steps", "epochs") and end % due == 0
         yield Block(
             first_step=first,
             num_steps=end - first,
@@ -98,16 +98,6 @@ def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
         yield experiment.evaluation.every
     if experiment.checkpoints.every is not None and experiment.checkpoints.unit == "steps":
         yield experiment.checkpoints.every
-
-
-def _is_due(point: EvaluationPoint, every: int, step: int, experiment: ExperimentSpec) -> bool:
-    match point:
-        case "steps":
-            return step % every == 0
-        case "epochs":
-            return step % (every * experiment.steps_per_epoch) == 0
-        case _:
-            return False
 
 
 @dataclass

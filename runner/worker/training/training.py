@@ -23,7 +23,7 @@ from breakeven.runner.worker.data.splits import (
     Split,
     Windows,
 )
-from breakeven.runner.worker.group import ParallelModel, first_given
+from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.random_state import step_seed
@@ -237,7 +237,8 @@ class Trainer:
 
     def _agree(self) -> None:
         """Ends training on every rank if one rank ends it."""
-        self._state.stop_reason = first_given(self._group, self._state.stop_reason)
+        reasons = self._group.gather(self._state.stop_reason)
+        self._state.stop_reason = next((one for one in reasons if one is not None), None)
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
