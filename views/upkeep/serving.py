@@ -54,22 +54,16 @@ STARTING_SECONDS = 15.0
 """Most seconds that a supervisor needs until it holds its lock."""
 
 
+Number = float | Mapping[str, float] | None
+"""A value, one for each state of runs, or None if it is unknown."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Numbers at one moment; sizes in bytes, times in seconds. None where a number is unknown."""
+    """The state of everything at one moment."""
 
-    runs: dict[str, int]
-    waiting: int
-    """Experiments with a run that waits for its start, without held ones."""
-    oldest_waiting_seconds: float | None
-    is_paused: bool
-    heartbeat: HeartbeatReading
-    ingest_age: float | None
-    ingest_seconds: float
-    """Duration of the current ingest; 0 if there is none."""
-    unreadable: int
-    disk_free: int | None
-    disk_size: int | None
+    numbers: Mapping[str, Number]
+    """By their names in `METRICS`, without those of this process."""
     problems: tuple[str, ...] = ()
     """A sentence for each problem."""
 
@@ -109,19 +103,22 @@ def look() -> State:
     problems += _of_index(ingesting, age)
     free, size, full = _disk(folder)
     problems += [] if full is None else [full]
-    return State(
-        runs={} if store is None else store.run_counts,
-        waiting=len(queued),
-        oldest_waiting_seconds=_oldest(folder, queued, open_runs),
-        is_paused=order.paused,
-        heartbeat=heartbeat,
-        ingest_age=age,
-        ingest_seconds=ingesting,
-        unreadable=0 if store is None else store.num_unreadable,
-        disk_free=free,
-        disk_size=size,
-        problems=tuple(problems),
-    )
+    is_alive = heartbeat.is_alive
+    numbers: dict[str, Number] = {
+        "runs": {} if store is None else store.run_counts,
+        "queue_experiments": len(queued),
+        "queue_oldest_seconds": _oldest(folder, queued, open_runs),
+        "queue_paused": order.paused,
+        "supervisor_alive": is_alive,
+        "supervisor_silence_seconds": heartbeat.seconds_since_beat if is_alive else None,
+        "supervisor_stuck_experiments": len(heartbeat.stuck) if is_alive else None,
+        "ingest_age_seconds": age,
+        "ingest_seconds": ingesting,
+        "run_folders_unreadable": 0 if store is None else store.num_unreadable,
+        "disk_free_bytes": free,
+        "disk_size_bytes": size,
+    }
+    return State(numbers=numbers, problems=tuple(problems))
 
 
 def _of_supervisor(heartbeat: HeartbeatReading, num_waiting: int, is_paused: bool) -> Iterator[str]:
@@ -156,11 +153,12 @@ def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
 def own_process() -> dict[str, float]:
     """Resident bytes, open files and threads of this process; processor time it has taken."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    found = {"cpu_seconds": used.ru_utime + used.ru_stime, "threads": threading.active_count()}
+    found = {"process_cpu_seconds": used.ru_utime + used.ru_stime,
+             "process_threads": threading.active_count()}  # fmt: skip
     with suppress(OSError):  # macOS has no /proc.
-        found["open_fds"] = len(os.listdir("/proc/self/fd"))
+        found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-        found["resident_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+        found["process_resident_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
     return found
 
 
@@ -237,11 +235,11 @@ async def healthz(request: Request) -> Response:
         content = {
             "status": "ok" if state.is_healthy else "wrong",
             "problems": [problem.replace(where, "the data folder") for problem in state.problems],
-            "runs": state.runs,
-            "experiments_waiting": state.waiting,
-            "supervisor_alive": state.heartbeat.is_alive,
-            "ingest_age_seconds": state.ingest_age,
-            "disk_free_bytes": state.disk_free,
+            "experiments_waiting": state.numbers["queue_experiments"],
+            **{
+                name: state.numbers[name]
+                for name in ("runs", "supervisor_alive", "ingest_age_seconds", "disk_free_bytes")
+            },
         }
     status = 200 if content["status"] == "ok" else 503
     return Response(json.dumps(content) + "\n", status, NOT_STORED, "application/json")
@@ -255,63 +253,51 @@ async def metrics(request: Request) -> Response:
 ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
 
 
+METRICS = {
+    "healthy": "1 while /healthz is ok.",
+    "runs": "Runs of the data folder by state.",
+    "queue_experiments": "Waiting experiments without held ones.",
+    "queue_oldest_seconds": "Waiting time of the oldest of them.",
+    "queue_paused": "1 while the queue is paused.",
+    "supervisor_alive": "1 while a supervisor holds the data folder.",
+    "supervisor_silence_seconds": "Time since its last sign of life.",
+    "supervisor_stuck_experiments": "Running experiments with a hanging thread.",
+    "ingest_age_seconds": "Time since the index last had all rows.",
+    "ingest_seconds": "How long the index has been reading its current input.",
+    "run_folders_unreadable": "Run folders that cannot be read.",
+    "disk_free_bytes": "Free space on the disk of the data folder.",
+    "disk_size_bytes": "Size of the disk of the data folder.",
+    "process_resident_bytes": "Memory of the dashboard.",
+    "process_open_fds": "Open files of the dashboard.",
+    "process_threads": "Threads of the dashboard.",
+    "process_cpu_seconds": "Processor time of the dashboard.",
+}
+"""All metrics with their texts; a unit is the last word of a name."""
+COUNTERS = ("process_cpu_seconds",)
+UNITS = ("bytes", "seconds")
+
+
 def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
-    """The state as OpenMetrics 1.0, without unknown numbers."""
-    families = [
-        _family("healthy", "gauge", "1 while /healthz is ok.", bool(state and state.is_healthy)),
-        *([] if state is None else _of_data_folder(state)),
-        _family("process_resident_bytes", "gauge", "Memory of the dashboard.",
-                process.get("resident_bytes"), "bytes"),
-        _family("process_open_fds", "gauge", "Open files of the dashboard.",
-                process.get("open_fds")),
-        _family("process_threads", "gauge", "Threads of the dashboard.", process.get("threads")),
-        _family("process_cpu_seconds", "counter", "Processor time of the dashboard.",
-                process.get("cpu_seconds"), "seconds"),
-    ]  # fmt: skip
-    return "".join(families) + "# EOF\n"
+    """The state as OpenMetrics 1.0; an unknown number has only its description."""
+    found: dict[str, Number] = {"healthy": bool(state and state.is_healthy), **process}
+    found |= {} if state is None else state.numbers
+    shown = (name for name in METRICS if state is not None or name in found)
+    return "".join(_family(name, found.get(name)) for name in shown) + "# EOF\n"
 
 
-def _of_data_folder(state: State) -> list[str]:
-    heartbeat, is_alive = state.heartbeat, state.heartbeat.is_alive
-    return [
-        _family("runs", "gauge", "Runs of the data folder by state.",
-                {str(name): state.runs.get(name, 0) for name in RunState}),
-        _family("queue_experiments", "gauge", "Waiting experiments without held ones.",
-                state.waiting),
-        _family("queue_oldest_seconds", "gauge", "Waiting time of the oldest of them.",
-                state.oldest_waiting_seconds, "seconds"),
-        _family("queue_paused", "gauge", "1 while the queue is paused.", state.is_paused),
-        _family("supervisor_alive", "gauge", "1 while a supervisor holds the data folder.",
-                is_alive),
-        _family("supervisor_silence_seconds", "gauge", "Time since its last sign of life.",
-                heartbeat.seconds_since_beat if is_alive else None, "seconds"),
-        _family("supervisor_stuck_experiments", "gauge",
-                "Running experiments with a hanging thread.",
-                len(heartbeat.stuck) if is_alive else None),
-        _family("ingest_age_seconds", "gauge", "Time since the index last had all rows.",
-                state.ingest_age, "seconds"),
-        _family("ingest_seconds", "gauge", "How long the index has been reading its current input.",
-                state.ingest_seconds, "seconds"),
-        _family("run_folders_unreadable", "gauge", "Run folders that cannot be read.",
-                state.unreadable),
-        _family("disk_free_bytes", "gauge", "Free space on the disk of the data folder.",
-                state.disk_free, "bytes"),
-        _family("disk_size_bytes", "gauge", "Size of the disk of the data folder.",
-                state.disk_size, "bytes"),
-    ]  # fmt: skip
-
-
-def _family(
-    name: str, kind: str, text: str, value: float | Mapping[str, float] | None, unit: str = ""
-) -> str:
-    """One metric with its value, or its values by state; without a value only its description."""
-    whole = f"breakeven_{name}"
-    lines = [f"# TYPE {whole} {kind}", *([f"# UNIT {whole} {unit}"] if unit else []),
-             f"# HELP {whole} {text}"]  # fmt: skip
+def _family(name: str, value: Number) -> str:
+    """One metric with its value, or its values by state of runs."""
+    whole, unit = f"breakeven_{name}", name.rpartition("_")[2]
+    is_counter = name in COUNTERS
+    lines = [f"# TYPE {whole} {'counter' if is_counter else 'gauge'}",
+             *([f"# UNIT {whole} {unit}"] if unit in UNITS else []),
+             f"# HELP {whole} {METRICS[name]}"]  # fmt: skip
     if isinstance(value, Mapping):
-        lines += [f'{whole}{{state="{state}"}} {float(one)!r}' for state, one in value.items()]
+        lines += [
+            f'{whole}{{state="{state}"}} {float(value.get(state, 0))!r}' for state in RunState
+        ]
     elif value is not None:
-        lines.append(f"{whole}{'_total' if kind == 'counter' else ''} {float(value)!r}")
+        lines.append(f"{whole}{'_total' if is_counter else ''} {float(value)!r}")
     return "\n".join(lines) + "\n"
 
 

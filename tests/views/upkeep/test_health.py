@@ -23,6 +23,7 @@ from breakeven.runner.folders.queue_order import hold, pause
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.heartbeat import read_heartbeat
 from breakeven.storage.index.store import Store
 from breakeven.views.upkeep import serving as state
 from breakeven.views.upkeep.serving import OPEN_METRICS, open_metrics
@@ -143,7 +144,7 @@ def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
         (folder.runs / name).mkdir()
         (folder.runs / name / "spec.json").write_text("no JSON")
     state.look()
-    found = numbers(open_metrics(state.look(), {"threads": 7.0}))
+    found = numbers(open_metrics(state.look(), {"process_threads": 7.0}))
     states = {name.partition("/")[2]: number for name, number in found.items()
               if name.startswith("breakeven_runs/")}  # fmt: skip
     # Two runs of each of three experiments wait; the second one is held, which is no waiting.
@@ -164,29 +165,29 @@ def test_what_waits_without_a_supervisor_is_told_once_one_should_be_there(
 ) -> None:
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
     submit(folder, ExperimentSpec(name="waits"))
-    assert state.look().is_healthy and state.look().waiting == 1
+    assert state.look().is_healthy and state.look().numbers["queue_experiments"] == 1
     monkeypatch.setattr(state, "STARTING_SECONDS", 0.0)
     unwell = state.look()
     assert not unwell.is_healthy and "no supervisor" in unwell.problems[0]
-    assert unwell.oldest_waiting_seconds is not None and unwell.oldest_waiting_seconds < 60
+    assert unwell.numbers["queue_oldest_seconds"] < 60
     pause(folder)
-    assert state.look().is_healthy and state.look().is_paused
+    assert state.look().is_healthy and state.look().numbers["queue_paused"]
 
 
 def test_a_supervisor_that_was_stopped_is_told(
     folder: DataDir, holder: Callable[[], "subprocess.Popen[str]"]
 ) -> None:
     process = holder()
-    assert state.look().is_healthy and state.look().heartbeat.is_alive
+    assert state.look().is_healthy and state.look().numbers["supervisor_alive"]
     long_ago = time.time() - 100
     os.utime(folder.supervisor_lock, (long_ago, long_ago))
     os.kill(process.pid, signal.SIGSTOP)
     unwell = state.look()
     assert not unwell.is_healthy and "no sign for" in unwell.problems[0]
-    wait_until(lambda: state.look().heartbeat.is_stopped)
+    wait_until(lambda: read_heartbeat(folder).is_stopped)
     process.kill()
     process.wait()
-    assert state.look().is_healthy and not state.look().heartbeat.is_alive
+    assert state.look().is_healthy and not state.look().numbers["supervisor_alive"]
 
 
 def test_a_full_disk_and_pages_that_grow_old_are_told(
@@ -208,14 +209,14 @@ def test_one_question_costs_no_look_at_runs_that_are_over(
 ) -> None:
     for number in range(20):
         record_experiment(folder.runs, experiment_id=f"20261121-0930{number:02}-000000-aaaa")
-    assert state.look().runs == {str(RunState.FINISHED): 60}
+    assert state.look().numbers["runs"] == {str(RunState.FINISHED): 60}
     monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
     opened: list[str] = []
     sys.addaudithook(
         lambda name, arguments: opened.append(str(arguments[0]))
         if name in ("open", "os.listdir", "os.scandir") else None
     )  # fmt: skip
-    assert state.look().runs == {str(RunState.FINISHED): 60}
+    assert state.look().numbers["runs"] == {str(RunState.FINISHED): 60}
     assert not [file for file in opened if str(folder.runs) in file]
 
 

@@ -83,7 +83,7 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
-    wait_until(lambda: state.look().is_healthy and state.look().runs == {"finished": 3})
+    wait_until(lambda: state.look().is_healthy and state.look().numbers["runs"] == {"finished": 3})
     assert processes.check_dashboard(folder).health is Health.OK
     real = store_module.run_tick
 
@@ -95,12 +95,12 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
     wait_until(lambda: not state.look().is_healthy)
     seen = state.look()
     assert "reading run folders has taken" in seen.problems[0]
-    assert seen.runs == {"finished": 3} and seen.ingest_seconds > 0.5
+    assert seen.numbers["runs"] == {"finished": 3} and seen.numbers["ingest_seconds"] > 0.5
     found = processes.check_dashboard(folder)
     assert found.health is Health.WRONG and "kill -9" in found.remedy
     gate.set()
     wait_until(lambda: state.look().is_healthy)
-    assert state.look().ingest_seconds == 0 and not state.look().problems
+    assert state.look().numbers["ingest_seconds"] == 0 and not state.look().problems
 
 
 def test_a_disk_that_hangs_gets_an_answer_that_says_so(
