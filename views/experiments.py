@@ -12,7 +12,7 @@ from breakeven.storage.library.filters import chosen
 from breakeven.views.access import permissions
 from breakeven.views.library import disk, matrix, query, selected, sides, suites, table, trends
 from breakeven.views.library.filling import watch
-from breakeven.views.parts import importing
+from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import quick_race, quick_race_button
 from breakeven.views.parts.downloads import csv_button
 from breakeven.views.shared import words
@@ -101,7 +101,7 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
         clicked = permissions.may_act() and quick_race_button()
         st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
         disk.show(store, frame)
-        importing.show()
+        exchange.show_import()
     if clicked:
         quick_race()
 
@@ -117,7 +117,7 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
             counts = " · ".join(counted(frame, found))
             st.markdown(f":gray[{counts}]", help=table.explanation(columns), width="stretch")
             with st.container(width="content"):
-                importing.show()
+                exchange.show_import()
             csv_button("CSV", found.drop(columns=["text", "known", "losses"]), "experiments")
     return found[found["experiment_id"].isin(picked)]
 

@@ -1,18 +1,30 @@
-"""The formats of PyTorch's own benchmarks, on Compare: downloads, and imported rows."""
+"""Imports of reports, run folders, results of PyTorch's benchmarks and data files; and the
+formats of these benchmarks, as downloads and as imported rows.
 
+Executes nothing of what is imported; `storage/exchange/` judges its content.
+"""
+
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import streamlit as st
 
-from breakeven.storage.errors import ImportUnusable
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.storage.errors import ImportUnusable, StoreError
 from breakeven.storage.exchange.formats import FORMATS, NOTES
-from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.imports import Brought, bring, imported
 from breakeven.storage.exchange.rows import HarnessRow, next_to_imported, rows
 from breakeven.storage.index.store import Store
-from breakeven.views.access import permissions
+from breakeven.views.access import files, permissions
 from breakeven.views.parts.downloads import download, show_table
-from breakeven.views.shared.inert import inert
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, take_in
 
 TITLES = {
     "harness-performance-csv": ("Harness performance", "csv"),
@@ -51,3 +63,118 @@ def show_imported(
 
 def _written(write: Callable[[Store, str], str], store: Store, key: str) -> bytes:
     return write(store, key).encode()
+
+
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+RESULT_SUFFIXES = (".html", ".htm", ".csv", ".json")
+HELP = (
+    "A report or an archive (ZIP, tar, tar.gz) of run folders: all of its experiments are taken "
+    "in, or nothing. CSV of the Dynamo harness and JSON of cachebench or of PyTorch's HUD: shown "
+    "next to own results. Any other CSV, JSONL or Parquet: stored as a data file to train on."
+)
+DONE = "brought"
+"""Key in the session state: the result for each file, by its id."""
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The result of importing one file."""
+
+    name: str
+    brought: Brought = field(default_factory=Brought)
+    data_file: Path | None = None
+    problem: str = ""
+    """Why the file was refused; continues a sentence that begins with its name."""
+
+
+@st.fragment
+def show_import() -> None:
+    """A menu for people who may act; its content is made once it is open."""
+    if not permissions.may_act():
+        return
+    menu = st.popover("Import", icon=":material/upload:", key="import", on_change="rerun")
+    if not menu.open:
+        return
+    with menu:
+        given = st.file_uploader(
+            "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
+            key="import-files", max_upload_size=files.MAX_MEBIBYTES, type=accepted(),
+        )  # fmt: skip
+        known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
+        if new := [one for one in given if one.file_id not in known]:
+            with st.spinner("Looking through what came …"):
+                known |= {
+                    one.file_id: import_upload(data_dir(), one.name, one.getvalue()) for one in new
+                }
+            take_in(get_store().ingest_all)
+            st.rerun()  # The page behind the menu shows the imported items.
+        for one in given:
+            _show_result(known[one.file_id])
+
+
+def accepted() -> list[str]:
+    """Suffixes of accepted files, in Streamlit's form."""
+    every = {*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES, *DATA_FILE_SUFFIXES}
+    return sorted(one.removeprefix(".") for one in every)
+
+
+def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
+    """Imports a file of any accepted kind. Raises `NotAllowed` if this session may only look."""
+    permissions.require_acting()
+    try:
+        if _is_data_file(name, content):
+            return ImportResult(name, data_file=files.keep(name, content))
+        with tempfile.TemporaryDirectory() as temporary:
+            file = Path(temporary, _plain_name(name))
+            file.write_bytes(content)
+            try:
+                return ImportResult(name, bring(folder, file, EXAMPLES))
+            except ImportUnusable as error:
+                problem = str(error).replace(f"{temporary}/", "").removeprefix(f"{file.name} ")
+                return ImportResult(name, problem=problem)
+    except (RunnerError, StoreError, OSError) as error:
+        return ImportResult(name, problem=f"is not taken: {error}")
+
+
+def _is_data_file(name: str, content: bytes) -> bool:
+    """Whether a file has training data; its first line tells whether it is a harness result."""
+    lower = name.lower()
+    if not lower.endswith(tuple(DATA_FILE_SUFFIXES)):
+        return False
+    first = content[:4096].partition(b"\n")[0].split(b",")
+    is_result = lower.endswith(".csv") and {b"dev", b"name", b"batch_size"} <= set(first)
+    return not is_result and not lower.endswith(".json")
+
+
+def _plain_name(name: str) -> str:
+    """A safe name for the imported file: letters, digits, dashes and its suffix."""
+    end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
+               "")  # fmt: skip
+    return files.plain_stem(name, end) + end
+
+
+def _show_result(one: ImportResult) -> None:
+    if one.problem:
+        st.error(f"**{inert(one.name)}** {inert(one.problem)}", icon=":material/error:")
+        return
+    st.success(f"**{inert(one.name)}**: {_summary(one)}", icon=":material/check_circle:")
+    for experiment_id in one.brought.runs.experiments[:5]:
+        st.page_link("views/experiment.py", label=f"Open {inert(experiment_id)}",
+                     icon=":material/leaderboard:",
+                     query_params={"experiment": experiment_id})  # fmt: skip
+    if one.data_file is not None:
+        st.page_link("views/launch.py", label="Train on it", icon=":material/arrow_forward:",
+                     query_params={**files.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
+
+
+def _summary(one: ImportResult) -> Markdown:
+    if one.data_file is not None:
+        return f"kept as {code(one.data_file)}"
+    if one.brought.rows:
+        return f"{words.plural(len(one.brought.rows), 'row')} next to own results"
+    runs = one.brought.runs
+    new, known, left_out = map(len, (runs.new_runs, runs.known_runs, runs.left_out))
+    parts = [words.plural(new, "new run")] if new else []
+    parts += [f"{words.plural(known, 'run')} there already"] if known else []
+    parts += [f"{words.plural(left_out, 'file')} left out, of no run"] if left_out else []
+    return ", ".join(parts)

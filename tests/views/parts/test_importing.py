@@ -11,8 +11,8 @@ from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import imported
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.views.access import permissions
-from breakeven.views.parts import importing
-from breakeven.views.parts.importing import accepted, import_upload
+from breakeven.views.parts import exchange
+from breakeven.views.parts.exchange import accepted, import_upload
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 
@@ -29,7 +29,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
     data_dir = DataDir(tmp_path / "data")
     data_dir.path.mkdir()
     monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-    monkeypatch.setattr(importing.permissions, "may_act", lambda: True)
+    monkeypatch.setattr(exchange.permissions, "may_act", lambda: True)
     return data_dir
 
 
