@@ -15,6 +15,7 @@ from breakeven.storage.numbers.formats import format_share
 from breakeven.views.access import files, permissions
 from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
+from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
 from breakeven.views.library import suite_start as suite_form
@@ -64,7 +65,7 @@ def launch_experiment(store: Store) -> None:
         key, start = again.key, again.spec
     show_missing_compiler(machine)
     if files.files_are_limited():
-        files.ask_upload()
+        uploads.ask_upload()
     try:
         spec = spec_form(key, start, machine, check, again.blamed if again else None)
     except RunnerError as error:

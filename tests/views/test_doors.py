@@ -30,6 +30,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
 from breakeven.views.access import doors, files, permissions
+from breakeven.views.form import uploads
 from breakeven.views.parts import actions
 from breakeven.views.upkeep.serving import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -287,7 +288,7 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
     with pytest.raises(permissions.NotAllowed, match="BREAKEVEN_OTHERS=launch"):
         actions.launch(experiment_spec(), MACHINE)
     with pytest.raises(permissions.NotAllowed):
-        files.keep("data.csv", b"text,label\n")
+        uploads.keep("data.csv", b"text,label\n")
     assert not list(experiments(folder))
     assert not files.uploads().exists()
 
@@ -403,13 +404,13 @@ def test_others_use_only_files_in_folders_that_were_named(
 def test_an_uploaded_file_is_kept_under_a_safe_name_once(folder: DataDir) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
-        path = files.keep(name, b"text,label\ngood,1\n")
+        path = uploads.keep(name, b"text,label\ngood,1\n")
         assert path.parent == files.uploads()
         assert path.name.isascii() and path.suffix == ".csv" and len(path.name) < 110
         assert path.name[0].isalnum()
         assert path.read_bytes() == b"text,label\ngood,1\n"
-    assert files.keep("a.csv", b"1") == files.keep("a.csv", b"1")
-    assert files.keep("a.csv", b"1") != files.keep("a.csv", b"2")
+    assert uploads.keep("a.csv", b"1") == uploads.keep("a.csv", b"1")
+    assert uploads.keep("a.csv", b"1") != uploads.keep("a.csv", b"2")
     assert not [entry for entry in files.uploads().iterdir() if entry.name.startswith(".")]
 
 
@@ -417,15 +418,15 @@ def test_an_upload_that_is_too_large_or_no_data_is_refused(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):
-        with pytest.raises(files.UploadRefused, match="must end in one of"):
-            files.keep(name, b"1")
-    monkeypatch.setattr(files, "MAX_MEBIBYTES", 0)
-    with pytest.raises(files.UploadRefused, match="must not be larger"):
-        files.keep("a.csv", b"1")
+        with pytest.raises(uploads.UploadRefused, match="must end in one of"):
+            uploads.keep(name, b"1")
+    monkeypatch.setattr(uploads, "MAX_MEBIBYTES", 0)
+    with pytest.raises(uploads.UploadRefused, match="must not be larger"):
+        uploads.keep("a.csv", b"1")
     monkeypatch.undo()
-    monkeypatch.setattr(files, "MAX_TOTAL_BYTES", 0)
-    with pytest.raises(files.UploadRefused, match="together"):
-        files.keep("a.csv", b"12345")
+    monkeypatch.setattr(uploads, "MAX_TOTAL_BYTES", 0)
+    with pytest.raises(uploads.UploadRefused, match="together"):
+        uploads.keep("a.csv", b"12345")
 
 
 @pytest.fixture
@@ -442,15 +443,15 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
 ) -> None:
     for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
                        (".py", "script")):  # fmt: skip
-        path = files.keep_script(name, b"import breakeven\n")
+        path = uploads.keep_script(name, b"import breakeven\n")
         assert path.parent.parent == files.scripts() and path.name == f"{stem}.py"
         assert [one.name for one in path.parent.iterdir()] == [path.name]
         assert user_code.locate(str(path))[0] == path.resolve()
-    assert files.keep_script("a.py", b"1") != files.keep_script("a.py", b"2")
-    with pytest.raises(files.UploadRefused, match=r"must end in \.py"):
-        files.keep_script("a.csv", b"1")
-    with pytest.raises(files.UploadRefused, match="not be larger than 1 MiB"):
-        files.keep_script("a.py", b"#" * 2**20 + b"#")
+    assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
+    with pytest.raises(uploads.UploadRefused, match=r"must end in \.py"):
+        uploads.keep_script("a.csv", b"1")
+    with pytest.raises(uploads.UploadRefused, match="not be larger than 1 MiB"):
+        uploads.keep_script("a.py", b"#" * 2**20 + b"#")
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
@@ -463,7 +464,7 @@ def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_sc
     monkeypatch.setattr(permissions.st, "context", SimpleNamespace(headers=headers, ip_address="1"))
     assert permissions.may_act() and not files.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
-        files.keep_script("a.py", b"1")
+        uploads.keep_script("a.py", b"1")
     assert not files.scripts().exists()
 
 
@@ -479,7 +480,7 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
     assert CODE_VARIABLE not in os.environ and not files.scripts_may_run()
     say(folder)
     with pytest.raises(permissions.NotAllowed):
-        files.keep_script("a.py", b"1")
+        uploads.keep_script("a.py", b"1")
     files.let_scripts_run()
     assert files.scripts_may_run()
 

@@ -19,6 +19,7 @@ from breakeven.runner.specs.workload import (
     Task,
 )
 from breakeven.views.access import files
+from breakeven.views.form import uploads
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED, TO_BE_NAMED
 from breakeven.views.shared import words
@@ -254,7 +255,7 @@ def ask_script(fields: Fields) -> None:
     with right:
         fields.ask("script.arguments")
     is_allowed = show_permission()
-    files.ask_script_upload()
+    uploads.ask_script_upload()
     if is_allowed and not typed:
         st.info("**Choose your script** above, or type its path.", icon=":material/code:")
 

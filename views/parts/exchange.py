@@ -20,7 +20,8 @@ from breakeven.storage.exchange.formats import FORMATS, NOTES
 from breakeven.storage.exchange.imports import Brought, bring, imported
 from breakeven.storage.exchange.rows import HarnessRow, next_to_imported, rows
 from breakeven.storage.index.store import Store
-from breakeven.views.access import files, permissions
+from breakeven.views.access import permissions
+from breakeven.views.form import uploads
 from breakeven.views.parts.downloads import download, show_table
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert
@@ -98,7 +99,7 @@ def show_import() -> None:
     with menu:
         given = st.file_uploader(
             "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
-            key="import-files", max_upload_size=files.MAX_MEBIBYTES, type=accepted(),
+            key="import-files", max_upload_size=uploads.MAX_MEBIBYTES, type=accepted(),
         )  # fmt: skip
         known: dict[str, ImportResult] = st.session_state.setdefault(DONE, {})
         if new := [one for one in given if one.file_id not in known]:
@@ -123,7 +124,7 @@ def import_upload(folder: DataDir, name: str, content: bytes) -> ImportResult:
     permissions.require_acting()
     try:
         if _is_data_file(name, content):
-            return ImportResult(name, data_file=files.keep(name, content))
+            return ImportResult(name, data_file=uploads.keep(name, content))
         with tempfile.TemporaryDirectory() as temporary:
             file = Path(temporary, _plain_name(name))
             file.write_bytes(content)
@@ -150,7 +151,7 @@ def _plain_name(name: str) -> str:
     """A safe name for the imported file: letters, digits, dashes and its suffix."""
     end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
                "")  # fmt: skip
-    return files.plain_stem(name, end) + end
+    return uploads.plain_stem(name, end) + end
 
 
 def _show_result(one: ImportResult) -> None:
@@ -164,7 +165,7 @@ def _show_result(one: ImportResult) -> None:
                      query_params={"experiment": experiment_id})  # fmt: skip
     if one.data_file is not None:
         st.page_link("views/launch.py", label="Train on it", icon=":material/arrow_forward:",
-                     query_params={**files.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
+                     query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
 
 
 def _summary(one: ImportResult) -> Markdown:

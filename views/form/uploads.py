@@ -1,0 +1,159 @@
+"""Uploads of data files and scripts: asks for them and stores them under safe names.
+
+`views/access/files.py` decides which scripts may run.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import streamlit as st
+
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import audit
+from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.views.access import files, permissions
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.resources import data_dir
+
+MAX_MEBIBYTES = 200
+"""Largest file; `.streamlit/config.toml` sets the same limit for the server."""
+MAX_TOTAL_BYTES = 5 * 2**30
+"""Largest size of all uploaded files together."""
+LONGEST_NAME = 80
+OWN_DATA = {"preset": "Your own data"}
+OWN_SCRIPT = {"preset": "Your own script"}
+MAX_SCRIPT_MEBIBYTES = 1
+SCRIPT_SUFFIX = ".py"
+
+
+class UploadRefused(RunnerError):
+    """An uploaded file cannot be stored."""
+
+
+def show_folders() -> None:
+    """Shows the folders whose files may be used, if they are limited."""
+    listed = ", ".join(code(folder) for folder in files.allowed_folders()[1:])
+    if listed:
+        st.caption(f"You can use uploaded files and files in {listed}.")
+
+
+def ask_upload() -> None:
+    """Offers to upload a data file, which the form then uses."""
+    with st.expander("Upload a data file", icon=":material/upload_file:"):
+        show_folders()
+        _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep,
+             OWN_DATA, "own.data")  # fmt: skip
+
+
+def ask_script_upload() -> None:
+    """Offers to upload a script, if allowed."""
+    if not files.scripts_may_run():
+        return
+    with st.expander("Upload a script", icon=":material/upload_file:"):
+        st.caption("One file. A script that needs further files must be in a folder of "
+                   f"{code(CODE_VARIABLE)}.")  # fmt: skip
+        _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
+             OWN_SCRIPT, "script.script")  # fmt: skip
+
+
+def _ask(
+    label: Markdown, key: str, mebibytes: int, suffixes: Iterable[str],
+    keep: Callable[[str, bytes], Path], preset: Mapping[str, str], field: str,
+) -> None:  # fmt: skip
+    def use() -> None:
+        """Writes the file's path into the form, so that no further click is needed."""
+        given = st.session_state[key]
+        with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Shown below.
+            if given is not None:
+                st.session_state[field] = str(keep(given.name, given.getvalue()))
+                st.session_state.update(preset)
+
+    given = st.file_uploader(
+        label, key=key, max_upload_size=mebibytes, on_change=use,
+        type=[suffix.removeprefix(".") for suffix in suffixes],
+    )  # fmt: skip
+    if given is None:
+        return
+    try:
+        path = keep(given.name, given.getvalue())
+    except (UploadRefused, permissions.NotAllowed, OSError) as error:
+        st.error(inert(error), icon=":material/error:")
+        return
+    st.success(f"Stored as {code(path)}", icon=":material/check_circle:")
+
+
+def keep(name: str, content: bytes) -> Path:
+    """Stores the file under a safe name; the same content is stored once.
+
+    Raises `UploadRefused` if the file is too large or no data file, `NotAllowed` if this session
+    may only look.
+    """
+    permissions.require_acting()
+    suffix = next((one for one in sorted(DATA_FILE_SUFFIXES, key=len, reverse=True)
+                   if name.lower().endswith(one)), None)  # fmt: skip
+    if suffix is None:
+        raise UploadRefused(f"{name!r} must end in one of {', '.join(DATA_FILE_SUFFIXES)}")
+    if len(content) > MAX_MEBIBYTES * 2**20:
+        raise UploadRefused(f"{name!r} must not be larger than {MAX_MEBIBYTES} MiB")
+    return _write(files.uploads() / safe_name(name, suffix, content), content)
+
+
+def keep_script(name: str, content: bytes) -> Path:
+    """Stores a script in its own folder, because a script can import the files of its folder.
+
+    Raises `UploadRefused` if the file is too large or no Python file, `NotAllowed` if this session
+    may not upload code.
+    """
+    permissions.require_acting()
+    if not files.scripts_may_run():
+        raise permissions.NotAllowed(
+            f"Scripts can be uploaded only on the machine itself, and only if {CODE_VARIABLE} "
+            f"lists {files.scripts()}"
+        )
+    if not name.lower().endswith(SCRIPT_SUFFIX):
+        raise UploadRefused(f"{name!r} must end in {SCRIPT_SUFFIX}")
+    if len(content) > MAX_SCRIPT_MEBIBYTES * 2**20:
+        raise UploadRefused(f"{name!r} must not be larger than {MAX_SCRIPT_MEBIBYTES} MiB")
+    folder = safe_name(name, SCRIPT_SUFFIX, content).removesuffix(SCRIPT_SUFFIX)
+    stem = plain_stem(name, SCRIPT_SUFFIX, otherwise="script").replace("-", "_")
+    return _write(files.scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """Writes the file if it does not exist; raises `UploadRefused` if all uploaded files would
+    exceed the limit."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folders = (files.uploads(), files.scripts())
+    there = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    if sum(file.stat().st_size for file in there) + len(content) > MAX_TOTAL_BYTES:
+        raise UploadRefused(
+            f"Uploaded files must not take more than {MAX_TOTAL_BYTES // 2**30} GiB together. "
+            f"The administrator can delete some in {' and '.join(map(str, folders))}"
+        )
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        os.replace(unfinished, path)
+        audit.record(data_dir(), "upload", path.name, bytes=len(content))
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def safe_name(name: str, suffix: str, content: bytes) -> str:
+    """`reviews-1f2e3d4c5b6a.csv`: letters, digits and dashes, and a part of the content's hash."""
+    return f"{plain_stem(name, suffix)}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+
+
+def plain_stem(name: str, suffix: str, otherwise: str = "data") -> str:
+    """A file's name without folders and suffix, with letters, digits and dashes only."""
+    stem = Path(name.replace("\\", "/")).name
+    stem = stem[: len(stem) - len(suffix)]
+    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or otherwise
