@@ -14,14 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from breakeven.runner.checks.environments import check_environments
-from breakeven.runner.checks.experiment import check_at_once
 from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
 from breakeven.runner.commands.entry import JUDGE_VERSION
 from breakeven.runner.commands.options import checked
 from breakeven.runner.commands.waiting import Storage, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.environments import make, read_requirements, released_between
 from breakeven.runner.specs.environments import NAME
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -163,9 +161,8 @@ class _Search:
         name = f"{self.spec.name[:LONGEST_NAME]}: {self.package} {self.versions[number]}"
         spec = replace(self.spec, name=name, environments=(first, other))
         check_environments(spec, self.data_dir)
-        is_checked = check_at_once(spec, read_capabilities(self.data_dir))
         _print(f"\n{self.package} {self.versions[number]} beside {self.versions[0]}")
-        experiment = run_through(self.data_dir, spec, self.storage, is_checked=is_checked)
+        experiment = run_through(self.data_dir, spec, self.storage)
         if any(run.state.is_cancelled for run in experiment.runs):
             raise Stopped("the search was stopped; its environments and experiments remain")
         return experiment.experiment_id

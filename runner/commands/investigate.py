@@ -5,13 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from breakeven.runner.checks.experiment import check_at_once
 from breakeven.runner.commands.entry import PLAN_INVESTIGATION
 from breakeven.runner.commands.options import checked
 from breakeven.runner.commands.tune import read_budget
 from breakeven.runner.commands.waiting import Storage, run_through
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import BUDGET_SECONDS
 from breakeven.runner.texts import duration
@@ -40,8 +38,7 @@ def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:
         if status:
             return status
         spec = ExperimentSpec.from_json(file.read_text())
-    is_checked = check_at_once(spec, read_capabilities(data_dir))
-    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    experiment = run_through(data_dir, spec, storage)
     if spec.kind.compares_causes:
         return storage.run("show", [experiment.experiment_id])
     return storage.run("explain", ["--ladder", experiment.experiment_id])

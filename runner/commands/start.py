@@ -47,12 +47,7 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
-from breakeven.runner.machine.capabilities import (
-    Capabilities,
-    likely_capabilities,
-    probe,
-    read_capabilities,
-)
+from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.specs.environments import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -141,21 +136,20 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     beside = options.environments or ()
     if options.bisect_versions:
         options.environments = None
-    spec, machine = read_work(data_dir, options)
+    spec = read_work(data_dir, options)
     if options.bisect_versions:
         return bisect(data_dir, options, spec, beside)
     check_environments(spec, data_dir)
-    storage, is_checked = Storage(data_dir), check_at_once(spec, machine)
-    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    storage = Storage(data_dir)
+    experiment = run_through(data_dir, spec, storage)
     return judge(storage, experiment.experiment_id, options.fail_if, options.plan)
 
 
 def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_replay(data_dir, options.run)
-    is_checked = check_at_once(spec, read_capabilities(data_dir))
     _allow_code(data_dir, options)
     storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    experiment = run_through(data_dir, spec, storage)
     return storage.run("show", [experiment.experiment_id])
 
 
@@ -172,8 +166,8 @@ def judge(
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
-    spec, machine = read_work(data_dir, options)
-    is_checked = check_at_once(spec, machine)
+    spec = read_work(data_dir, options)
+    is_checked = check_at_once(spec, read_capabilities(data_dir))
     check_environments(spec, data_dir)
     _print(submit(data_dir, spec, is_checked=is_checked))
     return 0
@@ -245,25 +239,22 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     return storage.run("show", [experiment.experiment_id])
 
 
-def read_work(
-    data_dir: DataDir, options: argparse.Namespace
-) -> tuple[ExperimentSpec, Capabilities | None]:
-    """The experiment that options describe, and what is known of this machine, on whose first GPU
-    it runs if no option names a device. A named script, and files in the folders of
-    `--allow-code`, may run from now on. Raises `RunnerError`."""
-    machine = read_capabilities(data_dir)
+def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
+    """The experiment that options describe, on this machine's first GPU if they name no device. A
+    named script, and files in the folders of `--allow-code`, may run from now on. Raises
+    `RunnerError`."""
+    machine = read_capabilities(data_dir) or likely_capabilities()
     _resolve_environments(data_dir, options)
-    there = machine or likely_capabilities()
     if getattr(options, "script", None) is None:
-        spec = read_spec(options, there.usual_device)
+        spec = read_spec(options, machine.usual_device)
     else:
-        spec = read_script(options, there)
+        spec = read_script(options, machine)
         file = Path(spec.model.script or "")
         folder = Path(spec.script.folder or file.parent)
         options.allow_code = [*options.allow_code, folder, file.parent]
     if hasattr(options, "allow_code"):  # `submit` starts no supervisor.
         _allow_code(data_dir, options)
-    return spec, machine
+    return spec
 
 
 def _resolve_environments(data_dir: DataDir, options: argparse.Namespace) -> None:

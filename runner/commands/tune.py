@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
-from breakeven.runner.checks.experiment import check_at_once
 from breakeven.runner.commands.length import Length, add_plan
 from breakeven.runner.commands.options import add_spec_options, checked
 from breakeven.runner.commands.start import add_allow_code, read_work
@@ -61,7 +60,7 @@ def read_budget(text: str) -> float:
 
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
-    work, machine = read_work(data_dir, options)
+    work = read_work(data_dir, options)
     spec = search_spec(
         work,
         steps=steps_of(work, options.plan),
@@ -70,7 +69,6 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
         named=options.backends is not None,
     )
     spec = spec if options.name is None else replace(spec, name=options.name)
-    is_checked = check_at_once(spec, machine)
     tune = spec.tune
     count = len(spec.backends)
     _print(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
@@ -78,7 +76,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     if left_out := untried(spec):
         _print(left_out)
     storage = Storage(data_dir)
-    experiment = run_through(data_dir, spec, storage, is_checked=is_checked)
+    experiment = run_through(data_dir, spec, storage)
     storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:

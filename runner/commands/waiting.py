@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
 
-from breakeven.runner.checks.experiment import check_user_code
+from breakeven.runner.checks.experiment import check_at_once, check_user_code
 from breakeven.runner.commands.entry import FROM_INPUT
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
@@ -30,6 +30,7 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.capabilities import read_capabilities
 from breakeven.runner.machine.occupancy import outlook
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -156,12 +157,11 @@ def _doing(run: RunProgress) -> str:
 BAD_INPUT = 2
 
 
-def run_through(
-    data_dir: DataDir, spec: ExperimentSpec, storage: "Storage", *, is_checked: bool
-) -> Experiment:
-    """Submits an experiment and waits for its end. Returns it, or the experiment that repeats it
-    run by run if the device could not hold all runs at once. Raises `Refused` if the experiment is
-    checked only now, and the check refuses it."""
+def run_through(data_dir: DataDir, spec: ExperimentSpec, storage: "Storage") -> Experiment:
+    """Checks and submits an experiment, and waits for its end. Returns it, or the experiment that
+    repeats it run by run if the device could not hold all runs at once. Raises `InvalidSpec`, or
+    `Refused` if a check that needs torch refuses it."""
+    is_checked = check_at_once(spec, read_capabilities(data_dir))
     if not is_locked(data_dir.supervisor_lock):
         check_user_code(spec)
     experiment = find_experiment(data_dir, submit(data_dir, spec, is_checked=is_checked))
