@@ -6,8 +6,9 @@ without it. `docs/investigate.md` describes the stages.
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -104,7 +105,8 @@ class Investigation:
         if turns.wait() is None:
             return False
         self._log.enter("checking")
-        self._until = time.monotonic() + SHARE_OF_BUDGET * self._budget
+        budget = self._context.experiment.time_limit_seconds
+        self._until = time.monotonic() + SHARE_OF_BUDGET * budget
         self._is_stopped: Callable[[], bool] = lambda: turns.stop_requested
         self._bench = RemoteBench(self._context.spec, self._is_stopped, self._until)
         try:
@@ -129,17 +131,13 @@ class Investigation:
         fault may lie behind the recorded ones."""
         return max(self._step + 2 + self._context.experiment.block_steps, FEWEST_STEPS)
 
-    @property
-    def _budget(self) -> float:
-        return self._context.experiment.time_limit_seconds
-
     def _search(self) -> None:
         if self._wanted.problem == "memory":
             self._search_memory()
         if self._context.experiment.is_script:
             self._search_script()
             return
-        first, last, _outcome = self._reproduce()
+        first, last = self._reproduce()
         lowest = self._find_part(lambda stage, variant: self._compare(stage, variant, first, last))
         if lowest.backend is None:
             self._finding.program_note = "the setting has the fault without a compiler as well"
@@ -176,7 +174,12 @@ class Investigation:
                 if self._is_wanted(found):
                     self._take(found)
                     self._finding.graph = number + 1
-                    self._search_in_graph(number, count, found)
+                    attempt = partial(
+                        self._graph_trial, step=self._step, number=number, count=count
+                    )
+                    lowest = self._find_part(attempt)
+                    if lowest.backend not in (None, "eager"):
+                        self._reduce(lowest, self._step, number, found)
                     return
             # Another process, because CUDA graphs stay in the mode of the first calls.
             self._bench.close()
@@ -195,14 +198,6 @@ class Investigation:
     def _has_fault(self, found: Outcome) -> bool:
         """Whether a trial has the fault of the investigated run, and not another one."""
         return self._is_wanted(found) if self._fault is None else is_same(found, self._fault)
-
-    def _search_in_graph(self, number: int, count: int, outcome: Outcome) -> None:
-        """Searches the cause in one graph of a script."""
-        lowest = self._find_part(
-            lambda stage, variant: self._graph_trial(stage, variant, self._step, number, count)
-        )
-        if lowest.backend not in (None, "eager"):
-            self._reduce(lowest, self._step, number, outcome)
 
     def _find_part(self, attempt: Attempt) -> Variant:
         """Names the stage, the backend or the settings that bring the fault; returns the smallest
@@ -224,12 +219,14 @@ class Investigation:
         else:
             is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
             finding.cause = "backend" if is_own else "stage"
-            finding.compiler_stage = self._stage_of(lowest)
+            known = {name: rung.stage for rung in RUNGS for name in rung.backends}
+            known["cudagraphs"] = "CUDA graphs"
+            finding.compiler_stage = known.get(str(lowest.backend), lowest.backend)
         self._write()
         return replace(smallest, dynamic=True) if SYMBOLIC in needed else smallest
 
-    def _reproduce(self) -> tuple[int, int, Outcome]:
-        """The first and last (exclusive) step of the shortest part that fails, and its outcome."""
+    def _reproduce(self) -> tuple[int, int]:
+        """The first and last (exclusive) step of the shortest part that fails."""
         last = min(self._reach, num_steps(self._context.experiment))
         baseline = self._trial("reproduction", _name(BASELINE), "baseline", last)
         if baseline.out_of_memory or baseline.kind == "crashes":
@@ -246,45 +243,32 @@ class Investigation:
         step = last - 1 if found.step is None else found.step
         alone = self._compare("reproduction", self._variant, step, step + 1)
         if is_same(alone, found):
-            return step, step + 1, alone
+            return step, step + 1
         again = self._compare("reproduction", self._variant, 0, step + 1)
         if not is_same(again, found):
             self._answer("unstable")
-        return 0, step + 1, found
+        return 0, step + 1
 
     def _lowest_stage(self, attempt: Attempt) -> Variant | None:
         """The lowest stage that fails as the run does; None if only Inductor's settings make it
         fail. Settings that need no compiler are tried without one first."""
         variants = [_without(self._variant, ["mode", *self._variant.options], backend=backend)
-                    for backend in self._stages()]  # fmt: skip
+                    for backend in _stages(self._variant.backend)]  # fmt: skip
         if any(one in FREE for one in _settings(self._variant)):
             of_compiler = [one for one in _settings(self._variant) if one not in FREE]
             variants.insert(0, _without(self._variant, of_compiler, backend=None))
+        below: Variant | None = None
         for variant in variants:
             found = attempt("stages", variant)
             if self._has_fault(found):
-                # Both sides of the boundary were seen once; the failing side is seen once more.
-                if not is_same(attempt("stages", variant), found):
+                # Both sides of the boundary are seen once more, because faults may come and go.
+                is_stable = is_same(attempt("stages", variant), found)
+                if not is_stable or (below is not None and attempt("stages", below).fails):
                     self._answer("unstable")
                 self._take(found)
                 return variant
+            below = None if found.fails else variant
         return None
-
-    def _stages(self) -> Iterator[str]:
-        backend = self._variant.backend
-        assert backend is not None
-        torchs = ("eager", "aot_eager", "aot_eager_decomp_partition")
-        yield from torchs[: torchs.index(backend)] if backend in torchs else torchs[:2]
-        if backend == "inductor":
-            yield torchs[2]
-        yield backend
-
-    def _stage_of(self, variant: Variant) -> str:
-        if variant.backend == "cudagraphs":
-            return "CUDA graphs"
-        stages = {name: rung.stage for rung in RUNGS for name in rung.backends}
-        assert variant.backend is not None
-        return stages.get(variant.backend, variant.backend)
 
     def _smallest(self, attempt: Attempt, variant: Variant) -> tuple[Variant, list[str]]:
         """Takes the settings away one by one, as long as the fault stays; returns what remains, and
@@ -367,7 +351,8 @@ class Investigation:
 
     def _bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
         found = self._bench.ask("bisect", variant, step, number, outcome)
-        if found is None or isinstance(found, Outcome):
+        # A part of another stage contradicts the trials, so it is not named.
+        if found is None or isinstance(found, Outcome) or found.backend != variant.backend:
             return
         finding = self._finding
         finding.subsystem, finding.subsystem_number = found.subsystem, found.number
@@ -452,6 +437,11 @@ class Investigation:
 
 def _name(variant: Variant) -> str:
     return "no compiler" if variant.role == "baseline" else variant.text
+
+
+def _stages(backend: str | None) -> Sequence[str | None]:
+    """The backends up to one, each with one stage of the compiler more."""
+    return STAGES[: STAGES.index(backend) + 1] if backend in STAGES else (*STAGES[:2], backend)
 
 
 def _settings(variant: Variant) -> list[str]:

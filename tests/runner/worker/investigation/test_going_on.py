@@ -24,6 +24,7 @@ from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.scenarios import InvestigationSpec
+from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.investigator import Investigation, _Answered
@@ -87,6 +88,7 @@ def test_a_stopped_and_then_killed_search_goes_on_with_the_next_trial(
     assert [(one["stage"], one["what"]) for one in every] == [
         ("reproduction", "no compiler"), ("reproduction", name), ("reproduction", name),
         ("stages", "eager"), ("stages", "aot_eager"), ("stages", name), ("stages", name),
+        ("stages", "aot_eager"),
         ("graphs", "graph 1 of 3"), *[("program", "repro.py")] * 3,
         *[("program", "repro.py eager")] * 2,
     ]  # fmt: skip
@@ -187,3 +189,28 @@ def test_a_trial_without_a_compiler_that_is_killed_or_lacks_memory_blames_no_cod
     with pytest.raises(_Answered):
         search._reproduce()
     assert search._finding.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcomes"),
+    [
+        ("inductor", {"eager": [PASSES], "aot_eager": [PASSES, RAISES],
+                      "aot_eager_decomp_partition": [RAISES, RAISES]}),
+        ("eager:scope=forward", {"eager:scope=forward": [RAISES, RAISES],
+                                 "eager": [PASSES, RAISES]}),
+        ("eager:scope=forward", {"eager:scope=forward": [RAISES, RAISES, PASSES],
+                                 "eager": [PASSES, PASSES]}),
+    ],
+    ids=["stage", "setting", "rest"],
+)  # fmt: skip
+def test_a_fault_that_comes_and_goes_names_no_stage_and_no_setting(
+    backend: str, outcomes: dict[str, list[Outcome]]
+) -> None:
+    search = Investigation.__new__(Investigation)
+    search._context = SimpleNamespace(experiment=SPEC)  # type: ignore[assignment]
+    search._wanted, search._finding, search._fault = SPEC.investigation, Finding(), RAISES
+    search._variant = parse_backend(backend)
+    with pytest.raises(_Answered):
+        search._find_part(lambda stage, variant: outcomes[variant.text].pop(0))
+    assert search._finding.cause == "unstable"
+    assert not any(outcomes.values())
