@@ -17,7 +17,7 @@ from breakeven.runner.specs.investigations import (
 )
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.replays import replay
-from breakeven.runner.specs.scenarios import Problem
+from breakeven.runner.specs.scenarios import Part, Problem
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
@@ -59,6 +59,8 @@ class Fault:
     """The first step without a record, or the first one outside the band; 0 if unknown."""
     error: str = ""
     """Class and message of the error that ended the run; empty without one."""
+    part: Part = "training"
+    """What it is a fault of, in a run that does both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +175,11 @@ def _fault(store: Store, record: RunRecord) -> Fault:
         kind: Problem = "memory" if record.state is RunState.OUT_OF_MEMORY else "raises"
         return Fault(kind=kind, step=int(runs.loc[label, "steps_done"]), error=text)
     if record.spec.kind.compares_tensors:
-        found = {one.outcome for one in checks(store, record.experiment_id, record.spec)
-                 if one.label == label and one.part == "training"}  # fmt: skip
-        if found & {"failed", "differs"}:
-            return Fault(kind="raises" if "failed" in found else "differs")
+        known = checks(store, record.experiment_id, record.spec)
+        for part in record.spec.accuracy.parts:
+            found = {one.outcome for one in known if (one.label, one.part) == (label, part)}
+            if found & {"failed", "differs"}:
+                return Fault(kind="raises" if "failed" in found else "differs", part=part)
     result = compare(store, record.experiment_id).result_of(label)
     if result.parity is not None and result.parity.verdict == "broken":
         return Fault(kind="differs", step=result.parity.first_step_outside or 0)
@@ -246,8 +249,9 @@ def _experiment(
     if fault.kind != "slow":
         problem: Problem = "differs" if fault.kind == "not finite" else fault.kind
         return investigation(
-            spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error
-        )
+            spec, record.experiment_id, label, problem, fault.step, budget_seconds, fault.error,
+            fault.part,
+        )  # fmt: skip
     again = replay(spec, record.experiment_id, label)
     if spec.num_places > 1:
         again = replace(again, devices=(spec.devices[record.variant.place - 1],), parallel="ddp")

@@ -60,7 +60,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]) -> None:
 
 def investigate(
     folder: Path, backend: str, step: int = 0, model: str = "relu_net.py:ReluNet",
-    problem: Any = "differs", error: str = "", **training: Any,
+    problem: Any = "differs", error: str = "", part: Any = "training", **training: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The finding about a backend on a small network."""
     spec = ExperimentSpec(
@@ -70,7 +70,7 @@ def investigate(
                       num_eval_samples=10),
         training=replace(TRAINING, **training), time_limit_seconds=600.0,
         devices=(DEVICE,), investigates="experiment.run",
-        investigation=InvestigationSpec(step=step, problem=problem, error=error),
+        investigation=InvestigationSpec(step=step, problem=problem, error=error, part=part),
     )  # fmt: skip
     return finding(folder, spec)
 
@@ -212,6 +212,19 @@ def test_another_fault_of_a_lower_stage_is_not_the_cause(
     plant(monkeypatch, compiler_faults.wrong_relu_behind_another_error)
     found = investigate(tmp_path, "inductor")
     assert (found["cause"], found["compiler_stage"]) == ("stage", "Inductor"), found
+
+
+@pytest.mark.parametrize("backend, problem, cause", [
+    ("wrong_relu", "differs", "backend"), ("rejecting", "raises", "backend"),
+    ("late_greed", "memory", "backend"), ("wrong_in_blocks", "differs", "not reproduced"),
+])  # fmt: skip
+def test_a_fault_of_forward_passes_alone_is_named(
+    backend: str, problem: str, cause: str, tmp_path: Path
+):
+    found = investigate(tmp_path, f"{COMPILERS}:{backend}", problem=problem, part="inference")
+    assert found["cause"] == cause, found
+    if backend in ("wrong_relu", "rejecting"):
+        assert found["program_fails"] == 3 and "set_grad_enabled(False)" in found["program"]
 
 
 MODE = "mode=max-autotune-no-cudagraphs"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.replays import backends_of
-from breakeven.runner.specs.scenarios import InvestigationSpec, Problem
+from breakeven.runner.specs.scenarios import InvestigationSpec, Part, Problem
 from breakeven.runner.specs.variants import parse_backend
 
 BUDGET_SECONDS = 900.0
@@ -54,6 +54,7 @@ def investigation(
     step: int = 0,
     budget_seconds: float = BUDGET_SECONDS,
     error: str = "",
+    part: Part = "training",
 ) -> ExperimentSpec:
     """The experiment that investigates a run of a backend.
 
@@ -64,10 +65,6 @@ def investigation(
     backends = backends_of(spec, label)
     if not backends or parse_backend(backends[0]).backend is None:
         raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
-    if not spec.trains:
-        raise RunnerError(
-            f"{label} makes forward passes alone; an investigation needs a run that trains"
-        )
     place = next((one.place for one in spec.possible_variants if one.label == label), 1)
     is_spread = spec.num_places > 1
     return replace(
@@ -80,5 +77,10 @@ def investigation(
         model=replace(spec.model, dropout="keep" if spec.has_dropout else "off"),
         time_limit_seconds=budget_seconds,
         investigates=f"{experiment_id}.{label}",
-        investigation=InvestigationSpec(problem=problem, step=step, error=error[:LONGEST_ERROR]),
+        investigation=InvestigationSpec(
+            problem=problem,
+            step=step,
+            error=error[:LONGEST_ERROR],
+            part=part if spec.trains else "inference",
+        ),
     )

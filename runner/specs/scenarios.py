@@ -185,6 +185,8 @@ class InvestigationSpec(Spec, path="investigation."):
     step: Annotated[int, Bounds(0, 1_000_000_000, "no training is longer"), Prompt(hidden=True)] = 0
     """Step at which the investigated run failed, or its first step outside the band; 0 where that
     is unknown."""
+    part: Annotated[Part, Prompt(hidden=True)] = "training"
+    """What the investigated run computes: full optimizer steps, or forward passes alone."""
     error: Annotated[str, Prompt(hidden=True)] = ""
     """Class of the error and its message, as the investigated run recorded them; empty without. An
     error of another class is not the one whose cause is searched."""
@@ -205,6 +207,8 @@ class StepSettings(Protocol):
     def accuracy(self) -> AccuracySpec: ...
     @property
     def cache(self) -> CacheSpec: ...
+    @property
+    def investigation(self) -> InvestigationSpec: ...
     @property
     def block_steps(self) -> int: ...
     @property
@@ -303,7 +307,7 @@ _ALL = (
         name="investigate",
         text="no race; trials find the cause of a run's fault.",
         compares="causes",
-        parts=lambda spec: ("training",),
+        parts=lambda spec: (spec.investigation.part,),
         num_steps=_training_steps,  # of the investigated training; trials make the first few
     ),
 )

@@ -245,8 +245,9 @@ def _sections(found: Investigation) -> Iterator[str]:
         else "No error, as without a compiler."
     )
     yield f"Expected: {expected}"
+    what = "forward passes" if found.record.spec.is_inference else "a training"
     work = source_words(found.record.spec)
-    yield f"Found in a training of {work} by trials, each under one backend:"
+    yield f"Found in {what} of {work} by trials, each under one backend:"
     yield markdown_table([HEADER, *map(trial_cells, found.trials)])
     if finding.program is not None:
         loads = f"It reads `{DATA_FILE}`, which is attached. " if loads_data(finding) else ""

@@ -36,6 +36,7 @@ from tests.faults.investigations import (
     record_failed,
     record_investigation,
 )
+from tests.helpers import correctness_journals
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -93,6 +94,23 @@ def test_a_loss_that_is_not_finite_is_the_trainings_own_fault_if_the_baseline_ha
         spec = next_experiment(store, f"{EXPERIMENT_ID}.inductor")
         assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == found
     assert (spec.investigation.problem, spec.investigation.step) == ("differs", 7)
+
+
+@pytest.mark.parametrize("wrong", ["training", "inference"])
+def test_tensors_of_a_check_that_differ_are_a_fault_of_their_part(
+    wrong: str, data_dir: DataDir
+) -> None:
+    for label in ("baseline", "eager", "inductor"):
+        parts = correctness_journals.passing()
+        if label == "inductor":
+            other = correctness_journals.tensor("a", passed=False)
+            parts[wrong] = ("fail_accuracy", [other])
+        correctness_journals.record(data_dir, label, parts)
+    run = f"{EXPERIMENT_ID}.inductor"
+    found = fault(data_dir, run)
+    assert (found.kind, found.part) == ("differs", wrong)
+    with Store.in_memory(data_dir) as store:
+        assert next_experiment(store, run).is_inference == (wrong == "inference")
 
 
 def test_nothing_is_wrong_with_a_run_that_learned_the_same_as_fast(data_dir: DataDir) -> None:

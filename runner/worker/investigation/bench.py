@@ -17,6 +17,7 @@ from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.base import Device
@@ -152,6 +153,7 @@ class Bench:
         replays = REPLAYED_CALLS if variant.captures_cuda_graphs else 1
         return recorder.graphs(
             num_calls=max(replays, 2 if accumulates else 1), accumulates=accumulates,
+            trains=not self._experiment.is_inference,
             apply_precision=partial(apply_precision, self._experiment, device=self._device),
         )  # fmt: skip
 
@@ -159,7 +161,8 @@ class Bench:
 def tolerance_of(experiment: ExperimentSpec, device: Device) -> float:
     """The tolerance of the scenario `accuracy`, but in single precision the one for models that are
     held closely: a fault of 1 % is one, and what rounding does is known from double precision."""
-    usual = default_tolerance(experiment, "training", device)
+    part: Part = "inference" if experiment.is_inference else "training"
+    usual = default_tolerance(experiment, part, device)
     is_half = experiment.training.precision in ("bf16", "fp16")
     return usual if is_half else min(usual, device.training_tolerance)
 

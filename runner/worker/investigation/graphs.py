@@ -41,6 +41,8 @@ class Graph:
     """Forward and backward passes; captured CUDA graphs need several until they are replayed."""
     accumulates: bool = False
     """Whether the passes add up their gradients, as micro-batches do."""
+    trains: bool = True
+    """Whether there are backward passes."""
     apply_precision: Callable[[Variant], None] = lambda variant: None
     """Sets what products and attention may round to under a variant."""
 
@@ -95,6 +97,11 @@ def compile_graph(module: GraphModule, variant: Variant) -> Call:
 
 def run_graph(call: Call, graph: Graph, inputs: Sequence[Value]) -> Tensors:
     """Outputs, changed inputs and gradients of a graph; always with the same random numbers."""
+    with torch.set_grad_enabled(graph.trains):
+        return _run_graph(call, graph, inputs)
+
+
+def _run_graph(call: Call, graph: Graph, inputs: Sequence[Value]) -> Tensors:
     mine = [*map(_kept, inputs)]
     found: Tensors = {}
     for _ in range(graph.num_calls):

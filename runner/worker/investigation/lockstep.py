@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +65,9 @@ class Model:
         training = experiment.training
         if is_double:
             training = replace(training, precision="float32", scaler_options={})
-        model = copy.deepcopy(workload.model).train()
-        self.model = model.double() if is_double else model
+        self._trains = experiment.trains
+        model = copy.deepcopy(workload.model).train(self._trains)
+        self.model = model = model.double() if is_double else model
         self._device, self._seed = device, experiment.training.seed
         self._apply_precision = partial(apply_precision, experiment, variant, device)
         self._captures = variant.captures_cuda_graphs
@@ -82,16 +84,24 @@ class Model:
             self.optimizers, self._precision, training,
             like_harness=experiment.steps_like_harness,
         )  # fmt: skip
-        self._step = maker.make(variant.scope, compiler or make_compiler(variant))
+        compile = compiler or make_compiler(variant)
+        self._step = maker.make(variant.scope, compile)
+
+        def answer(batch: dict[str, Tensor]) -> Any:
+            return model(**batch)
+
+        self._answer = answer if variant.scope == "blocks" else compile(answer)
 
     def step(self, number: int, batches: list[MicroBatch]) -> Tensors:
-        """Trains step `number` and returns what it computed: loss, updates of weights, buffers
-        and the optimizer's state."""
+        """Makes step `number` and returns what it computed: loss, updates of weights, buffers and
+        the optimizer's state; of a forward pass the outputs."""
         before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self._apply_precision()
         self._device.seed(step_seed(self._seed, number))
         if self._captures:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        if not self._trains:
+            return self._outputs(batches)
         result = self._step(batches)
         found: Tensors = {("loss", "loss"): result.loss.detach().clone()}
         if result.terms is not None:
@@ -103,6 +113,14 @@ class Model:
             if buffer.is_floating_point():
                 found["buffer", name] = buffer.detach().clone()
         return found
+
+    @torch.no_grad()
+    def _outputs(self, batches: list[MicroBatch]) -> Tensors:
+        with self._precision.autocast():
+            answers = [self._answer(batch.inputs) for batch in batches]
+        tensors = torch.utils._pytree.tree_leaves(answers)
+        return {("output", str(place)): one.clone() for place, one in enumerate(tensors)
+                if isinstance(one, Tensor) and one.is_floating_point()}  # fmt: skip
 
     def _state_of_optimizers(self) -> Tensors:
         names: dict[Tensor, str] = {

@@ -134,6 +134,7 @@ def make_program(
     }
     if variant.path_of_backend:
         arguments["backend"] = "backend"
+    without_gradients = [] if graph.trains else ["torch.set_grad_enabled(False)"]
     loads = [f"data = torch.load({DATA_FILE!r})"] if data else []
     source = TEMPLATE.format(
         title=title.replace("\\", "/").replace('"', "'"),
@@ -143,7 +144,8 @@ def make_program(
         inputs="\n".join(f"        {text}," for text in texts),
         wants=[isinstance(one, Tensor) and one.requires_grad for one in graph.inputs],
         arguments=", ".join(f"{name}={text}" for name, text in arguments.items()),
-        settings="\n".join([*_settings(variant), *loads]), precision=_precision(variant),
+        settings="\n".join([*_settings(variant), *loads, *without_gradients]),
+        precision=_precision(variant),
     )  # fmt: skip
     return Program(source=source, data=data, num_nodes=graph.num_nodes)
 

@@ -42,7 +42,9 @@ def repeat_run(spec: RunSpec, backend: str | None, steps: int) -> None:
     """Makes the first steps under a backend, as written on the command line, or without a compiler,
     in a folder of its own. Raises the errors of the run."""
     experiment = replace(
-        spec.experiment, scenario="train", investigates=None, controls=0, block_steps=1,
+        spec.experiment, scenario="speed" if spec.experiment.is_inference else "train",
+        speed=replace(spec.experiment.speed, part="inference"), investigates=None, controls=0,
+        block_steps=1,
         backends=spec.experiment.backends if backend is None else (backend,), profile_steps=0,
         evaluation=EvaluationSpec(when="never"), checkpoints=CheckpointSpec(),
     )  # fmt: skip

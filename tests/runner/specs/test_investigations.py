@@ -8,6 +8,7 @@ import pytest
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.investigations import investigation
+from breakeven.runner.specs.scenarios import SpeedSpec
 
 ASKED = ExperimentSpec.from_dict({
     "name": "nightly",
@@ -44,6 +45,13 @@ def test_dropout_is_off_where_another_backend_of_the_experiment_had_decided_so()
     assert investigation(alone, "x", "eager", "raises").model.dropout == "keep"
 
 
+def test_a_run_that_makes_forward_passes_is_investigated_by_forward_passes() -> None:
+    timed = replace(ASKED, scenario="speed", speed=SpeedSpec(part="inference"))
+    found = investigation(timed, "x", LABEL, "raises")
+    assert (found.investigation.part, found.is_inference) == ("inference", True)
+    assert investigation(ASKED, "x", LABEL, "raises").trains
+
+
 def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() -> None:
     spread = replace(ASKED, devices=("cuda:0", "cuda:1"), parallel="spread")
     # Backends are dealt out in turn: the second lies on the second device.
@@ -58,8 +66,6 @@ def test_of_an_experiment_that_is_spread_over_devices_the_run_keeps_its_own() ->
         ({"backends": ("none:tf32=true",)}, "none-tf32_true", "has no compiler"),
         ({}, "onnx", "no run 'onnx'"),
         ({"devices": ("cpu", "cpu")}, LABEL, "must name one device for an investigation"),
-        ({"scenario": "speed", "speed": {"part": "inference", "batches": 1}}, LABEL,
-         "makes forward passes alone"),
     ],
 )  # fmt: skip
 def test_a_run_that_cannot_be_investigated_is_refused_in_a_sentence(
