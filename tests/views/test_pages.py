@@ -479,8 +479,28 @@ def test_who_still_loads_is_named_once_others_have_begun():
     said = words.outlook(runs, "20 s", None)
     assert said.endswith("; eager: torch, model and data are loading")
     runs["phase"] = "waiting"
-    assert words.outlook(runs, "20 s", None) == "20 s; the time left is known after the first round"
     assert words.outlook(runs, "20 s", 0.4) == "20 s; almost done"
+
+
+def test_the_place_of_the_time_left_is_taken_from_the_start_so_that_nothing_jumps():
+    now = pd.Timestamp("2026-11-22 10:00:20")
+    runs = pd.DataFrame(
+        {"label": ["baseline", "eager"], "state": ["running", "running"], "steps_done": [0, 0],
+         "phase": ["preparing", "preparing"],
+         "compiling_since": pd.Series([pd.NaT] * 2, dtype="datetime64[ns]")}
+    )  # fmt: skip
+    unknown = "20 s; time left: known after the first round"
+    said = words.outlook(runs, "20 s", None)
+    assert said == f"{unknown}; torch, model and data are loading"
+    runs["phase"] = ["waiting", "training"]
+    assert words.outlook(runs, "20 s", None) == unknown
+    runs["compiling_since"] = [pd.NaT, now]
+    compiling = "; eager is compiling, the others wait meanwhile"
+    assert words.outlook(runs, "20 s", None) == unknown + compiling
+    assert (
+        without_links(words.outlook(runs, "20 s", 90.0))
+        == f"20 s; about 1 min 30 s left{compiling}"
+    )
 
 
 def test_the_bar_goes_by_time_never_back_and_is_not_full_while_work_remains(

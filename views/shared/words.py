@@ -102,23 +102,22 @@ def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") ->
 def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:
     """Elapsed and remaining time of an experiment, and the cause of a delay. `so_far`: a result of
     `spent`."""
-    left = ""
-    if remaining is not None and remaining < 1.0:
-        left = "; almost done"
-    elif remaining is not None:
-        left = f"; {linked('expected_seconds', f'about {duration(remaining)} left')}"
+    if remaining is None:
+        left = "time left: known after the first round"
+    elif remaining < 1.0:
+        left = "almost done"
+    else:
+        left = linked("expected_seconds", f"about {duration(remaining)} left")
+    text: Markdown = f"{so_far}; {left}"
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
         who = inert(compiling["label"].iloc[0])
-        return f"{so_far}{left}; {who} is compiling, the others wait meanwhile"
-    if left:
-        return f"{so_far}{left}"
+        return f"{text}; {who} is compiling, the others wait meanwhile"
     loading = runs[(runs["state"] == RunState.RUNNING) & ~runs["phase"].isin(LOADED_PHASES)]
-    if runs["steps_done"].sum() > 0 and len(loading):
-        return f"{so_far}; {inert(', '.join(loading['label']))}: torch, model and data are loading"
-    if runs["steps_done"].sum() > 0:
-        return f"{so_far}; the time left is known after the first round"
-    return f"{so_far}; torch, model and data are loading"
+    if remaining is not None or loading.empty:
+        return text
+    who = f"{inert(', '.join(loading['label']))}: " if runs["steps_done"].sum() else ""
+    return f"{text}; {who}torch, model and data are loading"
 
 
 def workload(model: str, data: str) -> Markdown:
