@@ -127,12 +127,16 @@ def return_to_an_empty_search(page: Page) -> None:
     expect(page.get_by_text(f"1 experiment of {ALL}")).to_have_count(0)
 
 
-def tick_the_first_row(page: Page) -> None:
+def reach_the_table(page: Page) -> None:
     """By keyboard, from wherever the focus is."""
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.tagName") == "CANVAS":
             break
+
+
+def tick_the_first_row(page: Page) -> None:
+    reach_the_table(page)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Shift+Space")
 
@@ -149,15 +153,14 @@ def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_t
     expect(listed.get_by_text(f"1 experiment of {ALL}")).to_be_visible()
     assert "q=needle" in listed.url
     settle(listed)
-    link = listed.locator(".st-key-picked").get_by_role("link", name="Open")
+    picked = listed.locator(".st-key-picked").get_by_role("link", name="Open")
     # The table is drawn again as numbers arrive; a key at that moment is lost, as a person sees.
     for _ in range(5):
         tick_the_first_row(listed)
         with suppress(AssertionError):
-            expect(link).to_be_visible(timeout=10_000)
+            expect(picked).to_be_visible(timeout=10_000)
             break
-    expect(link).to_be_visible()
-    link.focus()
+    expect(picked).to_be_visible()
     listed.keyboard.press("Enter")
     listed.wait_for_url(f"**experiment={TARGET}*")
     expect(listed.locator(".backend-cards")).to_be_visible()
@@ -166,6 +169,29 @@ def test_one_of_many_is_opened_by_keyboard_alone_and_a_search_is_not_chosen_on_t
     listed.get_by_role("link", name="Launch", exact=True).first.click()
     expect(listed.get_by_placeholder("Search")).to_have_count(0)
     return_to_an_empty_search(listed)
+
+
+@pytest.mark.parametrize("is_sorted", [False, True], ids=["as listed", "sorted by a title"])
+def test_enter_opens_the_row_that_arrows_reached_also_one_far_down(
+    page: Page, address: str, is_sorted: bool
+) -> None:
+    page.goto(f"{address}/?view=Table&columns=name&columns=id")
+    expect(table(page)).to_be_visible()
+    page.wait_for_timeout(1500)  # numbers fill in meanwhile, which draws the page anew
+    if is_sorted:
+        box = resting_place(page)
+        page.mouse.click(box["x"] + 300, box["y"] + FIRST_ROW - ROW_HEIGHT)
+        settle(page)
+        ids = table(page).locator("tbody td:last-child").all_text_contents()
+        assert ids == sorted(ids), "the newest is no longer the first"
+    reach_the_table(page)
+    for _ in range(30):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(600)  # the focus follows the arrows late
+    wanted = page.evaluate("document.activeElement.closest('tr').lastElementChild.textContent")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**experiment={wanted}*")
+    expect(page.get_by_role("tab", name="Verdict")).to_be_visible()
 
 
 def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):

@@ -254,12 +254,10 @@ def test_who_may_only_look_is_told_of_nothing_else_and_why(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_experiment(folder.runs)
-    everything = (
-        "Click a name to open it. Tick rows to compare, run again, label, archive or delete them."
-    )
+    everything = "to open it. Tick rows to compare, run again, label, archive or delete them."
     assert everything in text(opened("experiments"))
     monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
-    assert "Click a name to open it. Tick rows to compare them." in text(opened("experiments"))
+    assert "to open it. Tick rows to compare them." in text(opened("experiments"))
     assert "is served to others" in text(opened("launch"))
     monkeypatch.setattr(doors, "comes_from_other_account", lambda headers: True)
     assert "another account of this machine" in text(opened("launch"))

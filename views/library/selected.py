@@ -49,7 +49,8 @@ def show(store: Store, rows: pd.DataFrame) -> None:
     with line:
         if rows.empty:
             more = ", run again, label, archive or delete" if permissions.may_act() else ""
-            st.caption(f"Click a name to open it. Tick rows to compare{more} them.")
+            how = "Click a name, or press Enter on its row, to open it."
+            st.caption(f"{how} Tick rows to compare{more} them.")
             return
         if len(rows) > 1:
             _show_side_by_side(rows)

@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,9 @@ PENDING = "comparing …"
 PICKED = "experiments picked"
 """Key in the session state: the ids of the selected rows."""
 Config = Callable[..., Any]
+_open_by_enter = st.components.v2.component(
+    "open_by_enter", js=Path(__file__).with_name("opening.js").read_text()
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ def ask_columns() -> list[str]:
 
 
 def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Draws the rows of a catalog; returns the ids of selected rows. A click on a name opens it."""
+    """Draws the rows of a catalog; returns the ids of selected rows. A click on a name, or Enter on
+    its row, opens the experiment."""
     shown = frame.head(MAX_ROWS)
     ids = [str(one or "") for one in shown["experiment_id"]]
     # A selection consists of row positions, so other rows need another key.
@@ -136,13 +141,15 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     before = set(st.session_state.get(PICKED, ()))
     opening = f"{key}-open"
     places = [place for place, one in enumerate(ids) if one and one in before]
-    picked = st.dataframe(
-        written(shown, columns), key=key, hide_index=True, on_select="rerun",
-        selection_mode="multi-row",
-        selection_default={"selection": {"rows": places}},
-        column_config={name: _config(name, opening) for name in columns}, placeholder="",
-        height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
-    )  # fmt: skip
+    with st.container(key="experiments-table"):
+        picked = st.dataframe(
+            written(shown, columns), key=key, hide_index=True, on_select="rerun",
+            selection_mode="multi-row",
+            selection_default={"selection": {"rows": places}},
+            column_config={name: _config(name, opening) for name in columns}, placeholder="",
+            height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
+        )  # fmt: skip
+    _open_by_enter()
     if (click := st.session_state.get(opening)) and ids[click["row"]]:
         st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})
     rows = [row for row in picked["selection"]["rows"] if row < len(ids)]
