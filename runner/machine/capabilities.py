@@ -253,11 +253,18 @@ def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     return found if 0 <= time.time() - found.time < MAX_AGE_SECONDS else None
 
 
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None if it is missing."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def is_of_this_machine(found: Capabilities) -> bool:
     """Whether the software, tasks and visible devices are still those of the answer."""
-    try:
-        torch_version = metadata.version("torch")
-    except metadata.PackageNotFoundError:
+    torch_version = version_of("torch")
+    if torch_version is None:
         return False
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable

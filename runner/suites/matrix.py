@@ -91,10 +91,8 @@ class Suite:
     """Whether the harness has stricter tolerances for its models than for other suites."""
 
     def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
-        """The models with these names; without names, all that the harness runs.
-
-        Raises `InvalidSpec` for a name that is not in the suite.
-        """
+        """The models with these names; without names, all that the harness runs. Raises
+        `InvalidSpec` for a name that is not in the suite."""
         if not names:
             return tuple(model for model in self.models if model.skipped is None)
         known = {model.name: model for model in self.models}
@@ -121,10 +119,8 @@ class Matrix:
     """Factor by which the models are smaller than the suite's, for trials on small machines."""
 
     def cells(self, replaced: Values, suite_run: str) -> Iterator[ExperimentSpec]:
-        """Yields one experiment per cell, model by model, in order of the scenarios.
-
-        `replaced`: values that replace the suite's own in all cells. Raises `InvalidSpec`.
-        """
+        """Yields one experiment per cell, model by model, in order of the scenarios, with the
+        values in `replaced` in place of the suite's own. Raises `InvalidSpec`."""
         dimensions = (self.models, self.precisions, self.parts, self.scenarios, self.settings)
         for model, precision, part, scenario, settings in product(*dimensions):
             if part in model.parts:

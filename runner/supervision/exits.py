@@ -1,5 +1,4 @@
-"""Records how runs end: exit statuses, exit records (as soon as the disk has room), and the output
-of a run, cut to a limit and without secrets."""
+"""Records how runs end: exit statuses, exit records, and the output, cut and without secrets."""
 
 import errno
 import os
@@ -59,10 +58,7 @@ KEPT_BYTES = 4_000_000
 
 
 def cut_output(file: Path) -> None:
-    """Cuts a file to which processes append down to its end, if it is too long.
-
-    Output that is written meanwhile may be lost.
-    """
+    """Cuts a long file to which processes append; output that is written meanwhile may be lost."""
     with suppress(OSError):
         if file.stat().st_size <= MAX_BYTES:
             return
@@ -75,9 +71,7 @@ def cut_output(file: Path) -> None:
 
 
 def mask_output(file: Path) -> None:
-    """Masks secrets in a file without writers; a file without secrets is unchanged. Ignores errors:
-    pages mask the text again when they read it.
-    """
+    """Masks secrets in a file without writers. Ignores errors: pages mask the text again."""
     with suppress(OSError):
         if file.is_symlink() or not file.is_file():
             return
@@ -91,8 +85,7 @@ def mask_output(file: Path) -> None:
 
 
 class ExitRecords:
-    """Writes the exit records of a supervisor's runs, for all running experiments. Keeps records in
-    memory while the disk has no room."""
+    """Writes the exit records of a supervisor's runs; keeps them while the disk has no room."""
 
     def __init__(self, notifier: Notifier | None = None) -> None:
         self._notifier = notifier

@@ -40,8 +40,7 @@ compilation (`runner.worker.turn_source`)."""
 UNSEEN_SECONDS = 5.0
 """Longest time that counts between two looks, which are usually 0.25 s apart."""
 GONE_SECONDS = 5.0
-"""How long a run may live after it closed its reply pipe. A normal run closes the pipe when it
-exits."""
+"""How long a run may live after it closed its reply pipe, which it does when it exits."""
 GONE = (
     "it closed the pipe to its supervisor and went on: something in it closes file descriptors "
     "that are not its own"
@@ -170,18 +169,15 @@ class RunProcess:
         return has_exited(self._process)
 
     def discard(self) -> int:
-        """Kills all remaining processes of the run, also outside its group; returns the exit status
-        of the group's leader."""
+        """Kills the run's processes, also outside its group; returns the leader's exit status."""
         returncode = end_group(self._process)
         kill_members(self.run.path)
         self.post.close()
         return returncode
 
     def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> tuple[RunState, str]:
-        """Kills the remaining processes and records how the run ended, and why.
-
-        Its compile caches go to `warm_run`, which begins with them, or else are removed.
-        """
+        """Kills the remaining processes and records how the run ended, and why. Its compile caches
+        go to `warm_run`, which begins with them, or else are removed."""
         returncode = self.discard()
         if warm_run is not None:
             with suppress(OSError):  # The warm run reports a missing cache.

@@ -54,8 +54,7 @@ LOADED = ("workload", *MEASURED)
 
 
 class Fallback:
-    """The experiment that repeats this one run by run. The first scheduler that finds that its
-    device cannot hold all runs submits it."""
+    """The experiment that repeats this one run by run, submitted once for all its schedulers."""
 
     def __init__(self) -> None:
         self.experiment_id: str | None = None

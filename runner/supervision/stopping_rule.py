@@ -153,8 +153,7 @@ class StoppingRule:
         return Ending(cause=cause, target_width=self._speed.target_width, **figures)
 
     def _too_wide(self, compared: Sequence[str]) -> dict[str, float | None]:
-        """Widths of the speedups whose intervals are too wide; None for a width that is missing or
-        not finite."""
+        """Widths of the intervals that are too wide, by label; None if missing or not finite."""
         return {
             run: width if width is not None and math.isfinite(width) else None
             for run, width in self._widths(compared).items()

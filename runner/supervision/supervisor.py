@@ -94,10 +94,7 @@ def supervise(
     data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND, *, exclusive: bool = False
 ) -> bool:
     """Runs the queue until it has been empty for a while; with `exclusive`, one experiment at a
-    time, even if their devices differ.
-
-    Returns False at once if another supervisor holds the data folder.
-    """
+    time. Returns False at once if another supervisor holds the data folder."""
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
         return False

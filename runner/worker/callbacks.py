@@ -48,10 +48,8 @@ class TrainingState:
         self.stop_reason = self.stop_reason or reason
 
     def record(self, name: str, value: float | Tensor) -> None:
-        """Records a number under a name, at the current step; the run's page shows its chart.
-
-        A 0-dimensional tensor may stay on the device: it is read when the block is over.
-        """
+        """Records a number at the current step, for a chart on the run's page. A 0-dimensional
+        tensor may stay on the device: it is read when the block is over."""
         self.values.append((self.step, name, value))
 
 

@@ -1,7 +1,4 @@
-"""Describes a run's environment (hardware, versions, settings) and workload (sizes, hashes, costs).
-
-A reader needs them to judge any number.
-"""
+"""Describes a run's environment (hardware, versions) and workload (sizes, hashes, costs)."""
 
 import copy
 import os
@@ -17,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS
+from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, version_of
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
@@ -47,8 +44,7 @@ LEFT_OVER_NOTES = {
 
 
 def record_environment(context: RunContext) -> None:
-    """Writes the `environment` event; rank 0 also copies the run's sources and begins to save the
-    compiler's outputs."""
+    """Writes the `environment` event; rank 0 also keeps sources and the compiler's outputs."""
     experiment, run, log = context.experiment, context.run, context.log
     log.append("environment", **_environment(context))
     if context.group.rank == 0:
@@ -68,7 +64,7 @@ def _environment(context: RunContext) -> dict[str, Any]:
             **{
                 name: version
                 for name in (*PACKAGES, *_of_backends(context.experiment))
-                if (version := _version(name))
+                if (version := version_of(name))
             },
         },
         "cpu_model": cpu_name(),
@@ -97,13 +93,6 @@ def _of_backends(experiment: ExperimentSpec) -> Iterator[str]:
             yield from [plugin.dist.name] if plugin.dist else []
         if module := re.split("[.:]", backend)[0] if ":" in backend else PROVIDERS.get(backend):
             yield from metadata.packages_distributions().get(module, [])
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:

@@ -60,8 +60,7 @@ class EventLog:
         self.flush(durable=True)
 
     def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
-        """Records events of one kind and time, each with its row's fields and the `shared`
-        fields."""
+        """Records events of one kind and time, each with its row's fields and the `shared` ones."""
         with self._lock:
             now = time.time()
             if not self._buffer:

@@ -93,10 +93,8 @@ class DistributedGroup(RankGroup):
 
 
 def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
-    """Runs `work` on rank 0, while all other ranks wait.
-
-    Rank 0 raises its own error; the other ranks raise a `RuntimeError` that quotes it.
-    """
+    """Runs `work` on rank 0, while all other ranks wait. Rank 0 raises its own error; the other
+    ranks raise a `RuntimeError` that quotes it."""
     failure: Exception | None = None
     if group.rank == 0:
         try:
@@ -138,15 +136,17 @@ class ParallelModel:
         if self.group.size == 1:
             return model
         if experiment.parallel == "fsdp":
-            _shard(model)
+            from torch.distributed.fsdp import fully_shard
+
+            for part in (*repeated_blocks(model), model):
+                fully_shard(part)
             return model
         ids = [device.torch_device] if device.works_by_itself else None
         return nn.parallel.DistributedDataParallel(model, device_ids=ids)
 
     @contextmanager
     def gradients(self, *, is_last: bool) -> Iterator[None]:
-        """Surrounds the backward pass of a micro-batch; only the last one of a step averages
-        gradients over the ranks."""
+        """Surrounds the backward pass of a micro-batch; the last of a step averages gradients."""
         if isinstance(self.stepped, nn.parallel.DistributedDataParallel) and not is_last:
             with self.stepped.no_sync():
                 yield
@@ -171,14 +171,6 @@ class _Copied(nn.DataParallel[nn.Module]):
         if not isinstance(gathered, Tensor) and gathered.get("loss") is not None:
             gathered["loss"] = gathered["loss"].mean()
         return gathered
-
-
-def _shard(model: nn.Module) -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    for block in repeated_blocks(model):
-        fully_shard(block)
-    fully_shard(model)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

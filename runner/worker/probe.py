@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ import torch._dynamo
 from torch import Tensor
 from torch._inductor import config as inductor_config
 
+from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.run_environment import keep_others_out
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.devices import devices
@@ -78,7 +78,7 @@ def try_devices() -> dict[str, Any]:
     """Tries each device by itself; `computes` and `compiles` hold the error, else None."""
     return {
         "torch": torch.__version__,
-        "triton": _version("triton"),
+        "triton": version_of("triton"),
         "devices": [
             {
                 "id": name,
@@ -89,13 +89,6 @@ def try_devices() -> dict[str, Any]:
             for name, device in devices().items()
         ],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _problem(attempt: Callable[[str], None], device: str) -> str | None:

@@ -52,10 +52,8 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def show_only(device: str, environment: MutableMapping[str, str]) -> None:
-    """Hides all other CUDA devices; torch must not be imported yet.
-
-    `device` is the name in the specification; its number counts the visible devices.
-    """
+    """Hides all CUDA devices but `device`, whose number counts the visible ones; torch must not be
+    imported yet."""
     _, _, number = device.partition(":")
     listed = environment.get(CUDA_VISIBLE)
     if not number:

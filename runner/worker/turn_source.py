@@ -121,11 +121,8 @@ class RecordedTurns:
 
 
 def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: None) -> TurnSource:
-    """The supervisor's turns if there is a supervisor, else the run's own.
-
-    `save` writes buffered rows; an abandoned run calls it before it kills itself.
-    `checked` returns once the experiment may train.
-    """
+    """The supervisor's turns, else the run's own. `save` writes buffered rows before an abandoned
+    run kills itself; `checked` returns once the experiment may train."""
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
     return OwnTurns() if taker is None else SupervisedTurns(taker, save, checked)
 

@@ -27,9 +27,7 @@ CARRIES_NONE = (
 
 def make_compiler(variant: Variant) -> Compile:
     """Returns a function that compiles functions, at their first call, with the variant's backend.
-
-    Raises `RunnerError` for a backend that torch does not know here, or that cannot be loaded.
-    """
+    Raises `RunnerError` for a backend that cannot be loaded here."""
     if variant.backend is None:
         return leave_alone
     known = torch._dynamo.list_backends(exclude_tags=None)
@@ -57,11 +55,8 @@ def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_arguments(variant: Variant) -> dict[str, Any]:
-    """Keyword arguments of `torch.compile` for a variant with a backend.
-
-    `torch.compile` refuses a mode together with options. So a mode with options becomes the options
-    that torch lists for it.
-    """
+    """Keyword arguments of `torch.compile`, which refuses a mode together with options: then the
+    mode becomes the options that torch lists for it."""
     mode, options = variant.mode, dict(variant.options)
     if mode is not None and options:
         by_mode = torch._inductor.list_mode_options(mode, variant.dynamic)
@@ -107,10 +102,8 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None = None) -> None:
-    """Compiles the model's repeated blocks in place, so that they share one compilation.
-
-    `compiler` replaces the variant's own. Raises `WorkloadError` if the model has no such blocks.
-    """
+    """Compiles the model's repeated blocks in place, so that they share one compilation; `compiler`
+    replaces the variant's own. Raises `WorkloadError` if there are none."""
     blocks = repeated_blocks(model)
     if not blocks:
         raise WorkloadError(

@@ -212,10 +212,7 @@ def _around(span: StageSpan, others: list[tuple[str, StageSpan]]) -> str:
 
 
 class CompileObserver:
-    """Writes compile events as they happen, and reports whether a step compiled anything.
-
-    The training loop sets `step` and `phase`; every event contains them.
-    """
+    """Writes compile events as they happen, with the `step` and `phase` that the loop sets."""
 
     def __init__(self, log: EventLog) -> None:
         self.step = 0

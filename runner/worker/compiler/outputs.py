@@ -58,8 +58,7 @@ class CodeWriter(logging.Handler):
         self._bytes = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes an output. A backward pass that compiles may log within compiled code, and Dynamo
-        must not trace this."""
+        """Writes an output. Dynamo must not trace this, although compiled code may log."""
         torch._dynamo.disable(self._write)(record)  # type: ignore[no-untyped-call]
 
     def _write(self, record: logging.LogRecord) -> None:

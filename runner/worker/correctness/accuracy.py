@@ -68,8 +68,7 @@ def deterministic(*, strictly: bool) -> Iterator[None]:
 
 
 def reraise_not_deterministic(error: Exception) -> None:
-    """Raises `NotDeterministic` if an operation failed because `deterministic(strictly=True)`
-    forbids it; ignores other errors."""
+    """Raises `NotDeterministic` for an error of `deterministic(strictly=True)`; ignores others."""
     is_strict = (
         torch.are_deterministic_algorithms_enabled()
         and not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -157,7 +156,7 @@ class AccuracyCheck:
         torch._dynamo.reset()
         notes = list[str]()
         try:
-            reference = self._reference(part, notes, layers=True)
+            reference = self._reference(part, [], layers=True)
             baseline = self._trial.run(part, BASELINE, layers=True)
             outcome = self._trial.run(part, self._variant, layers=True)
         except Exception as error:
@@ -170,9 +169,8 @@ class AccuracyCheck:
             rest = {name: tensor for name, tensor in outcome.items() if name not in found}
             if layers_pass and self._ended[part][0] == "fail_accuracy":
                 judgements = self._judged(part, rest, baseline, reference)
-                notes = [VANISHED] if all(one.passed for _, one, _ in judgements) else []
-            else:
-                notes = []
+                if all(one.passed for _, one, _ in judgements):
+                    notes = [VANISHED]
         finally:
             torch._dynamo.reset()
         if notes:

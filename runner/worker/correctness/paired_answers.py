@@ -142,8 +142,7 @@ class PairedAnswers:
         self._error: str | None = None
 
     def add(self, question: Question, plain: Answer, compiled: Answer) -> None:
-        """Compares two answers to the same question. An error is recorded, and ends only the
-        comparison."""
+        """Compares two answers to the same question; an error ends only the comparison."""
         if self._error is not None:
             return
         try:

@@ -172,8 +172,7 @@ def _distances(changes: Tensor) -> list[float]:
 
 
 class RandomNumbersCheck:
-    """Checks a backend's random numbers. Constructed before the first step, because a rehearsal
-    starts from the initial weights."""
+    """Checks a backend's random numbers; made while the model still has its initial weights."""
 
     def __init__(
         self,
@@ -202,11 +201,8 @@ class RandomNumbersCheck:
         optimizers: Sequence[torch.optim.Optimizer],
         samples: Callable[[int], list[MicroBatch]],
     ) -> None:
-        """Makes all checks and records the results; an error here does not fail the run.
-
-        `step` is the compiled step of training; `samples` returns a training step's samples.
-        Changes weights and optimizers.
-        """
+        """Makes all checks with the compiled `step` and each step's `samples`, and records the
+        results; an error does not fail the run. Changes weights and optimizers."""
         try:
             batches = samples(0)
             if not self._draws(batches):
@@ -269,18 +265,12 @@ class RandomNumbersCheck:
             self._parallel,
         )
 
-        def without_compiler() -> Tensor:
-            return eager(batches).loss
-
-        def compiled() -> Tensor:
-            return step(batches).loss
-
         def drawn(num_draws: int) -> Redraws:
             found = redraw(
                 self._model,
                 state,
-                without_compiler,
-                compiled,
+                lambda: eager(batches).loss,
+                lambda: step(batches).loss,
                 seed=self._parallel.seed,
                 num_draws=num_draws,
             )

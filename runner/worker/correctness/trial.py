@@ -193,8 +193,7 @@ def _train(
     *,
     capturable: bool,
 ) -> Outcome:
-    """Trains; returns loss, logits and gradients of the last step, and the weights and buffers
-    after it."""
+    """Trains; returns the last step's loss, logits and gradients, and all weights and buffers."""
     training, device = experiment.training, samples.labels.device
     precision = MixedPrecision(training, device)
     optimizers = make_optimizers(

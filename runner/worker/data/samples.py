@@ -83,10 +83,8 @@ Choose = Callable[[Any, int, str], LabelledSamples]
 
 
 def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples:
-    """Picks texts by the seed; raises `WorkloadError` for unusable data.
-
-    Without labels, blank texts are left out, since a model cannot learn from them.
-    """
+    """Picks texts by the seed; raises `WorkloadError` for unusable data. Without labels, blank
+    texts are left out, since a model cannot learn from them."""
     if data.source == "builtin:reviews":
         counts = part_sizes(data)
         texts, labels = generate_reviews(sum(counts.values()), seed)
@@ -111,10 +109,8 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
 
 
 def choose_images(data: DataSpec, seed: int) -> Samples:
-    """Picks labelled images by the seed: digits as a tensor, all others as PIL images.
-
-    Raises `WorkloadError` for unusable data.
-    """
+    """Picks labelled images by the seed: digits as a tensor, all others as PIL images. Raises
+    `WorkloadError` for unusable data."""
     if data.source == "builtin:digits":
         return _deal_out(_digits(data, seed), part_sizes(data))
 
@@ -170,8 +166,7 @@ def _deal_out(pool: LabelledSamples, counts: Mapping[str, int]) -> Samples:
 
 
 def _choose_from(data: DataSpec, choose: Choose, *, may_be_folder: bool) -> Samples:
-    """The parts of a file, or of splits of a data set on the hub. Parts of the same split divide
-    its samples."""
+    """The parts of a file or of splits on the hub; parts of one split divide its samples."""
     counts = part_sizes(data)
     if data.is_file:
         table = tables.open_file(data.source, may_be_folder=may_be_folder)

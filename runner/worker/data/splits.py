@@ -46,10 +46,8 @@ class Split:
         return replace(self, inputs=inputs, labels=self.labels.to(device))
 
     def batch(self, indices: Tensor, num_real: int | None = None) -> dict[str, Tensor]:
-        """The samples at `indices`, as keyword arguments of the model.
-
-        Samples from `num_real` on are padding: their labels become `IGNORE`.
-        """
+        """The samples as arguments of the model; from `num_real` on, padding with labels
+        `IGNORE`."""
         batch = {name: tensor[indices] for name, tensor in self.inputs.items()}
         labels = self.labels[indices]
         if num_real is not None:
@@ -83,10 +81,8 @@ class Dataset:
 
     @property
     def majority_share(self) -> float | None:
-        """Accuracy on the validation samples if a model always guesses their most frequent target.
-
-        None if labels are numbers instead of classes.
-        """
+        """Accuracy of always guessing the most frequent validation target; None if labels are
+        numbers."""
         labels = self.validation.labels
         if labels.is_floating_point():
             return None
@@ -205,10 +201,7 @@ class EpochBatches:
 
 
 class FixedBatches:
-    """The first full windows of the first epoch, repeated.
-
-    They are prepared in advance, so that this costs no step any time.
-    """
+    """The first full windows of the first epoch, prepared in advance and repeated."""
 
     epoch = 0
 

@@ -56,8 +56,7 @@ class WallClock:
 
 
 class EventClock(ABC):
-    """Clock of an asynchronous device: records events at the ends of steps and reads them at the
-    end of the block."""
+    """Clock of an asynchronous device: records events, and reads them at the end of a block."""
 
     def __init__(self) -> None:
         # Reused in every block, because making an event costs as much as recording it.

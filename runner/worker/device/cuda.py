@@ -77,7 +77,6 @@ class NvidiaDriver:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Settings of the device: fields of the `environment` event."""
         return {
             "max_sm_clock_mhz": self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
             "power_limit_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
@@ -88,8 +87,7 @@ class NvidiaDriver:
         self._energy = self._millijoules()
 
     def end(self) -> dict[str, Any]:
-        """The fields of a `device` event: current state, and throttled time and energy since
-        `begin`. Reads clocks first, because they fall soon after the work."""
+        # Clocks first, because they fall soon after the work.
         sm_clock = self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
         reasons = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
         energy = self._millijoules()
@@ -117,11 +115,8 @@ class NvidiaDriver:
         }
 
     def other_processes(self) -> list[OtherProcess] | None:
-        """Processes on the device that do not belong to the experiment; the slowest query.
-
-        None if unknown: in many containers the driver lists no processes, or lists the whole
-        machine's processes by ids that differ from those in the container.
-        """
+        # In many containers the driver lists none, or the whole machine's processes by other ids
+        # than those in the container. This is the slowest query.
         listed = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
         if listed is None or all(process.pid != os.getpid() for process in listed):
             return None

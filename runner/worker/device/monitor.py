@@ -9,6 +9,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,7 @@ class MachineTime:
 
 
 class CpuMonitor:
-    """Measures CPUs from `begin` to `end`; quantities that the system does not report are
-    missing."""
+    """Measures CPUs from `begin` to `end`, as far as the system reports."""
 
     def __init__(self, allowance: CpuAllowance, threads: int) -> None:
         """`threads`: number of CPUs that the run uses."""
@@ -199,8 +199,7 @@ class BlockWatch:
 
 
 class DeviceMonitor:
-    """Watches the blocks of one run: one watch for the driver, another for CPUs and processes,
-    which takes longer."""
+    """Watches a run's blocks: one watch for the driver, a slower one for CPUs and processes."""
 
     def __init__(self, experiment_id: str, device: Device, log: EventLog) -> None:
         """Also records the state of the device before the first block."""
@@ -210,7 +209,9 @@ class DeviceMonitor:
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
-        self._driver = _open_driver(experiment_id, device)
+        self._driver: Driver | None = None
+        with suppress(Unavailable):  # The `environment` event has the reason.
+            self._driver = device.open_driver(experiment_id)
         self._watches = [BlockWatch(self._cpus.begin, self._measure_cpus)]
         if self._driver is not None:
             # The driver first, because clocks fall soon after the work.
@@ -252,14 +253,6 @@ class DeviceMonitor:
         # Later shares then contain only the time of other processes.
         self._cpus.breakeven_pids = breakeven_processes()
         return busy_processes(self._experiment)[:MAX_NAMED]
-
-
-def _open_driver(experiment_id: str, device: Device) -> Driver | None:
-    """The driver; None on the CPU or if no driver reports."""
-    try:
-        return device.open_driver(experiment_id)
-    except Unavailable:  # the `environment` event has the reason
-        return None
 
 
 def _others_share(cpus: dict[str, Any]) -> float:

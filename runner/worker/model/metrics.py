@@ -58,8 +58,7 @@ class Scores:
     """
 
     def __init__(self, workload: Workload, device: torch.device, group: RankGroup = ALONE) -> None:
-        """Each rank of `group` has a part of the answers; torchmetrics gathers them through
-        torch.distributed."""
+        """Each rank of `group` has a part of the answers, which torchmetrics gathers."""
         self._group = group
         self._num_targets = 0
         self._names = workload.metrics

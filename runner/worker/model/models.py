@@ -98,10 +98,8 @@ def weights_sha256(model: nn.Module) -> str:
 
 @torch.no_grad()
 def perturb(model: nn.Module, relative: float, seed: int) -> None:
-    """Multiplies every weight by 1 + `relative` x a standard normal random number.
-
-    The numbers are drawn on the CPU, so they are the same on every device.
-    """
+    """Multiplies every weight by 1 + `relative` x a standard normal random number, drawn on the CPU
+    to be the same on every device."""
     generator = torch.Generator().manual_seed(seed + 1)
     for parameter in filter(torch.is_floating_point, model.parameters()):
         shape = parameter.shape

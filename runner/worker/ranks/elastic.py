@@ -1,6 +1,7 @@
-"""The process of a run with several ranks: it starts them through torchrun's elastic launch and
-reports how they ended."""
+"""The process of a run with several ranks, which torchrun's elastic launch starts."""
 
+import contextlib
+import json
 import logging
 import os
 import re
@@ -8,7 +9,11 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +25,7 @@ from breakeven.runner.folders.meetings import (
     own_address,
     wait_for_others,
 )
+from breakeven.runner.folders.process import signal_group
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
@@ -29,15 +35,6 @@ from breakeven.runner.worker.process import prepare
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
-
-import contextlib
-import json
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from breakeven.runner.folders.process import signal_group
 
 SILENCE_SECONDS = 20.0
 """Time without heartbeats after which a rank counts as hung: longer than any call of a compiler or
@@ -220,8 +217,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _remote_failure(meetings: Meetings, run_id: str) -> RankFailure | None:
-    """The failure that another machine reports, except a consequence of another failure, such as a
-    closed connection."""
+    """The failure that another machine reports, unless it follows from another one's end."""
     reported = [RankFailure(**one) for one in meetings.failures(run_id)]
     own = [one for one in reported if not CONSEQUENCE.search(str(one.fields.get("message")))]
     return own[0] if own else None

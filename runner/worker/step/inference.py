@@ -52,8 +52,7 @@ class Inference:
         *,
         own_loss: bool,
     ) -> None:
-        """`own_loss`: whether the objective needs the model's own loss. Answers only `part` of
-        every batch."""
+        """`own_loss`: whether the objective needs the model's own. Answers `part` of each batch."""
         self._part = part
         self._model = model
         self._precision = precision
@@ -99,8 +98,7 @@ class Inference:
             return self._model(**batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
-        """The output of the variant's compiled model, in its current mode. The next replay of a
-        captured CUDA graph overwrites it."""
+        """The compiled model's output, until the next replay of a captured CUDA graph."""
         if self._replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with self._precision.autocast():

@@ -120,12 +120,8 @@ class LearningRate:
     ) -> None:
         self._optimizers = optimizers
         self._full = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
-        self._shadow = torch.optim.SGD(
-            [
-                {"params": [torch.zeros(1)], "lr": float(optimizer.param_groups[0]["lr"])}
-                for optimizer in optimizers
-            ]
-        )
+        groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in self._full]
+        self._shadow = torch.optim.SGD(groups)
         self._schedule: lr_scheduler.LRScheduler | None = None
         if training.has_constant_rate:
             return

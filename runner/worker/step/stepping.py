@@ -119,8 +119,7 @@ class StepMaker:
     def _iterate(
         self, forward: Callable[..., Any]
     ) -> Callable[[dict[str, Tensor], Tensor | None], StepResult]:
-        """A step of one micro-batch. `share`: weight of this rank's part, if there are several
-        ranks."""
+        """A step of one micro-batch. `share`: weight of this rank's part, if there are several."""
         precision, objective, optimizers = self._precision, self._objective, self._optimizers
         clears_first = self._like_harness and not self._weighs
         update, scaler = self._update(clears=not clears_first), precision.scaler
@@ -208,8 +207,7 @@ class StepMaker:
         return update
 
     def _clip(self) -> Callable[[], Tensor | None] | None:
-        """A function that clips by norm and value and returns the previous norm, if it is needed;
-        None if there is nothing to do."""
+        """A function that clips and returns the norm before, if it is needed; None for no work."""
         training, parameters = self._training, list(self._model.parameters())
         wants_norm = training.clip_norm is not None or training.record_gradient_norm
         if not wants_norm and training.clip_value is None:

@@ -16,10 +16,8 @@ TASK = Task(
 
 
 def load(experiment: ExperimentSpec) -> Workload:
-    """Loads a workload; raises `WorkloadError` if the model cannot be built here.
-
-    Each suite is a module of `runner.worker.model` with a function `load`.
-    """
+    """Loads a workload through the suite's module of `runner.worker.model`; raises
+    `WorkloadError`."""
     model = experiment.model.from_suite
     assert model is not None
     module = importlib.import_module(f"breakeven.runner.worker.model.{model.suite}")

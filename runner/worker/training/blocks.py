@@ -1,5 +1,4 @@
-"""Blocks of steps: their lengths, the evaluations after them, their times, and the rows that record
-them."""
+"""Blocks of steps: where they end, their times, and the rows that record them."""
 
 import gc
 import time
@@ -305,7 +304,9 @@ class BlockTimer:
         self._device, self._log = context.device, context.log
         self._observer = observer
         self._recorder = recorder
-        self._clock = self._device.clock()
+        self._clock = clock = self._device.clock()
+        self.pause, self.resume, self.leave_out = clock.pause, clock.resume, clock.skip
+        """Exclude time from the step: until `resume`, or the time since the last step."""
         self._monitor = DeviceMonitor(context.spec.experiment_id, self._device, self._log)
         self._collector = Collector()
 
@@ -316,10 +317,8 @@ class BlockTimer:
         step: Callable[[int, Steps], None],
         stops: Callable[[], bool],
     ) -> bool:
-        """Makes the steps of a block until `stops` is true; returns whether all were made.
-
-        `step` gets its place in the block and the block's record, and adds its results to it.
-        """
+        """Makes the steps of a block until `stops` is true; returns whether all were made. `step`
+        gets its place in the block and the block's record, and adds its results to it."""
         steps = Steps()
         for place in self.steps(block, turn, steps, stops):
             step(place, steps)
@@ -358,15 +357,3 @@ class BlockTimer:
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()
-
-    def pause(self) -> None:
-        """Excludes the time until `resume` from the step."""
-        self._clock.pause()
-
-    def resume(self) -> None:
-        """Continues the step's time."""
-        self._clock.resume()
-
-    def leave_out(self) -> None:
-        """Excludes the time since the last step from the next step."""
-        self._clock.skip()

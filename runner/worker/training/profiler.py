@@ -92,8 +92,7 @@ class StepProfiler:
 
     @property
     def num_turns(self) -> int:
-        """Number of turns for profiling; `needs_turn` may leave out the last ones. 0 if the
-        specification has none or the device has no profiler."""
+        """Most turns to profile; 0 without such steps, or if the device has no profiler."""
         if not self._steps or not self._device.profiler_activities:
             return 0
         return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
@@ -109,10 +108,8 @@ class StepProfiler:
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
     def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
-        """Gives the turn back and profiles in the next turns. `step` gets its number.
-
-        Returns whether the run holds a turn in the end; it does not if it was stopped.
-        """
+        """Profiles in the next turns; `step` gets its number. Returns whether the run holds a turn
+        in the end; it does not if it was stopped."""
         for _ in range(self.num_turns):
             if not self.needs_turn():
                 break

@@ -87,10 +87,8 @@ def save_sharded(
 def load_sharded(
     folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, Any]:
-    """Restores weights and optimizers, on any number of ranks; returns the rest.
-
-    Raises `WorkloadError` if the folder is no such checkpoint.
-    """
+    """Restores weights and optimizers, on any number of ranks; returns the rest. Raises
+    `WorkloadError` if the folder is no such checkpoint."""
     try:
         rest: dict[str, Any] = torch.load(folder / REST, map_location="cpu", weights_only=True)
         tensors, _ = _taken_apart(model, optimizers)

@@ -1,5 +1,4 @@
-"""Reads a trace of torch's profiler (Chrome's trace format): calls with their callers, and device
-work."""
+"""Reads a trace of torch's profiler: calls with their callers, and work of the device."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

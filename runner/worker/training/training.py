@@ -51,11 +51,8 @@ from breakeven.runner.worker.turn_source import TurnSource
 
 
 class Trainer:
-    """Trains one model on one data set under one backend.
-
-    Losses and gradient norms stay on the device until their block ends, so nothing waits for the
-    device inside a block.
-    """
+    """Trains one model under one backend. Losses and gradient norms stay on the device until their
+    block ends, so nothing waits for the device inside a block."""
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
