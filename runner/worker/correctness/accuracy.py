@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Literal
 
 import torch
@@ -237,11 +238,7 @@ class AccuracyCheck:
                 num_elements=outcome[name].numel(),
                 scale=scale,
                 tolerance=self._tolerance(part),
-                max_difference=judgement.max_difference,
-                rmse=judgement.rmse,
-                baseline_rmse=judgement.baseline_rmse,
-                multiplier=judgement.multiplier,
-                passed=judgement.passed,
+                **asdict(judgement),
             )
         return passed
 

@@ -11,7 +11,7 @@ as those without a compiler. The distances between all changes are recorded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -402,8 +402,7 @@ def _rows(probes: DropoutProbes, drawn: Tensor) -> Iterator[dict[str, Any]]:
         tried, zeros, total, squares, backward = numbers
         yield {
             "number": index,
-            "operation": place.operation,
-            "p": place.p,
+            **asdict(place),
             "tried": int(tried),
             "zeros": int(zeros),
             "sum": total,
