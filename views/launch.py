@@ -52,7 +52,8 @@ def launch_experiment(store: Store) -> None:
         machine = probe.result()
     except ProbeFailed as error:
         st.error(
-            f"**torch did not say what it can do here.** {inert(error)}", icon=":material/error:"
+            f"**The check of torch on this machine failed.** {inert(error)}",
+            icon=":material/error:",
         )
         show_look_again()
         return
@@ -80,7 +81,7 @@ def launch_experiment(store: Store) -> None:
         clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
         offer_search(spec, machine)
         with st.popover("Command", icon=":material/terminal:", type="tertiary"):
-            st.caption("The same without the browser:")
+            st.caption("The command that starts the same experiment:")
             show_command(spec)
     if clicked:
         try:
@@ -95,16 +96,17 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
         return
     with st.popover("Find the fastest", icon=":material/manage_search:"):
         st.markdown(
-            "Tries compilers, their settings and forms of the optimizer by turns, drops what "
-            "loses, combines what gains, and confirms the best by a training from the beginning."
+            "The search tries compilers, their settings and forms of the optimizer. It ends slow "
+            "candidates early, combines settings that save time, and confirms the best candidates "
+            "by a training from the beginning."
         )
-        steps = st.number_input("Steps that you mean to train", 1, MOST_STEPS,
+        steps = st.number_input("Steps that you plan to train", 1, MOST_STEPS,
                                 spec.num_steps or spec.tune.steps, key="search-steps")  # fmt: skip
         minutes = st.number_input("Minutes for the search at most", 1, 600, 30,
                                   key="search-minutes")  # fmt: skip
         may_tf32 = spec.device.startswith("cuda") and spec.training.precision == "float32"
-        allow = may_tf32 and st.toggle("Allow TF32", help="Products of float32 numbers then keep "
-                                       "ten bits of their fractions.")  # fmt: skip
+        allow = may_tf32 and st.toggle("Allow TF32", help="Float32 matrix products then round "
+                                       "their inputs to 10 bits of precision.")  # fmt: skip
         if st.button("Search", type="primary", key="search"):
             with errors_shown():
                 launch(search_spec(spec, steps=steps, max_seconds=60.0 * minutes,
@@ -134,8 +136,8 @@ def wait_for_probe() -> None:
     """Shows that the probe runs. A thread waits for it, so other pages stay usable."""
     if look_at_machine(data_dir()).done():
         st.rerun()
-    st.status("Asking torch what this machine offers: devices, backends, optimizers. Once, about "
-              "10 seconds.", state="running")  # fmt: skip
+    st.status("Asking torch for the devices, backends and optimizers of this machine. This happens "
+              "once and takes about 10 seconds.", state="running")  # fmt: skip
 
 
 def show_look_again() -> None:
@@ -168,21 +170,21 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     if expected is None:
         unknown = listed(list(map(code, never_compiled(spec, earlier)))) if earlier else ""
         what = f"{unknown} with this {subject}" if unknown else f"this {subject}"
-        time = f"How long it takes, the first run of {what} on this machine will tell."
+        time = f"The first run of {what} on this machine will show how long it takes."
     else:
         took = words.duration(expected)
         most = "At most about" if spec.kind.ends_by_width else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
         other = earlier[0].spec.script.arguments != spec.script.arguments
         but = ", though with other arguments," if other else ""
-        time = (f"{about}, going by “{inert(earlier[0].name)}” with the same {subject}{but} on "
-                "this machine.")  # fmt: skip
-    count = words.plural(spec.num_steps, "step") if spec.num_steps else "as many steps as it makes"
+        time = (f"{about}, estimated from “{inert(earlier[0].name)}” with the same {subject}{but} "
+                "on this machine.")  # fmt: skip
+    count = words.plural(spec.num_steps, "step") if spec.num_steps else "all steps of the script"
     steps = linked("num_steps", f"**{count}**")
     further = len(spec.further_controls)
     more = (
-        f" Up to {words.plural(further, 'control')} more, one by one, if the losses end too far "
-        "apart to tell a fault from rounding."
+        f" If the losses end too far apart to tell a fault from rounding, up to "
+        f"{words.plural(further, 'further control')} run, one by one."
     )
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "

@@ -22,7 +22,7 @@ class Limit(NamedTuple):
     is_needed: bool = True
     below: float = math.inf
     of: str | None = None
-    """What the name of the condition is followed by, behind a colon."""
+    """What the user must write after the name and a colon; None for a name alone."""
 
 
 COMPARED = re.compile(r"([a-z-]+(?::[\w.+!-]+)?)\s*([<>])\s*(.*)", re.DOTALL)
@@ -49,7 +49,7 @@ class Condition:
     above: bool = True
     limit: float | None = None
     of: str | None = None
-    """What is behind a colon: `torch211` in `slower-than:torch211>2%`."""
+    """The text after a colon: `torch211` in `slower-than:torch211>2%`."""
 
     def __str__(self) -> str:
         """The text on the command line."""

@@ -146,9 +146,9 @@ def read_events(
 ) -> tuple[list[dict[str, Any]], int]:
     """Reads complete lines from a byte offset; returns the events and the offset after them.
 
-    A missing journal has no events. Lines that are not events (such as a torn line) are skipped,
-    and so are events that `order`, the state of reading at the offset, does not accept. Raises
-    `InvalidRunFolder` if the journal is no plain file.
+    A missing journal has no events. Lines that are not events (such as a torn line) are skipped.
+    `order` is the state of reading at the offset; events that it does not accept are skipped, too.
+    Raises `InvalidRunFolder` if the journal is no plain file.
     """
     order = order or Order()
     data, end = read_complete_lines(path, offset)
@@ -210,7 +210,7 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
 BOOLEANS = ("compiled", "inference_draws", "is_unstable", "out_of_memory", "passed", "same",
             "warm_up")  # fmt: skip
 """Fields that hold true or false; in other fields of numbers or texts these become None."""
-OPEN = ("devices", "ending", "labels", "layers", "notes", "uncounted", "variables", "versions")
+ANY_JSON = ("devices", "ending", "labels", "layers", "notes", "uncounted", "variables", "versions")
 """Fields that hold any JSON."""
 
 
@@ -223,7 +223,7 @@ def read_event(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return None
-    return {name: value if name in BOOLEANS or name in OPEN else _without_booleans(value)
+    return {name: value if name in BOOLEANS or name in ANY_JSON else _without_booleans(value)
             for name, value in event.items()}  # fmt: skip
 
 

@@ -350,7 +350,5 @@ def archive_in_report(report: Path) -> bytes:
     except binascii.Error as error:
         raise ImportUnusable(f"it was changed ({error})") from None
     if digest(archive) != stored_digest.decode():
-        raise ImportUnusable(
-            "its data were changed since it was written (their digest is another one)"
-        )
+        raise ImportUnusable("its data were changed since it was written (the digest differs)")
     return archive

@@ -18,7 +18,7 @@ from breakeven.storage.statistics.steps import Level, Step, divide
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """Numbers that have trends: names in METRICS and in `BackendSummary`."""
-AS_ASKED = re.compile(r"cpu|mps|cuda(:\d+)?")
+REQUESTED_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 """Pattern of device names in specifications."""
 VERSIONS = ("torch", "transformers", "host")
 """Columns that may explain a step."""
@@ -91,8 +91,9 @@ class Series:
                 if before[name] != after[name]}  # fmt: skip
 
     def regression(self, least: float, within: int) -> Step | None:
-        """The step from the best level among the newest `within` points, or just before them, to
-        the present level, if that is worse by more than the share `least`.
+        """The step from the best recent level to the present one, if the present level is worse by
+        more than the share `least`. Recent levels contain one of the newest `within` points, or the
+        point before them.
 
         Several small steps add up; a level that has recovered is no regression.
         """
@@ -104,10 +105,10 @@ class Series:
         worst = max(found, key=self.worsening, default=None)
         return worst if worst is not None and self.worsening(worst) > least else None
 
-    def regression_shown_by(self, least: float, within: int) -> str | None:
-        """The id of the experiment that first showed the last regression, some experiments after
-        its step; None if it is not among the newest `within`. Later experiments may move the step
-        slightly; this makes no new regression."""
+    def first_experiment_with_regression(self, least: float, within: int) -> str | None:
+        """The id of the experiment with which the latest regression was first found; None if it is
+        not among the newest `within`. A regression is found some experiments after its step. Later
+        experiments may move the step slightly; a moved step is no new regression."""
         first = max(1, len(self.points) - within)
         shown, found = first - 1, None
         for number in range(first, len(self.points)):
@@ -120,7 +121,7 @@ class Series:
 def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     """The series of `backend_rows`, those with the most points first.
 
-    A run that did not finish, or lacks the number, is no point.
+    A run that did not finish, or lacks the number, is left out.
     """
     grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     failed: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
@@ -146,7 +147,7 @@ def _failure(
     """The last experiment on a device after its newest point. An experiment that failed early has
     not recorded its device's name, only the requested one, and may concern any device."""
     mine = [row for place, row in failed if place > newest
-            and (row["device"] == device or AS_ASKED.fullmatch(row["device"]))]  # fmt: skip
+            and (row["device"] == device or REQUESTED_DEVICE.fullmatch(row["device"]))]  # fmt: skip
     return Failure(mine[-1]["experiment_id"], mine[-1]["state"]) if mine else None
 
 

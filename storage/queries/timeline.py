@@ -14,7 +14,7 @@ ELAPSED = (
 )  # fmt: skip
 """Activities of an experiment; the first of several simultaneous ones counts: if one run compiles
 while another loads, the experiment is compiling."""
-DOINGS = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
+ACTIVITY_NAMES = {"steps": "training steps", "profiling": "profiles", "checking": "checks"}
 """Activities with another displayed name."""
 SHORTEST_SHOWN, SMALLEST_SHARE = 0.5, 0.02
 """Seconds, and share of the total, below which an activity is not shown."""
@@ -25,7 +25,9 @@ KIND_OF_PHASE = {"training": "steps", "preparing": "loading", "done": "finishing
 def shown_parts(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     """Name and seconds of activities that took long enough; `seconds`: the result of `elapsed`."""
     least = max(SHORTEST_SHOWN, SMALLEST_SHARE * sum(seconds.values()))
-    return [(DOINGS.get(kind, kind), took) for kind, took in seconds.items() if took >= least]
+    return [
+        (ACTIVITY_NAMES.get(kind, kind), took) for kind, took in seconds.items() if took >= least
+    ]
 
 
 def timeline(store: Store, experiment_id: str) -> pd.DataFrame:

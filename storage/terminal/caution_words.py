@@ -309,7 +309,7 @@ DEVICE: dict[Kind, DeviceMessage] = {
     "throttled": DeviceMessage(
         "The device held its clocks back",
         f"{BLOCKS_SEEN} ([{{held_back}}](held_back))",
-        "Cool it better, or lock its clocks at a speed that it can sustain "
+        "Cool the device better, or lock its clocks at a speed that it can sustain "
         "(nvidia-smi --lock-gpu-clocks), and run again.",
     ),
     "shared device": DeviceMessage(

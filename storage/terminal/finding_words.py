@@ -55,7 +55,7 @@ def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
 def _parts(parts: pd.DataFrame, found: Bridge) -> list[Sentence]:
     least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
     return [
-        fill("{seconds:profile_seconds} of {title}", seconds=abs(row.difference),
+        fill("{seconds:profile_seconds} in “{title}”", seconds=abs(row.difference),
              title=class_title(row.work_class, works_by_itself=found.run.works_by_itself))
         for row in parts[parts["difference"].abs() >= least].itertuples()
     ]  # fmt: skip
@@ -66,8 +66,9 @@ def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
     share = max(found.baseline.idle_share or 0.0, found.run.idle_share or 0.0)
     return fill(
         "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
-        "(own_speedup), <{is_host_bound:!}and the host hardly matters><{is_host_bound:?}on any "
-        "host, while the speedup of the whole step depends on how fast this host starts kernels>.",
+        "(own_speedup), <{is_host_bound:!}and the device rarely waits for the host>"
+        "<{is_host_bound:?}on any host; the speedup of the whole step depends on how fast this "
+        "host starts kernels>.",
         ratio=own.ratio, low=own.low, high=own.high, has_interval=own.low is not None,
         is_host_bound=share >= HOST_BOUND,
     )  # fmt: skip
@@ -171,8 +172,8 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Replay CUDA graphs, make batches larger, or take a faster host.",
     ),
     "underfilled": (
-        "kernels with fewer blocks than the device has processors: at <{batch_size:!}this batch "
-        "size><a batch size of {batch_size:d}> they leave it partly empty.",
+        "some kernels have fewer blocks than the device has processors: at <{batch_size:!}this "
+        "batch size><a batch size of {batch_size:d}> part of the device is unused.",
         "Make batches larger.",
     ),
     "graph_breaks": (
@@ -221,9 +222,9 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Compile the forward pass alone, and compare what a step then takes.",
     ),
     "copied_each_step": (
-        "in each step data travel between host and device [{count}](kernel_calls) times"
-        "<{waits:?}; the host waits for each one that it reads>.",
-        "Keep data on the device, and read losses once in a while only.",
+        "copies between host and device in each step: [{count}](kernel_calls)"
+        "<{waits:?}; the host waits for each copy that it reads>.",
+        "Keep data on the device, and read losses less often.",
     ),
 }  # fmt: skip
 """For each kind, a template of the evidence and the advice. Slots are the finding's facts and the

@@ -99,9 +99,9 @@ def other_lengths(planned: Plan) -> str:
         if choice == now:
             continue
         if choice.from_steps > 0 and choice.from_steps >= (planned.num_steps or 0):
-            parts.append(f"from {_steps(choice.from_steps)} steps on {takes}")
+            parts.append(f"from {_steps(choice.from_steps)} steps on, {takes}")
         else:
-            until = f"below {_steps(following.from_steps)} steps " if following else ""
+            until = f"below {_steps(following.from_steps)} steps, " if following else ""
             parts.append(f"{until}{takes}")
-    text = ", ".join(parts)
+    text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""

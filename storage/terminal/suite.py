@@ -14,7 +14,7 @@ from breakeven.storage.suite.regressions import HIDDEN_SLOWDOWN, Against
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"
-UNCLEAR = f"its speeds are known too badly to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
+UNCLEAR = f"its speeds are too imprecise to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
 MAX_NAMED = 3
 NUM_TEXT_COLUMNS = 4
 """Number of first columns with words, aligned to the left; the others are aligned to the right."""

@@ -195,7 +195,7 @@ def _worse(series: Series) -> dict[str, str | None] | None:
     sentence = f"{_title(series)}: {change_text(series, step)}"
     return {
         "experiment_id": series.points[step.index].experiment_id,
-        "shown_by": series.regression_shown_by(USUAL_LEAST, WITHIN),
+        "shown_by": series.first_experiment_with_regression(USUAL_LEAST, WITHIN),
         "sentence": sentence,
     }
 

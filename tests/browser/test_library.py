@@ -254,7 +254,7 @@ def test_two_of_different_machines_are_held_side_by_side(listed: Page):
     tick(listed, 1)
     press(listed, "2 experiments side by side")
     listed.wait_for_url(re.compile(r"view=Side.*side=.*side="))
-    expect(listed.get_by_text("By how much")).to_be_visible()
+    expect(listed.get_by_text("Speedups compared")).to_be_visible()
     expect(listed.locator(".leaderboard").first).to_contain_text("lower")
     differs = listed.locator(".leaderboard").last
     for said in ("NVIDIA H100", "cluster", "2.14.0"):
@@ -295,7 +295,7 @@ def test_a_matrix_asked_for_by_keyboard_a_list_and_a_pair_fit_on_a_dark_phone(
     assert sorted(cells.all_text_contents())[0].startswith("1.6"), "0.2 s to 0.125 s"
     assert again.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
     pair = f"?view=Side+by+side&side={PAIR[0]}&side={PAIR[1]}"
-    for path, said in (("?view=Table", "experiments"), (pair, "By how much")):
+    for path, said in (("?view=Table", "experiments"), (pair, "Speedups compared")):
         again.goto(f"{address}/{path}")
         expect(again.get_by_text(said).last).to_be_visible()
         settle(again)

@@ -133,9 +133,9 @@ CHOICES = (
 @pytest.mark.parametrize(
     ("num_steps", "said"),
     [
-        (1_000, "From 1,310 steps on take inductor, from 84,000 steps on take max<autotune>."),
-        (20_000, "Below 1,310 steps do not compile, from 84,000 steps on take max<autotune>."),
-        (90_000, "Below 1,310 steps do not compile, below 84,000 steps take inductor."),
+        (1_000, "From 1,310 steps on, take inductor; from 84,000 steps on, take max<autotune>."),
+        (20_000, "Below 1,310 steps, do not compile; from 84,000 steps on, take max<autotune>."),
+        (90_000, "Below 1,310 steps, do not compile; below 84,000 steps, take inductor."),
     ],
 )
 def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, said: str) -> None:
@@ -147,15 +147,15 @@ def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, s
     ("num_steps", "high", "is_sure", "said"),
     [
         # 5 s of compiling, then 0.1 s a step instead of 0.2 s: 50 steps.
-        (61, 60, True, "take a: 11 s instead of 12 s, compiling included. Below 50 steps do not "
+        (61, 60, True, "take a: 11 s instead of 12 s, compiling included. Below 50 steps, do not "
                        "compile."),
         (55, 60, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: a may "
-                        "pay only after 60 steps. Below 50 steps do not compile."),
+                        "pay only after 60 steps. Below 50 steps, do not compile."),
         (55, math.inf, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: "
-                              "a may never pay for its compiling. Below 50 steps do not compile."),
+                              "a may never pay for its compiling. Below 50 steps, do not compile."),
         (45, 60, False, "do not compile: the steps take 9.0 s. This is not sure: a may pay after "
-                        "40 steps. From 50 steps on take a."),
-        (39, 60, True, "do not compile: the steps take 7.8 s. From 50 steps on take a."),
+                        "40 steps. From 50 steps on, take a."),
+        (39, 60, True, "do not compile: the steps take 7.8 s. From 50 steps on, take a."),
     ],
 )  # fmt: skip
 def test_a_plan_says_where_the_interval_of_the_break_even_leaves_open_what_takes_less(
@@ -179,8 +179,8 @@ def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> No
     known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert advice(known, Prices()) is None
     assert other_lengths(known) == (
-        "Below 1,310 steps do not compile, from 1,310 steps on take inductor, from 84,000 steps on "
-        "take max<autotune>."
+        "Below 1,310 steps, do not compile; from 1,310 steps on, take inductor; from 84,000 steps "
+        "on, take max<autotune>."
     )
     assert other_lengths(replace(known, choices=CHOICES[:1])) == "Do not compile."
 

@@ -48,18 +48,18 @@ def planned(num_steps: int | None, found: BreakEven) -> str:
 def test_a_backend_alone_that_is_unsure_and_looks_slow_is_not_called_the_best() -> None:
     few = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
     assert said(rated("eager", 0.68, "unsure", speedup=few)) == (
-        "**eager** at 0.68x is not shown to be faster or slower than no compile: too few rounds to "
-        "tell (at least 6 are needed)."
+        "**eager** at 0.68x is not shown to be faster or slower than without a compiler: too few "
+        "rounds to tell (at least 6 are needed)."
     )
 
 
 @pytest.mark.parametrize(
     ("verdict", "sentence"),
     [
-        ("slower", "**a** at 0.80x (0.70 to 0.90) is slower than no compile."),
-        ("same", "**a** at 0.80x (0.70 to 0.90) is as fast as no compile."),
-        ("unsure", "**a** at 0.80x (0.70 to 0.90) is not shown to be faster or slower than no "
-                   "compile: the difference may be chance."),
+        ("slower", "**a** at 0.80x (0.70 to 0.90) is slower than without a compiler."),
+        ("same", "**a** at 0.80x (0.70 to 0.90) is as fast as without a compiler."),
+        ("unsure", "**a** at 0.80x (0.70 to 0.90) is not shown to be faster or slower than "
+                   "without a compiler: the difference may be chance."),
     ],
 )  # fmt: skip
 def test_one_backend(verdict: str, sentence: str) -> None:
@@ -69,14 +69,17 @@ def test_one_backend(verdict: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "sentence"),
     [
-        (("slower", "slower"), "Every backend is slower than no compile: **a** at 0.90x (0.80 to "
+        (("slower", "slower"), "Every backend is slower than without a compiler: **a** at 0.90x "
+                               "(0.80 to "
                                "1.00) and **b** at 0.70x (0.60 to 0.80)."),
-        (("same", "same"), "Every backend is as fast as no compile: **a** at 0.90x (0.80 to 1.00) "
+        (("same", "same"), "Every backend is as fast as without a compiler: **a** at 0.90x (0.80 "
+                           "to 1.00) "
                            "and **b** at 0.70x (0.60 to 0.80)."),
         (("unsure", "unsure"), "**a** at 0.90x (0.80 to 1.00) and **b** at 0.70x (0.60 to 0.80) "
-                               "are not shown to be faster or slower than no compile: the "
+                               "are not shown to be faster or slower than without a compiler: the "
                                "difference may be chance."),
-        (("unsure", "slower"), "No backend is shown to be faster than no compile: **a** at 0.90x "
+        (("unsure", "slower"), "No backend is shown to be faster than without a compiler: **a** "
+                               "at 0.90x "
                                "(0.80 to 1.00) is inconclusive and **b** at 0.70x (0.60 to 0.80) "
                                "is slower."),
     ],
@@ -107,7 +110,8 @@ def test_what_does_not_count_is_said_beside_what_does() -> None:
         result("late", state=RunState.RUNNING),
     )
     assert text == (
-        "**slow** at 0.80x (0.70 to 0.90) is slower than no compile. **wrong** does not count: "
+        "**slow** at 0.80x (0.70 to 0.90) is slower than without a compiler. **wrong** does not "
+        "count: "
         "its answers differ by more than rounding or chance explains. **dead** (out of memory, "
         "2.00x (1.90 to 2.10) until then) did not finish. **late**: no speed to compare yet."
     )
@@ -121,7 +125,7 @@ def test_a_broken_backend_alone_is_not_the_best() -> None:
 def test_every_backend_that_counts_is_not_every_backend() -> None:
     text = said(rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
                 rated("wrong", 3.0, "faster", "broken"))  # fmt: skip
-    assert text.startswith("Every backend that counts is slower than no compile: ")
+    assert text.startswith("Every backend that counts is slower than without a compiler: ")
 
 
 def test_a_baseline_that_did_not_finish_leaves_nothing_to_compare_with() -> None:
@@ -157,7 +161,7 @@ def test_a_run_that_was_stopped_does_not_unmake_those_that_finished() -> None:
 
 def test_of_several_that_are_faster_the_fastest_step_is_named_which_need_not_take_the_least_time():
     assert said(rated("a", 1.4, "faster"), rated("b", 1.2, "faster")).startswith(
-        "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed of no compile"
+        "**a** has the fastest step at 1.40x (1.30 to 1.50) the speed without a compiler"
     )
 
 
@@ -189,11 +193,11 @@ def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
     ("num_steps", "words"),
     [
         (39, "For 39 steps compiling does not pay: **a** trains at 2.00x (1.90 to 2.10) the speed "
-             "of no compile and pays for its compiling only after 50 steps (40 to 60), about"),
+             "without a compiler and pays for its compiling only after 50 steps (40 to 60), about"),
         (45, "For 45 steps compiling probably does not pay: **a** trains at 2.00x"),
         (55, "For 55 steps **a** probably takes the least time: it trains at 2.00x"),
         (61, "For 61 steps **a** takes the least time: it trains at 2.00x"),
-        (None, "**a** trains at 2.00x (1.90 to 2.10) the speed of no compile and pays for"),
+        (None, "**a** trains at 2.00x (1.90 to 2.10) the speed without a compiler and pays for"),
     ],
 )  # fmt: skip
 def test_the_headline_answers_for_the_planned_length_and_is_sure_outside_the_break_evens_interval(
@@ -205,7 +209,7 @@ def test_the_headline_answers_for_the_planned_length_and_is_sure_outside_the_bre
 def test_a_plan_is_sure_of_nothing_where_it_is_open_whether_compiling_ever_pays() -> None:
     assert planned(100, pays("unsure", gain=-0.1)).startswith(
         "For 100 steps compiling probably does not pay: **a** trains at 2.00x (1.90 to 2.10) the "
-        "speed of no compile, but it is open whether this ever pays for its compiling."
+        "speed without a compiler, but it is open whether this ever pays for its compiling."
     )
 
 
@@ -236,7 +240,8 @@ def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
 def test_a_suite_whose_mean_is_unsure_claims_nothing() -> None:
     assert told(("eager", "training", UNSURE)) == (
         "**eager** in training (bf16, 4 of 4 models) at 0.71x (0.39 to 1.29) is not shown to be "
-        "faster or slower than no compile: the difference may be chance, because models and "
+        "faster or slower than without a compiler: the difference may be chance, because models "
+        "and "
         "rounds differ so much."
     )
 
@@ -245,7 +250,8 @@ def test_the_fastest_backend_of_a_suite_is_told_part_by_part() -> None:
     text = told(("inductor", "training", FAST), ("inductor", "inference", SLOW),
                 ("eager", "training", SAME), ("cudagraphs", "inference", FAST))  # fmt: skip
     assert text == (
-        "**inductor** is faster than no compile in training (bf16, 4 of 4 models) at 1.30x (1.28 "
+        "**inductor** is faster than without a compiler in training (bf16, 4 of 4 models) at "
+        "1.30x (1.28 "
         "to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). Also "
         "faster: **cudagraphs** in inference (bf16, 4 of 4 models) at 1.30x (1.28 to 1.33)."
     )
@@ -253,7 +259,9 @@ def test_the_fastest_backend_of_a_suite_is_told_part_by_part() -> None:
 
 def test_a_suite_without_a_faster_backend_says_what_each_row_is() -> None:
     text = told(("eager", "training", SLOW), ("aot_eager", "training", SAME))
-    assert text.startswith("No backend is shown to be faster than no compile: **aot_eager** in ")
+    assert text.startswith(
+        "No backend is shown to be faster than without a compiler: **aot_eager** in "
+    )
     assert " is as fast and **eager** in training" in text and text.endswith(" is slower.")
 
 

@@ -310,11 +310,11 @@ def test_own_code_is_explained_where_no_folder_is_allowed(
 
 def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):
     app = opened("launch")
-    assert "Each backend compiles its model once more" in text(app)
+    assert "Each backend then compiles its model a second time" in text(app)
     assert "Every step of every run then waits" not in text(app)
     app.toggle(key="quick.evaluate_compiled").set_value(False)
     app.toggle(key="quick.stop_nonfinite").set_value(True).run()
-    assert "Each backend compiles its model once more" not in text(app)
+    assert "Each backend then compiles its model a second time" not in text(app)
     assert "Every step of every run then waits" in text(app)
 
 
@@ -343,7 +343,7 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     app.text_input(key="script.script_argument").set_value("--name 'my run").run()
     assert "cannot be read" in app.error[0].value
     app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
-    assert "as many steps as it makes" in text(app) and "train.py --name my run" in text(app)
+    assert "all steps of the script" in text(app) and "train.py --name my run" in text(app)
     spec = launched(app, folder)
     assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
 
@@ -377,22 +377,22 @@ def test_how_long_a_script_takes_is_told_by_its_runs_before(
         name="before", task="script", data=DataSpec(source="script"), training=TrainingSpec(),
         model=ModelSpec(source=f"script:{script}"), script=ScriptSpec(steps=40),
     )  # fmt: skip
-    unknown = "the first run of this script on this machine will tell"
+    unknown = "The first run of this script on this machine will show how long it takes"
     for day in (21, 22):
         app = opened("launch", preset=PRESETS["script"].title)
         app.selectbox(key="script.script").set_value(str(script)).run()
         assert (unknown in text(app)) == (day == 21), text(app)
         record_experiment(folder.runs, spec, f"202611{day}-093015-123456-7f3a")
         close_store(folder)
-    assert "going by “before” with the same script on this machine" in text(app)
+    assert "estimated from “before” with the same script on this machine" in text(app)
 
 
 def test_what_only_a_backend_that_never_ran_would_tell_is_said_so(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(backends=("eager",)))
     app = opened("launch")
     said = text(app)
-    assert "the first run of this model" not in said
-    assert "the first run of `inductor` with this model on this machine" in said
+    assert "The first run of this model" not in said
+    assert "The first run of `inductor` with this model on this machine" in said
 
 
 def test_backends_can_be_typed_with_settings(folder: DataDir):

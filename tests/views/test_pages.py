@@ -99,7 +99,7 @@ def raced(kept_folder: DataDir) -> DataDir:
             (),
             ("breakeven compare", "Specification of the experiment"),
         ),
-        ("launch", {}, (), ("120 steps", "going by “test” with the same model on this machine")),
+        ("launch", {}, (), ("120 steps", "estimated from “test” with the same model")),
         (
             "experiment",
             {"tab": "Runs", "run": f"{EXPERIMENT_ID}.baseline"},
@@ -377,7 +377,7 @@ def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
     app = opened("launch")
     assert "4 processes" in text(app)
     assert "120 steps" in text(app)
-    assert "the first run of this model on this machine will tell" in text(app)
+    assert "The first run of this model on this machine will show how long it takes" in text(app)
     app.text_input(key="quick.batch_size").set_value("16").run()
     assert "60 steps" in text(app)  # 960 samples in batches of 16
     app.button(key="launch").click().run()

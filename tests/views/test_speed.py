@@ -31,7 +31,7 @@ def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):
     record(folder, part)
     said = "\n".join(map(text, every_tab(experiment=EXPERIMENT_ID)))
     does = "trains" if part == "training" else "answers"
-    assert f"**eager** {does} at 2.00x (2.00 to 2.00) the speed of no compile" in said
+    assert f"**eager** {does} at 2.00x (2.00 to 2.00) the speed without a compiler" in said
     assert "pays for its compiling after 31 steps" in said
     assert f"Measuring ended after 20 rounds: {ENOUGH}." in said
     assert ("It learns the same thing" in said) is (part == "training")

@@ -73,7 +73,7 @@ def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None
     said = text(app)
     assert (
         "**inductor** in training (float32, 1 of 3 models) at 2.00x is not shown to be faster or "
-        "slower than no compile: too few models to tell (at least 3 are needed)."
+        "slower than without a compiler: too few models to tell (at least 3 are needed)."
     ) in said
     assert "1 accuracy check did not pass." in said
     assert "Huge (inductor, float32, training): it did not finish: out of memory" in said

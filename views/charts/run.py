@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.storage.queries.timeline import DOINGS
+from breakeven.storage.queries.timeline import ACTIVITY_NAMES
 from breakeven.views.charts.layers import (
     HEIGHT,
     by_run,
@@ -31,7 +31,7 @@ ACTIVITY_COLORS = dict(zip(ACTIVITIES, (NEUTRAL, *COLORS), strict=False))
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
 """How Plotly joins the points: a learning rate is constant within a step."""
 LOG_FROM_RATIO = 30
-"""Ratio of step times from which they need a log scale, as steps that compile do."""
+"""Ratio of the longest step to the shortest from which the axis is logarithmic."""
 ROW_HEIGHT = 14
 MAX_NAME = 36
 """Characters of a parameter's name beside its row; hover shows the full name."""
@@ -76,7 +76,7 @@ def activities(frame: pd.DataFrame) -> go.Figure:
     for kind, color in ACTIVITY_COLORS.items():
         mine = frame[frame["kind"] == kind]
         if len(mine):
-            name = DOINGS.get(kind, kind)
+            name = ACTIVITY_NAMES.get(kind, kind)
             figure.add_bar(
                 base=mine["start"], x=mine["end"] - mine["start"], y=mine["label"],
                 orientation="h", name=name, marker={"color": color, "line": {"width": 0}},
@@ -169,12 +169,12 @@ def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
     return {"tickvals": list(ticks), "ticktext": [f"10<sup>{tick:.0f}</sup>" for tick in ticks]}
 
 
-FEW = 2
+MAX_NAMED_RUNS = 2
 """Most runs that a mark names."""
 EVENTS = {"compiled": "triangle-up", "recompiled": "diamond", "graph break": "x"}
 """Kinds of compiler events and their symbols, from the axis upwards."""
 EVENT_NUMBERS = ("graph_breaks", "recompiles")
-"""Additional numbers of a figure with these marks."""
+"""Numbers that the marks of compiler events show, besides the numbers of the figure."""
 ROW = 0.035
 """Height of a row of marks, as a share of the figure."""
 MAX_DETAIL = 160
@@ -231,7 +231,7 @@ def mark_resumptions(
             line_width=1,
             line_dash="dash",
             line_color=NEUTRAL,
-            annotation_text=_said(labels) if named else "resumed",
+            annotation_text=_resumed_text(labels) if named else "resumed",
             annotation_position="top left",
             annotation_textangle=-90,  # lines may lie close together
             annotation_font_size=11,
@@ -240,5 +240,6 @@ def mark_resumptions(
     return figure
 
 
-def _said(labels: Sequence[str]) -> str:
-    return f"{', '.join(labels) if len(labels) <= FEW else f'{len(labels)} runs'} resumed"
+def _resumed_text(labels: Sequence[str]) -> str:
+    few = len(labels) <= MAX_NAMED_RUNS
+    return f"{', '.join(labels) if few else f'{len(labels)} runs'} resumed"

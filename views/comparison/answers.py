@@ -89,17 +89,17 @@ def none_faster(
     """The sentence if no speed is faster. `at`: every speed, as `**a** at 0.80x`, by its verdict;
     `why`: the reasons of inconclusive speeds; `are_all`: whether no backend is left out."""
     if len(at) > 1:
-        return f"No backend is shown to be faster than no compile: {_by_verdict(at)}."
+        return f"No backend is shown to be faster than without a compiler: {_by_verdict(at)}."
     ((verdict, mine),) = at.items()
     verb = "is" if len(mine) == 1 else "are"
     if verdict == "unsure":
-        text = f"{listed(mine)} {verb} not shown to be faster or slower than no compile"
+        text = f"{listed(mine)} {verb} not shown to be faster or slower than without a compiler"
         return f"{text}: {why}."
     word = "as fast as" if verdict == "same" else "slower than"
     if len(mine) == 1:
-        return f"{listed(mine)} is {word} no compile."
+        return f"{listed(mine)} is {word} without a compiler."
     every = "Every backend" if are_all else "Every backend that counts"
-    return f"{every} is {word} no compile: {listed(mine)}."
+    return f"{every} is {word} without a compiler: {listed(mine)}."
 
 
 def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
@@ -131,7 +131,8 @@ def _leading(best: Result, planned: Plan, found: Standings, spec: ExperimentSpec
         faster = [one for one in found.counted if one.speed_verdict == "faster"]
         start = name
         does = does if len(faster) == 1 else "has the fastest step at"
-    text = f"{start} {does} {_speed(best)} the speed of no compile{_pays(best, planned, spec)}."
+    start += f" {does} {_speed(best)} the speed without a compiler"
+    text = f"{start}{_pays(best, planned, spec)}."
     if spec.is_inference:
         return f"{text} The scenario `accuracy` checks whether it gives the same answers."
     return f"{text} {_parity_of(best)}"

@@ -25,7 +25,7 @@ from breakeven.views.parts.downloads import Card, Draw, show_card
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.selection import remembered
 
-OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
+X_AXES = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """Possible x-axes of losses instead of steps, with their names in the selection."""
 THROUGHPUT = {
     "samples_per_second": "Samples",
@@ -96,9 +96,9 @@ def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -
         "Interval": partial(speed_charts.speedups, results, ratios, comparison.noise_floor),
         "Round by round": partial(speed_charts.round_by_round, ratios),
     }
-    help = "Behind the dots: the noise floor. Lines over rounds are the medians so far."
+    help = "The band behind the dots is the noise floor. Lines over rounds are the medians so far."
     if comparison.spec.speed.repeats > 1:
-        help += " Rings: the processes, each of which is one observation; all other charts over "
+        help += " Each ring is a process, which counts as one observation; all other charts over "
         help += "steps show one process of each run."
     return [Card("Speedup", draw, ratios, "speedup", ["speedup", "noise_floor"], help)]
 
@@ -116,7 +116,7 @@ def _break_even(
         "Time saved": partial(break_even.saved, times, results, num_steps),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
-    help = "Lines: the estimate that the table has. Thin and dotted: what was measured."
+    help = "Lines show the estimate in the table; thin dotted lines show measurements."
     return Card("Break-even", draw, every_step, "break-even", numbers, help)
 
 
@@ -139,7 +139,7 @@ def _losses(
         "By step": lambda: mark_compiler_events(
             mark_resumptions(charts.losses(losses, band, steps), resumptions), events
         ),
-        **{OVER[name]: partial(losses_over, name) for name in over},
+        **{X_AXES[name]: partial(losses_over, name) for name in over},
         "Log": lambda: charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
         "Difference": partial(charts.loss_differences, losses, band),
     }
@@ -148,7 +148,7 @@ def _losses(
         return _of(queries.losses(store, comparison.experiment_id, max_points=None), results)
 
     window = charts.smoothing_window(losses)
-    smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
+    smoothed = f"Strong lines are means of {window} steps; faint lines are single steps."
     marks = [] if events.empty else EVENT_NUMBERS
     numbers = ["parity", "loss_difference", *over, *marks]
     help = smoothed if window > 1 else ""
@@ -239,7 +239,7 @@ def _scores(
 
 
 def _by_time(title: str) -> str:
-    return f"{title}, {OVER['cumulative_seconds'].lower()}"
+    return f"{title}, {X_AXES['cumulative_seconds'].lower()}"
 
 
 def _counted(store: Store, experiment_id: str) -> dict[str, float]:
@@ -259,7 +259,7 @@ def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataF
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
-    """The rows of the results' processes, under the labels of the results."""
+    """Selects the rows of the results' processes, and labels them as the results."""
     labels = {result.run_id: result.label for result in results}
     labelled = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
     if set(frame["run_id"].unique()) <= set(labelled):
@@ -296,7 +296,7 @@ def pick(comparison: Comparison) -> list[Result]:
     """The runs that the reader picks."""
     labels = [result.label for result in comparison.results]
     default, remember = remembered("runs", labels, comparison.experiment_id)
-    # Runs picked in one experiment are no selection in another.
+    # A selection of runs applies to one experiment only.
     before = st.session_state.get(RUNS_OF)
     if before not in (None, comparison.experiment_id):
         st.session_state["runs"] = labels

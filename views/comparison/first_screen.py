@@ -169,7 +169,7 @@ def read_plan(comparison: Comparison) -> Plan:
 
 def ask_steps(comparison: Comparison) -> None:
     """Asks for the length of the intended training; the experiment's own number by default."""
-    st.markdown("I mean to train", width="content")
+    st.markdown("I plan to train", width="content")
     text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
                          placeholder="any number of", help=f"For example: {LENGTHS}.",
                          **bound("plan", str(own_steps(comparison) or "")))  # fmt: skip

@@ -52,8 +52,8 @@ def noise_text(comparison: Comparison) -> Markdown:
         )
     share = METRICS["noise_floor"].format(comparison.noise_floor)
     return (
-        f"{linked('noise_floor', f'Noise floor {share}')}: two runs of the same thing, baseline "
-        "and control, differed by up to that much here."
+        f"{linked('noise_floor', f'Noise floor {share}')}: baseline and control run the same "
+        "program, and their speeds differed by up to this much."
     )
 
 
@@ -83,14 +83,14 @@ def show_statistics(comparison: Comparison) -> None:
     if found.empty:
         return
     with st.expander("Statistics"):
-        show_table("How sure speed and parity are", found, "behind-verdicts", "",
+        show_table("Statistics of speed and parity", found, "behind-verdicts", "",
                    download=statistics(comparison).reset_index())  # fmt: skip
         if "training_loss_check" in found:
             check = linked("training_loss_check", METRICS["training_loss_check"].title)
             st.caption(
-                f"{check} is the check of PyTorch's own benchmark, here with its mistakes mended. "
-                "It asks only whether the loss ends low enough, so what is broken may pass it: it "
-                "is not parity."
+                f"{check} is training_loss.py of PyTorch's benchmarks, with its mistakes "
+                "corrected. It only tests whether the loss ends low enough, so a broken backend "
+                "may pass. Parity is stricter."
             )
 
 

@@ -30,11 +30,11 @@ from breakeven.views.shared.links import linked, sentence
 MAX_FINDINGS = 3
 """Number of findings shown at once; a click shows the others."""
 HOW_TO_READ = (
-    "A few steps of each run are profiled after the timed ones. Bars are as long as the step was "
-    "by the clock; what no kernel filled is idle. The bars from the baseline's step to a backend's "
-    "show first what is saved, then what is added."
+    "A few steps of each run are profiled after the timed ones. The length of a bar is the "
+    "measured time of a step; time in which no kernel ran is idle. Between the bars of the "
+    "baseline and a backend, the chart shows first the time saved, then the time added."
 )
-HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled is Python")
+HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel ran is idle", "operator ran is Python")
 
 
 def show(store: Store, experiment_id: str) -> None:

@@ -1,6 +1,6 @@
 """Starts Launch with all settings of an earlier experiment.
 
-Its error appears at the field that caused it.
+If the experiment failed, the error is shown at the field that caused the failure.
 """
 
 import re
@@ -28,13 +28,13 @@ CHANGES = "changes"
 """Parameter of the address: fields with new values, by path, as JSON."""
 FIELD_ERROR = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
 """Our error message about a field: `training.batch_size = 64: rule`."""
-TO_BLAME = {
+FIELD_OF_STATE = {
     RunState.OUT_OF_MEMORY: ("training.batch_size", "the run ran out of memory"),
     RunState.TIMEOUT: ("time_limit_seconds", "a run took longer than this"),
 }
-"""States that one field causes, with the reason."""
-OF_ERRORS = {"UnusableData": "data.source", "CodeNotAllowed": "callbacks"}
-"""Our errors that concern one field, with any text."""
+"""Run states that one field causes: the field and the reason."""
+FIELD_OF_ERROR = {"UnusableData": "data.source", "CodeNotAllowed": "callbacks"}
+"""Names of Breakeven's errors that concern one field: the field."""
 
 
 class Again(NamedTuple):
@@ -131,12 +131,12 @@ def _why_failed(
 def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
     """The field that made a run fail, if its end shows it."""
     known = {field.path: field for field in fields_of(ExperimentSpec)}
-    path, rule = TO_BLAME.get(record.state, ("", ""))
+    path, rule = FIELD_OF_STATE.get(record.state, ("", ""))
     error = record.error
     if error is not None and not path:
         found = FIELD_ERROR.fullmatch(error.message.strip())
         if found is not None and found[1] in known:
             path, rule = found[1], found[2]
         else:
-            path, rule = OF_ERRORS.get(error.name, ""), error.message.strip()
+            path, rule = FIELD_OF_ERROR.get(error.name, ""), error.message.strip()
     return InvalidSpec(path, known[path].value_in(spec), rule) if path in known else None

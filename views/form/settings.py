@@ -73,8 +73,8 @@ HINTS: dict[ScenarioName, Markdown] = {
 }
 """Texts above the fields of a scenario."""
 COSTS: dict[str, Markdown] = {
-    "evaluation.compiled": "Each backend compiles its model once more for this, at its first "
-    "evaluation. This time counts in no step.",
+    "evaluation.compiled": "Each backend then compiles its model a second time, at its first "
+    "evaluation. Step times do not include this time.",
     "stopping.nonfinite": "Every step of every run then waits until the device has computed the "
     "loss, which slows down short steps on a GPU.",
 }

@@ -38,7 +38,7 @@ ANY = "cuda"
 """The name of any free device in a specification."""
 HERE, RECORDED = "This machine", "Other machines, and earlier devices"
 MAX_TOLD = 5
-"""Most doubts about devices that are listed at once."""
+"""Most warnings about devices that are listed at once."""
 EMPTY = (
     "No experiment has measured a device yet. The control of a finished experiment shows how "
     "noisy its device was, and the baseline shows how fast it was."
@@ -87,7 +87,7 @@ def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
         with st.expander(f"{len(lines) - MAX_TOLD} more"):
             st.markdown("\n".join(lines[MAX_TOLD:]))
     if not any(one.can_worsen for one in found):
-        st.caption(f"A device needs {FEWEST} experiments before a change for the worse can show.")
+        st.caption(f"To detect that a device became worse, {FEWEST} experiments on it are needed.")
 
 
 def _line(one: DeviceHistory, icon: Markdown, text: Markdown) -> Markdown:
@@ -206,6 +206,6 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
         chart_card(
             "Over time", {NUMBERS[one].title: draw(one) for one in measured},
             lambda: history_table(device), name="device-history", numbers=measured,
-            help="A mark is an experiment, a line is its level; red marks a device that became "
+            help="Each mark is an experiment, each line a level; red marks a device that became "
             "worse.",
         )  # fmt: skip

@@ -15,10 +15,10 @@ from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import take_in
 
 COMPUTE_SECONDS = 0.3
-"""Most seconds of each look for missing numbers: a page must not wait for a thousand."""
+"""Time limit of each computation of missing numbers: a page must not wait for all of them."""
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_WHILE_RACING = 3.0
-"""Longer, to disturb the run that this machine times as little as possible."""
+"""Longer, because each computation disturbs a run that this machine times."""
 IS_DUE = "experiments look is due"
 """Key in the session state: whether the next run of `look` is by its timer, not by the page."""
 

@@ -74,8 +74,8 @@ def mixed_text(found: BackendMatrix) -> Markdown:
         more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
         parts.append(f"{query.title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})")
     return (
-        f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one of "
-        "each before you attribute a difference to the column."
+        f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one "
+        "value of each before you attribute a difference to the column."
     )
 
 

@@ -153,7 +153,7 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         name = text = ""
         if one is not None:
             name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
-                                 help="Empty: the name at launch.")  # fmt: skip
+                                 help="If empty, the name at launch.")  # fmt: skip
             text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
                                 help="Markdown: emphasis, headings, lists. Links, images and code "
                                 "are shown as plain text.")  # fmt: skip
@@ -163,7 +163,7 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
             tags = st.multiselect(
                 "Tags", known, default=shared, accept_new_options=True, key="label-tags",
                 help=f"Type a new one, of at most {MAX_TAG} characters."
-                + ("" if one is not None else " The tags that all of them have."),
+                + ("" if one is not None else " The field shows the tags that all of them have."),
             )  # fmt: skip
             saved = st.form_submit_button("Save", type="primary")
         if not saved:

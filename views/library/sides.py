@@ -55,10 +55,10 @@ CLASSES = {"higher": "good", "lower": "bad", "same": "plain", "unsure": "doubtfu
 TITLES = {"setting": "Setting", "environment": "Machine and software", "data": "Model and data"}
 
 EXPLANATION = (
-    "A quotient above 1 is a higher speedup than in the first experiment. Its 95 % interval comes "
-    "from the two intervals, which were measured apart from each other (Zou and Donner 2008). A "
-    "verdict counts beyond chance, corrected over all quotients, and beyond what both machines "
-    f"call noise. {explained(['speedup', 'over_first'])}"
+    "A quotient above 1 is a higher speedup than in the first experiment. Its 95 % interval is "
+    "computed from the intervals of the two speedups (Zou and Donner 2008). “Higher” and “lower” "
+    "mean a difference that is larger than chance explains, corrected over all quotients, and "
+    f"larger than the noise floor of both machines. {explained(['speedup', 'over_first'])}"
 )
 
 
@@ -66,7 +66,7 @@ def show_speedups(sides: Sequence[Side], found: Sequence[Difference]) -> None:
     """A row for each backend: its speedup on each side, and the ratios to the first side."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**By how much**", help=EXPLANATION, width="stretch")
+            st.markdown("**Speedups compared**", help=EXPLANATION, width="stretch")
             csv_button("CSV", speedup_frame(sides, found), "difference")
         st.html(speedup_html(sides, found))
 
@@ -158,9 +158,9 @@ def _quotient(found: Difference | None) -> Html:
 
 
 SCALING = (
-    "100 % means that no device does less than it would alone. Its 95 % interval comes from the "
-    "rounds of both experiments; how much equal processes differ, the rows of baseline and control "
-    f"show. {explained(['scaling_efficiency'])}"
+    "At 100 % each device does as much as it would alone. The 95 % interval comes from the rounds "
+    "of both experiments; the rows of baseline and control show how much equal processes differ. "
+    f"{explained(['scaling_efficiency'])}"
 )
 
 
@@ -186,7 +186,7 @@ def scaling_html(found: Sequence[Scaling]) -> Html:
     looks = run_looks(list(dict.fromkeys(one.label for one in found)))
     about = NUMBERS["scaling_efficiency"]
     head = ["Run", "", "Devices", *(anchor_html("scaling_efficiency", title, about.definition)
-                                   for title in (about.title, "Times one device"))]  # fmt: skip
+                                   for title in (about.title, "x one device"))]  # fmt: skip
     rows: list[list[Html]] = []
     for one in found:
         texts = (one.letter, str(one.num_devices), efficiency_text(one),
@@ -217,11 +217,11 @@ def show(store: Store) -> None:
     chosen = st.multiselect(
         "Experiments", list(names), **given, format_func=names.__getitem__,
         max_selections=MAX_SIDES, placeholder="Choose two or more",
-        help="The first one is what the others are compared with.",
+        help="The others are compared with the first one.",
     )  # fmt: skip
     if len(chosen) < 2:
-        st.info("**Choose two experiments or more** above, or tick them in the table: of two "
-                "days, machines, versions, batch sizes or precisions.",
+        st.info("**Choose two experiments or more** above, or tick them in the table, to "
+                "compare days, machines, versions, batch sizes or precisions.",
                 icon=":material/compare_arrows:")  # fmt: skip
         return
     sides = load_sides(store, chosen)

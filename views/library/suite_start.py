@@ -85,10 +85,10 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
                             "`docs/suites.md`.")  # fmt: skip
         shrinks = suite.name == "huggingface"
         shrink = int(st.number_input(
-            "Times smaller", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
+            "Divide model sizes by", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
             key=f"suite-shrink-{device}-{suite.name}", disabled=not shrinks,
-            help="Divides the models' layers, attention heads and words by this number, for "
-            "trials on small machines. 1 is the original size.",
+            help="The numbers of layers, attention heads and words are divided by this, for trials "
+            "on small machines. 1 is the original size.",
         ))  # fmt: skip
     matrix = Matrix(
         suite=suite, models=suite.choose(models),

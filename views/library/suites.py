@@ -130,8 +130,8 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     ]
     if compared.unclear:
         unclear = ", ".join(dict.fromkeys(cell.model for cell in compared.unclear))
-        notes.append(f"No change is claimed for {words.plural(len(compared.unclear), 'cell')}, "
-                     f"{UNCLEAR}: {inert(unclear)}.")  # fmt: skip
+        notes.append(f"{words.plural(len(compared.unclear), 'undecided cell')} (for each, "
+                     f"{UNCLEAR}): {inert(unclear)}.")  # fmt: skip
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:
             models = ", ".join(dict.fromkeys(cell.model for cell in cells))

@@ -41,7 +41,7 @@ class Column:
     title: str
     value: Callable[[dict[str, Any]], Any]
     number: str = ""
-    """Its name in NUMBERS, whose definition explains it."""
+    """Name in NUMBERS of the number that the column shows."""
     config: Config = st.column_config.TextColumn
     settings: tuple[tuple[str, Any], ...] = ()
     is_number: bool = False
@@ -202,7 +202,7 @@ OTHER_COLOR = "#8a919c"
 """For verdicts without a colour; all colours are visible on white and on black."""
 PLAIN = " =:/.;-,()"
 LEAST_REACH = math.log(1.25)
-"""Least range of a picture to both sides of 1, however close to 1 all intervals are."""
+"""Smallest range that a picture shows on each side of 1, even if all intervals are closer to 1."""
 
 
 def reach(ends: Iterable[float | None]) -> float:

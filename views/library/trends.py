@@ -44,7 +44,7 @@ def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
-            st.caption("For a nightly job: exit status 5 if a number came to a worse level.")
+            st.caption("For a nightly job: the exit status is 5 if a number became worse.")
             parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
             st.code(shlex.join([*parts, *filter_arguments(wanted)]), language="bash",
                     wrap_lines=True)  # fmt: skip
@@ -81,7 +81,7 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
         chart_card(
             f"{quantity.title} over time", lambda: trend(shown), lambda: table(shown),
             name="trend", numbers=["trend", shown[0].quantity],
-            help="A mark is an experiment, a line is its level, an arrow is a step: "
+            help="Each mark is an experiment, each line a level, each arrow a step, which is "
             "a lasting change. Dashed lines: another version of torch.",
         )  # fmt: skip
     with st.expander("Every experiment", icon=":material/table:"):
@@ -98,14 +98,14 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     long = [one for one in series if len(one.points) >= FEWEST]
     failed = [one for one in changed if one.failure]
     told_first = [f"{words.plural(len(worse), 'step')} to a worse level"] if worse else []
-    told_first += [f"{words.plural(len(failed), 'backend')} failed last"] if failed else []
+    told_first += [f"{words.plural(len(failed), 'latest run')} failed"] if failed else []
     if told_first:
         st.markdown(f"### {', '.join(told_first)}")
     elif pending:
         st.markdown("### No step so far")
     elif not long:
         st.markdown("### Too few experiments to detect a step")
-        st.caption(f"A step needs {FEWEST} of the same training; the longest series has "
+        st.caption(f"To detect a step, {FEWEST} experiments are needed; the longest series has "
                    f"{words.plural(len(series[0].points), 'experiment')}.")  # fmt: skip
     else:
         st.markdown("### No number became worse")

@@ -36,8 +36,8 @@ Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
 """A file's data, or a function that reads them on request: reading more than is drawn is slow."""
 THINNED = (
-    "Of a run with more than 1,000 steps a line is drawn through the lowest and the highest point "
-    "of each stretch of them; files of the data have every step."
+    "If a run has more than 1,000 steps, its line joins the lowest and the highest point of each "
+    "group of steps; downloaded data have every step."
 )
 
 

@@ -89,8 +89,8 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         "</aside></section>" if doubts else "",
         f"<h2>Why</h2>{reasons}" if reasons else "",
         charts(at, page.cards, names if presents else ()),
-        f'<section class="as-it-went {screen}"><h2>As it went</h2><p class="quiet">Turns, '
-        "compilations and losses of all runs, by the times in the journals.</p>"
+        f'<section class="as-it-went {screen}"><h2>Timeline</h2><p class="quiet">Turns, '
+        "compilations and losses of all runs, at the times that they recorded.</p>"
         f'<div class="playback" data-playback="{at}-playback"></div></section>' if played else "",
         *(table(one) for one in page.tables),
         f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'

@@ -111,7 +111,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
     climbed = find_ladder(store, comparison.experiment_id)
     down = [] if climbed is None else [f"By compiler stage: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip
-    sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
+    sure = Table(title="Statistics of speed and parity", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
     explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
     reasons = [why.card(explained)] if explained.is_known else []

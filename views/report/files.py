@@ -141,7 +141,7 @@ def _end() -> Html:
     return (
         '<footer class="quiet"><p>Written by Breakeven. This file contains all that it shows and '
         "loads nothing from the network. <code>breakeven import FILE</code>, or Import on the "
-        "dashboard, takes its runs in again. Charts are drawn by plotly.js, Copyright Plotly, "
+        "dashboard, imports its runs again. Charts are drawn by plotly.js, Copyright Plotly, "
         "Inc., under the MIT license.</p></footer>"
     )
 

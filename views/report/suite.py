@@ -73,13 +73,13 @@ def _none_faster(rated: Sequence[Group], *, are_all: bool) -> Markdown:
 
 
 def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
-    """`**inductor** is faster than no compile in training (...) at 1.32x (...), and slower ...`."""
+    """`**inductor** is faster than without a compiler in training (...) at 1.32x, and ...`."""
     parts = []
     for verdict in VERDICTS:
         mine = [f"{_where(row)} at {_speed(row)}" for row in rows
                 if row.mean and row.mean.verdict == verdict]  # fmt: skip
         word = "as fast" if verdict == "same" else inert(format_verdict(verdict))
-        than = " than no compile" if verdict == "faster" else ""
+        than = " than without a compiler" if verdict == "faster" else ""
         parts += [f"{word}{than} {listed(mine)}"] if mine else []
     return f"**{inert(backend)}** is {joined(parts)}."
 

@@ -17,8 +17,8 @@ from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir
 
 HOW = (
-    "`--environment NAME=REQUIREMENTS` of `breakeven compare` and `breakeven script` makes one, in "
-    "which runs execute beside those of others."
+    "`--environment NAME=REQUIREMENTS` of `breakeven compare` and `breakeven script` makes an "
+    "environment. Each backend then runs in every environment of the experiment."
 )
 
 
@@ -45,7 +45,7 @@ def show_environments(store: Store) -> None:
 
 def _ask_removal(one: Made) -> None:
     with st.popover("Remove", icon=":material/delete:", width="content"):
-        st.markdown("Results of its runs stay. They cannot be resumed or repeated without it.")
+        st.markdown("Results of its runs stay, but these runs cannot be resumed or repeated.")
         if st.button("Remove it", type="primary", key=f"remove-environment-{one.name}"):
             permissions.require_acting()
             with errors_shown():

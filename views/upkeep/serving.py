@@ -47,7 +47,7 @@ from breakeven.views.shared.resources import data_dir, open_store, process_wide
 SOONEST_LOOK_SECONDS = 2.0
 """Least time between two looks at the run folders, however frequent the requests are."""
 MAX_AGE_SECONDS = 60.0
-"""Pages show older data only if something prevents the store from looking."""
+"""If data on pages are older, something prevents the store from reading the run folders."""
 PATIENCE_SECONDS = 3.0
 """After this time a request gets the last known state."""
 STARTING_SECONDS = 15.0

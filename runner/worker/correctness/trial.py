@@ -33,7 +33,8 @@ from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
 MAX_LAYERS = 100
 MAX_ELEMENTS = 2**17
-"""Sampled elements of each output, at the same places for equal sizes; 1 MB in double precision."""
+"""Elements sampled from each output (1 MB in double precision). Outputs of equal size are sampled
+at the same positions."""
 SEED = 15
 BASELINE = Variant(label="baseline", role="baseline")
 
@@ -121,8 +122,8 @@ class Trial:
         self._samples = samples.to(device.torch_device)
 
     def run(self, part: Part, variant: Variant, *, layers: bool = False) -> Outcome:
-        """The outcome under a variant, in the experiment's precision. `layers` adds their outputs
-        and makes only the first iteration, since later iterations start from other weights."""
+        """The outcome under a variant, in the experiment's precision. `layers` adds the outputs
+        of layers and makes only one iteration: later iterations start from other weights."""
         model = copy.deepcopy(self._workload.model)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(model, variant)

@@ -60,18 +60,18 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
         return {f"input_{key}": value[order] for key, value in batched.items()}, torch.zeros(count)
 
     return Workload(
-        model=SumsUp(model, named, by_name=isinstance(inputs, Mapping)),
+        model=ModelWithLoss(model, named, by_name=isinstance(inputs, Mapping)),
         data=random_dataset(experiment, repeat),
         metrics=NUMBER_METRICS,
         align=align_numbers,
     )
 
 
-class SumsUp(nn.Module):
-    """Passes a model its inputs, and reduces its answer to the harness's loss."""
+class ModelWithLoss(nn.Module):
+    """Calls a model with its inputs and computes the harness's loss from its output."""
 
     def __init__(self, model: nn.Module, inputs: Mapping[str, Any], *, by_name: bool) -> None:
-        """`inputs` are the model's own, in their order, and replace those that a batch lacks."""
+        """`inputs`: the model's own inputs in their order, for what a batch lacks."""
         super().__init__()
         self.model = model
         self._inputs = dict(inputs)

@@ -1,7 +1,7 @@
 """Describes and checks a script's workload when its first step begins.
 
 A run without a compiler counts the floating-point operations of one step while the script makes it,
-in a block that counts in no timing. It inspects every operation of torch and counts the same ones
+in a block that is not timed. It inspects every operation of torch and counts the same ones
 as `torch.utils.flop_counter`: matrix products, convolutions and attention; an addition and a
 multiplication are two operations. Fused attention counts as its matrix products, twice for the
 backward pass, as in Breakeven's own tasks.
@@ -88,7 +88,7 @@ class StepFlops(TorchDispatchMode):
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         else:  # the script entered another mode in this step and has not left it
             self._is_paused = True
-            self.uncounted.add("a mode of torch's that spans steps")
+            self.uncounted.add("a torch dispatch mode that stays active after the step")
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -116,7 +116,7 @@ class StepFlops(TorchDispatchMode):
 
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
-    """Operations of both products, of each query with each key; (batch, heads, length, width)."""
+    """Operations of both matrix products; tensors are (batch, heads, length, width)."""
     *many, queries, width = query.shape
     pairs = torch.Size(many).numel() * queries * key.shape[-2]
     return 2 * pairs * (width + value.shape[-1])
@@ -130,7 +130,7 @@ def _is_heavy(func: Any, name: str) -> bool:
 
 
 class ScriptWorkload:
-    """Writes the `workload` event, again when more is known; the last event counts."""
+    """Writes the `workload` event, and again when more is known; the last event counts."""
 
     def __init__(self, context: RunContext, compile_calls: dict[str, str]) -> None:
         """`compile_calls`: arguments of each `torch.compile` in the script by place, which the
@@ -195,7 +195,7 @@ class ScriptWorkload:
             return  # The journal keeps what the finished training recorded.
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
         if self._flops is not None:
-            self._known["flops_per_step"] = self._flops["flops"] * self._steps_size(means)
+            self._known["flops_per_step"] = self._flops["flops"] * self._relative_step_size(means)
         self._log.append(
             "workload",
             **self._known,
@@ -207,13 +207,13 @@ class ScriptWorkload:
                 *(
                     f"{place} calls torch.compile"
                     + (f" with {settings}" if settings else "")
-                    + "; each run has it do what its own backend says."
+                    + "; in each run this call uses the backend of the run."
                     for place, settings in self._compile_calls.items()
                 ),
             ],
         )
 
-    def _steps_size(self, means: Mapping[str, int]) -> float:
+    def _relative_step_size(self, means: Mapping[str, int]) -> float:
         """Size of the mean step, as a multiple of the step that was counted."""
         for name in ("tokens", "samples"):
             if self._flops is not None and self._flops[name] and name in means:
@@ -244,8 +244,8 @@ class ScriptWorkload:
             break
 
     def _learn_precision(self, models: list[nn.Module]) -> None:
-        """Reads the precision of the first layer when it computes, because autocast may change it.
-        Only without a compiler, which would compile the hook, too."""
+        """Reads the precision of the first layer during its forward pass: autocast may change it.
+        Not in compiled runs, because the compiler would compile the hook, too."""
         layers = [layer for model in models for layer in model.modules()
                   if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
         if not layers:
@@ -267,8 +267,8 @@ class ScriptWorkload:
     def _perturb(self, models: list[nn.Module]) -> None:
         if not models:
             self.notes.append(
-                "What was compiled refers to no model, so the control's weights are not "
-                "perturbed: name it, `breakeven.compile(function, model=model)`."
+                "The compiled function refers to no model, so the control's weights are not "
+                "perturbed: name the model, `breakeven.compile(function, model=model)`."
             )
         for number, model in enumerate(models):
             seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number

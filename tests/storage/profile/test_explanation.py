@@ -58,9 +58,9 @@ def test_a_sentence_says_what_was_saved_and_what_was_added(known: Explanation) -
     """80 ms of kernels to 48 is 1.67x; idle goes from 20 to 12 ms."""
     words = str(bridge_words(known.bridges["inductor"], known.own_speedups["inductor"]))
     assert words.startswith("60.0 ms a step, 40.0 ms less than the baseline.")
-    assert ("Saved: 30.0 ms of elementwise and reductions, not fused, 10.0 ms of "
-            "matrix products in bf16, 8.00 ms of device idle.") in words  # fmt: skip
-    assert "Added: 8.00 ms of fused by the compiler." in words
+    assert ("Saved: 30.0 ms in “elementwise and reductions, not fused”, 10.0 ms in "
+            "“matrix products in bf16”, 8.00 ms in “device idle”.") in words  # fmt: skip
+    assert "Added: 8.00 ms in “fused by the compiler”." in words
     assert "1.67x (1.67 to 1.67)" in words and "on any host" in words
 
 

@@ -180,7 +180,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
             whole = content(store, EXPERIMENT_ID)
         assert without_links(whole.page.headline).startswith(said)
         assert advice(whole.comparison).startswith("For 80 steps, take inductor: ")
-        assert "from 300 steps on take cudagraphs." in advice(whole.comparison)
+        assert "from 300 steps on, take cudagraphs." in advice(whole.comparison)
 
 
 def line(text: str, start: str) -> str:

@@ -38,7 +38,7 @@ def test_nothing_is_called_well_above_a_backend_that_failed_last(folder: DataDir
     close_store(folder)
     compare_all(folder)
     said = text(opened("experiments", view="Trends"))
-    assert "1 backend failed last" in said and "No number became worse" not in said
+    assert "1 latest run failed" in said and "No number became worse" not in said
 
 
 def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> None:

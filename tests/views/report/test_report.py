@@ -187,13 +187,13 @@ def test_what_is_played_back_tells_what_every_run_did_when(race: Store) -> None:
 def test_screens_lead_from_the_answer_to_what_to_do(page: str) -> None:
     titles = [re.search(r"<(h1|h2|strong)>(.*?)</", one)[2] for one in screens(page)]
     assert titles[0] == "Race" and titles[-1] == "What to do"
-    assert "As it went" in titles and len(titles) >= 6
+    assert "Timeline" in titles and len(titles) >= 6
 
 
 def test_a_report_advises_what_the_plan_of_the_page_says(race: Store) -> None:
     """80 steps of 0.2 s, or of 0.1 s after 3 s of compiling: the lines cross at 30 steps."""
     assert advice(compare(race, EXPERIMENT_ID)) == (
-        "For 80 steps, take inductor: 11 s instead of 16 s, compiling included. Below 30 steps do "
+        "For 80 steps, take inductor: 11 s instead of 16 s, compiling included. Below 30 steps, do "
         "not compile."
     )
 
