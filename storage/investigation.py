@@ -22,6 +22,7 @@ from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.errors import StoreError
 from breakeven.storage.index.ingest import MAX_CHARACTERS
 from breakeven.storage.index.store import Store
@@ -229,6 +230,17 @@ def next_experiment(
     only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
     record = queries.run_record(store, run_id)
     return _experiment(record, _fault(store, record), budget_seconds)
+
+
+def may_differ(store: Store, comparison: Comparison) -> list[Result]:
+    """The backends that may have learned something else. Only for these does a page read what
+    `fault_to_find` needs."""
+    backends = [one for one in comparison.results if one.role == "backend"]
+    if not comparison.spec.kind.compares_runs:
+        return backends
+    wrong = set(queries.wrong_losses(store, comparison.experiment_id)["run_id"])
+    return [one for one in backends
+            if one.run_id in wrong or (one.parity and one.parity.verdict == "broken")]  # fmt: skip
 
 
 def fault_to_find(store: Store, run_id: str) -> Fault | None:

@@ -13,6 +13,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import (
     Fault,
@@ -22,6 +23,7 @@ from breakeven.storage.investigation import (
     fault_to_find,
     finished_investigation,
     load_investigation,
+    may_differ,
     next_experiment,
 )
 from breakeven.storage.library.catalog import backend_rows
@@ -51,6 +53,11 @@ def fault(folder: DataDir, run: str) -> Fault:
         return fault_of(store, run)
 
 
+def suspects(folder: DataDir) -> list[str]:
+    with Store.in_memory(folder) as store:
+        return [one.label for one in may_differ(store, compare(store, EXPERIMENT_ID))]
+
+
 def found(folder: DataDir, **finding: Any) -> Investigation:
     record_investigation(folder, finding)
     with Store.in_memory(folder) as store:
@@ -76,6 +83,7 @@ def test_a_run_with_broken_parity_differs_from_its_first_step_outside_the_band(
     data_dir: DataDir,
 ) -> None:
     assert fault(data_dir, record_broken(data_dir)) == Fault(kind="differs", step=0)
+    assert suspects(data_dir) == ["inductor"]
 
 
 @pytest.mark.parametrize("roles", [("baseline", "backend"), ("backend",)])
@@ -94,6 +102,7 @@ def test_a_loss_that_is_not_finite_is_the_trainings_own_fault_if_the_baseline_ha
         spec = next_experiment(store, f"{EXPERIMENT_ID}.inductor")
         assert fault_to_find(store, f"{EXPERIMENT_ID}.inductor") == found
     assert (spec.investigation.problem, spec.investigation.step) == ("differs", 7)
+    assert suspects(data_dir) == ["inductor"]
 
 
 @pytest.mark.parametrize("wrong", ["training", "inference"])
@@ -117,6 +126,7 @@ def test_nothing_is_wrong_with_a_run_that_learned_the_same_as_fast(data_dir: Dat
     record_experiment(data_dir.runs, SPEC)
     with pytest.raises(NoFault, match="there is nothing to investigate"):
         fault(data_dir, f"{EXPERIMENT_ID}.inductor")
+    assert suspects(data_dir) == []
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from breakeven.storage.investigation import (
     fault_to_find,
     finished_investigation,
     load_investigation,
+    may_differ,
     next_experiment,
 )
 from breakeven.storage.terminal.causes import remedy_text
@@ -96,8 +97,8 @@ def investigate(run_id: str) -> None:
 def offer(store: Store, comparison: Comparison) -> None:
     """For each backend that learned something else: a sentence and the buttons. A failed one has
     them at its error, a slow one on its own page."""
-    for result in comparison.results:
-        fault = fault_to_find(store, result.run_id) if result.role == "backend" else None
+    for result in may_differ(store, comparison):
+        fault = fault_to_find(store, result.run_id)
         if fault is not None and fault.kind in ("differs", "not finite"):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"**{inert(result.label)}** {DOES[fault.kind]}.", width="content")
