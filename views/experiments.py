@@ -111,7 +111,7 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
     if found.empty:
         st.info("No experiment fits. Take a word or a filter away.", icon=":material/search_off:")
         return found
-    with st.container():
+    with st.container(key=table.KEY):
         picked = table.show(found, columns)
         with st.container(horizontal=True, vertical_alignment="center"):
             counts = " · ".join(counted(frame, found))

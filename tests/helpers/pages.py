@@ -121,7 +121,7 @@ def cards(app: AppTest) -> list[str]:
 
 
 def charts(app: AppTest) -> str:
-    told = [json.loads(entry.proto.json) for entry in app.get("bidi_component")]
+    told = [json.loads(entry.proto.json or "{}") for entry in app.get("bidi_component")]
     moving = [one["figure"] for one in told if "figure" in one]
     return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
 

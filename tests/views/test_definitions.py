@@ -82,7 +82,7 @@ def unexplained_columns(app: AppTest) -> list[str]:
 def unexplained_axes(app: AppTest) -> list[str]:
     missing = []
     for chart, helps in blocks_with(app, "bidi_component"):
-        told = json.loads(chart.proto.json)
+        told = json.loads(chart.proto.json or "{}")
         if "figure" not in told:
             continue
         figure = json.loads(told["figure"])

@@ -180,7 +180,8 @@ def _break_even(result: Result) -> Html:
     reason = break_even_reason(result)
     if result.break_even_verdict == "unsure":
         return _verdict("unsure", reason=reason)
-    written = with_interval(break_even_text(result.break_even))
+    # A word more, and the table would not fit a projector.
+    written = with_interval(break_even_text(result.break_even).replace("about ", "~"))
     return f'<span title="{inert(reason)}">{written}</span>' if reason else written
 
 

@@ -25,6 +25,8 @@ MAX_ROWS = 1_000
 """Most rows that a browser gets; a filter finds the others."""
 MAX_HEIGHT = 560
 """Pixels; a longer table scrolls."""
+KEY = "experiments-table"
+"""Key of the card that holds the table; opening.js looks for it."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """Key in the session state: the ids of the selected rows."""
@@ -141,14 +143,13 @@ def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     before = set(st.session_state.get(PICKED, ()))
     opening = f"{key}-open"
     places = [place for place, one in enumerate(ids) if one and one in before]
-    with st.container(key="experiments-table"):
-        picked = st.dataframe(
-            written(shown, columns), key=key, hide_index=True, on_select="rerun",
-            selection_mode="multi-row",
-            selection_default={"selection": {"rows": places}},
-            column_config={name: _config(name, opening) for name in columns}, placeholder="",
-            height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
-        )  # fmt: skip
+    picked = st.dataframe(
+        written(shown, columns), key=key, hide_index=True, on_select="rerun",
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": places}},
+        column_config={name: _config(name, opening) for name in columns}, placeholder="",
+        height=min(38 + 35 * max(1, len(shown)), MAX_HEIGHT),
+    )  # fmt: skip
     _open_by_enter()
     if (click := st.session_state.get(opening)) and ids[click["row"]]:
         st.switch_page("views/experiment.py", query_params={"experiment": ids[click["row"]]})

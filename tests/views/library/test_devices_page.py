@@ -62,7 +62,7 @@ def test_a_noisy_device_is_called_so_and_a_single_experiment_has_a_day_of_its_ow
     said = text(app)
     assert "1 device is noisy" in said and "No device" not in said
     assert "two equal runs differ by up to 34.6 %" in said
-    assert "needs 11 experiments before a change" in said
+    assert "became worse, 11 experiments on it are needed" in said
     (drawn,) = [json.loads(one.proto.json) for one in app.get("bidi_component")
                 if "figure" in json.loads(one.proto.json)]  # fmt: skip
     first, last = json.loads(drawn["figure"])["layout"]["xaxis"]["range"]
