@@ -24,6 +24,7 @@ from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
+from breakeven.storage.plan import own_plan
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
@@ -104,6 +105,8 @@ class Summary:
     backends: tuple[BackendSummary, ...] = ()
     losses: tuple[float, ...] = ()
     """Averaged finite losses of the best backend, or of the baseline without one."""
+    leading: str | None = None
+    """Label of the backend that the headline names; None if no backend is surely faster."""
     num_doubts: int = 0
     """Number of warnings of the comparison."""
     devices: tuple[DeviceReading, ...] = ()
@@ -115,8 +118,10 @@ class Summary:
 
     @property
     def best(self) -> BackendSummary | None:
-        """The backend with the highest speedup among those that count; if none has a speedup, the
-        first one with any result."""
+        """The backend that the headline names; if none is surely faster, the one with the highest
+        speedup among those that count; if none has a speedup, the first one with any result."""
+        if self.leading is not None:
+            return next(one for one in self.backends if one.label == self.leading)
         sound = [one for one in self.backends if one.counts]
         timed = [one for one in sound if one.speedup is not None]
         if timed:
@@ -152,7 +157,9 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
     recorded = queries.fields_by_run(queries.environments(store, experiment_id))
     found = [_of_result(comparison, one, recorded) for one in comparison.results
              if one.role == "backend"]  # fmt: skip
-    summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings))
+    leading = own_plan(comparison).leading
+    summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings),
+                      leading=leading.label if leading else None)  # fmt: skip
     best = summary.best.label if summary.best else comparison.baseline
     losses = _losses(store, comparison, best)
     return replace(summary, losses=losses, devices=device_readings(store, experiment_id))

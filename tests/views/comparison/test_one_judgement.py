@@ -178,6 +178,9 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     if num_steps is None:
         with Store.in_memory(folder) as store:
             whole = content(store, EXPERIMENT_ID)
+            compute(store, 1e9)
+            (row,) = catalog(store).to_dict("records")
+        assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
         assert without_links(whole.page.headline).startswith(said)
         assert advice(whole.comparison).startswith("For 80 steps, take inductor: ")
         assert "from 300 steps on, take cudagraphs." in advice(whole.comparison)
