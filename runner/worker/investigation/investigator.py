@@ -209,13 +209,13 @@ class Investigation:
             without = _without(self._variant, needed)
             is_known = not needed or [without] == [_without(smallest, [one]) for one in needed]
             found = PASSES if is_known else attempt("settings", without)
-            if not self._has_fault(found):
+            if not self._has_fault(found) or without == self._variant:
                 break
             # The compiler has the fault as well: the settings are not its cause.
             self._variant = without
         if needed or lowest is None:
             finding.cause, finding.compiler_stage = "setting", _blamed(needed, smallest)
-            finding.labels = () if found.fails else (without.text,)
+            finding.labels = () if found.fails or without == self._variant else (without.text,)
         else:
             is_own = lowest.backend == self._variant.backend and lowest.backend not in STAGES
             finding.cause = "backend" if is_own else "stage"
