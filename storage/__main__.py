@@ -78,6 +78,8 @@ def parser() -> argparse.ArgumentParser:
     showing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
     text = "of an investigation, or with a slower backend: print the text of an issue for PyTorch"
     showing.add_argument("--issue", action="store_true", help=text)
+    text = "of a script: print only the change that `git apply` makes, as the plan recommends"
+    showing.add_argument("--diff", action="store_true", help=text)
     add_plan(showing)
     explaining = add("explain", commands.print_explanation)
     explaining.add_argument("experiment", metavar="EXPERIMENT", help="its id, as `list` has it")

@@ -100,7 +100,7 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             return print_suite(store, options)
         replayed = queries.experiment_spec(store, options.experiment).replay_of
-        asks_for_numbers = options.json or options.fail_if or options.issue
+        asks_for_numbers = options.json or options.fail_if or options.issue or options.diff
         if (
             replayed in set(queries.list_experiments(store)["experiment_id"])
             and not asks_for_numbers
@@ -126,6 +126,8 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)
+    if options.diff:
+        return _print_diff(planned, comparison, store)
     causes = known_causes(store, options.experiment)
     parts = [report(comparison), causes_report(causes), _investigate_lines(store, comparison),
              _rounds_line(comparison, store.data_dir),
@@ -207,6 +209,16 @@ def _use_lines(planned: Plan | None, comparison: Comparison, store: Store) -> st
     parts = [use.intro, textwrap.indent(use.command, "    "), use.diff, further,
              textwrap.indent(use.lines, "    ")]  # fmt: skip
     return "\n".join(one.rstrip("\n") for one in parts if one)
+
+
+def _print_diff(planned: Plan | None, comparison: Comparison, store: Store) -> int:
+    """Prints the change of the script and nothing else, because `git apply` follows every text
+    that looks like a diff."""
+    use = how_to_use(store, comparison, planned) if planned else None
+    if use is None or not use.diff:
+        raise StoreError(f"{comparison.experiment_id} has no script that a diff changes")
+    print(use.diff, end="")  # noqa: T201
+    return 0
 
 
 def _plan_line(planned: Plan | None, store: Store) -> str:

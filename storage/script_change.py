@@ -49,8 +49,8 @@ class _Edit(NamedTuple):
 
 def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) -> Change | None:
     """The change of a script with this content and file name, to train with a variant; `lines` set
-    something for the whole process. None for a script that cannot be changed: it is not Python, or
-    its arguments are in a dictionary."""
+    something for the whole process. None for a script that cannot be changed: it is not Python, its
+    arguments are in a dictionary, or lines around a change have invisible characters."""
     form, is_compiled = form_of(variant), variant.backend is not None
     try:
         script = _Script(content)
@@ -79,6 +79,9 @@ def change(content: bytes, name: str, variant: Variant, lines: Sequence[str]) ->
         first = min((one.start for one in edits), default=len(content))
         edits.append(script.after_imports(lines, before=first))
     diff = _diff(content, script.edited(edits), name)
+    # A terminal shows the diff, and must not obey it.
+    if not re.sub(r"\r?\n|\t", "", diff).isprintable():
+        return None
     return Change(diff, says_compiler, bool(optimizers) or not form)
 
 

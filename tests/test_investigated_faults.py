@@ -171,6 +171,9 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
      f"{COMPILERS}:wrong_foreach", {}),
     (None, f"{COMPILERS}:wrong_in_blocks:scope=blocks", "scope=blocks",
      f"{COMPILERS}:wrong_in_blocks", {}),
+    # The step as a whole cannot be `fullgraph`, so both settings go.
+    (None, f"{COMPILERS}:wrong_in_blocks:fullgraph=true+scope=blocks", "scope=blocks",
+     f"{COMPILERS}:wrong_in_blocks", {}),
     (None, f"{COMPILERS}:wrong_with_symbols:dynamic=true+scope=forward", "dynamic=true",
      f"{COMPILERS}:wrong_with_symbols:scope=forward", {}),
     (None, f"{COMPILERS}:wrong_with_symbols", "last_batch=dynamic",

@@ -9,10 +9,11 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import Plan
+from breakeven.storage.plan import Plan, own_steps
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.script_change import Change, arguments_of, change, form_of
 
@@ -52,19 +53,26 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     found = _change(store, comparison.experiment_id, spec, variant) if spec.is_script else None
     lines = recipe(spec, variant, found)
     if found is not None and found.diff:
-        command = f"cd {shlex.quote(str(script.parent))} && "
-        command += f"breakeven show {comparison.experiment_id} | git apply"
+        steps = planned.num_steps
+        length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
+        command = (
+            f"cd {shlex.quote(str(script.parent))} && "
+            f"breakeven show {comparison.experiment_id}{length} --diff | git apply"
+        )
         return Use(intro=CHANGE.format(aim=aim, name=script.name), command=command,
                    diff=found.diff, lines=lines)  # fmt: skip
     if not lines:
-        return Use(intro=NOTHING.format(name=script.name))
+        return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
 
 
 def _change(
     store: Store, experiment_id: str, spec: ExperimentSpec, variant: Variant
 ) -> Change | None:
-    """The change of the script as the baseline executed it; None without a readable copy."""
+    """The change of the script as the baseline executed it; None without a readable copy, or if its
+    path cannot stand in a command or a diff."""
+    if not (spec.model.script or "").isprintable():
+        return None
     kept = queries.sources(store, experiment_id)
     runs = queries.list_runs(store, experiment_id).set_index("run_id")["folder"]
     for row in kept[kept["source"] == spec.model.script].itertuples():

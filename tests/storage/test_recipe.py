@@ -153,11 +153,49 @@ def test_git_applies_what_show_prints(
     recorded(data_dir, tmp_path, LOOP)
     storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
-    command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} | git apply"
+    command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff | git apply"
     assert f"to take none-fused, change train.py; this command does so:\n    {command}\n" in shown
-    subprocess.run(["git", "apply"], input=shown.encode(), cwd=tmp_path, check=True)
+    assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
+    diff = capsys.readouterr().out
+    assert diff in shown and diff.startswith("--- a/train.py")
+    subprocess.run(["git", "apply"], input=diff.encode(), cwd=tmp_path, check=True)
     after = (tmp_path / "train.py").read_text()
     assert "lr=0.1, fused=True)" in after and "compile(model, disable=True)" in after
+
+
+def test_the_command_of_another_length_applies_the_diff_of_this_length(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(data_dir, tmp_path, LOOP)
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
+    command = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff | git apply"
+    assert command in capsys.readouterr().out
+
+
+def test_without_a_script_there_is_no_diff(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs)
+    assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2
+    told = capsys.readouterr()
+    assert not told.out and "has no script that a diff changes" in told.err
+
+
+@pytest.mark.parametrize("hidden", ["\x1b[2J", "\u202e", "\r"])
+def test_a_diff_has_nothing_that_a_terminal_obeys(hidden: str) -> None:
+    code = f"# {hidden}hidden\nimport breakeven\nmodel = breakeven.compile(model)\n"
+    assert changed(code, "eager") is None
+    assert changed(code.replace(hidden, ""), "eager") is not None
+
+
+def test_a_name_that_would_be_a_line_of_the_diff_has_none(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a\n+++ b").mkdir()
+    recorded(data_dir, tmp_path / "a\n+++ b", LOOP)
+    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    shown = capsys.readouterr().out
+    assert "to take none-fused, write:" in shown and "+++" not in shown.replace("\\n+++", "")
 
 
 def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
