@@ -207,6 +207,9 @@ class Investigation:
             lowest = self._lowest_stage(attempt)
             smallest, needed = self._smallest(attempt, lowest or self._variant)
             without = _without(self._variant, needed)
+            if without == self._variant:
+                # Some other setting needs these: what the fault does not need goes as well.
+                without = _without(smallest, needed)
             is_known = not needed or [without] == [_without(smallest, [one]) for one in needed]
             found = PASSES if is_known else attempt("settings", without)
             if not self._has_fault(found) or without == self._variant:
