@@ -90,7 +90,8 @@ class Model:
         def answer(batch: dict[str, Tensor]) -> Any:
             return model(**batch)
 
-        self._answer = answer if variant.scope == "blocks" else compile(answer)
+        is_compiled = variant.scope != "blocks" and not self._trains
+        self._answer = compile(answer) if is_compiled else answer
 
     def step(self, number: int, batches: list[MicroBatch]) -> Tensors:
         """Makes step `number` and returns what it computed: loss, updates of weights, buffers and
