@@ -1,13 +1,14 @@
 """Estimates the duration of a training with a given number of steps under each run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import pairwise
 
 from breakeven.runner.commands.length import Length, Unit
 from breakeven.runner.folders.states import RunState
+from breakeven.storage.comparison.choices import estimate_time
 from breakeven.storage.comparison.evidence import of_role
-from breakeven.storage.comparison.results import Comparison, Result, standings
+from breakeven.storage.comparison.results import Choice, Comparison, Result, standings
 from breakeven.storage.errors import StoreError
 
 MAX_STEPS = 1_000_000_000
@@ -62,45 +63,6 @@ def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeEstimate:
-    """A run's training time as a line over steps, without setting up and evaluation."""
-
-    compile_seconds: float
-    step_seconds: float
-    """Seconds of a steady step."""
-
-    def total_seconds(self, num_steps: float) -> float:
-        """Seconds for a number of steps, including compiling."""
-        return self.compile_seconds + self.step_seconds * num_steps
-
-
-def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | None:
-    """The line from the numbers of break-even; None without a steady step.
-
-    A backend's step takes the baseline's step time minus the saving from paired rounds. The two
-    lines therefore cross at `break_even_steps`.
-    """
-    base = baseline.measured.step_seconds if baseline else None
-    compiling, step = result.measured.compile_seconds or 0.0, result.measured.step_seconds
-    found = result.break_even
-    if found is not None and base is not None:
-        compiling, step = found.compile_seconds, base - found.gain
-    elif result.speedup is not None and base is not None:
-        step = base / result.speedup.median
-    return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The fastest backend from a length of training on."""
-
-    from_steps: float
-    """Number of steps where its line crosses that of the previous choice; 0 for the first one."""
-    label: str | None
-    """The backend; None for no compiler."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The recommended backend for a training of `num_steps` steps, with all expected times.
 
@@ -131,6 +93,12 @@ class Plan:
 
     @property
     def is_sure(self) -> bool:
+        """Whether neither interval, of the break-even or of a change to the next backend, has the
+        planned length."""
+        return self.surely_pays_or_not and not self.unsure_changes
+
+    @property
+    def surely_pays_or_not(self) -> bool:
         """Whether the leading backend has a break-even, and the length is outside its interval."""
         found = self.leading.break_even if self.leading else None
         if self.num_steps is None or found is None:
@@ -139,11 +107,20 @@ class Plan:
             return found.verdict == "reached"
         return not found.low < self.num_steps < found.high
 
+    @property
+    def unsure_changes(self) -> list[tuple[str, Choice]]:
+        """Changes from one backend (its label) to the next choice, before or after the choice of
+        this length, whose intervals have the planned length."""
+        now, steps = chosen_for(self.num_steps, self.choices), self.num_steps or 0
+        return [(earlier.label, later) for earlier, later in pairwise(self.choices)
+                if earlier.label is not None and now in (earlier, later)
+                and later.low is not None and later.high is not None
+                and later.low < steps < later.high]  # fmt: skip
+
 
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
     noise and do not break parity; the best takes the least time for these steps."""
-    baseline = of_role(comparison.results, "baseline")
     found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
@@ -151,12 +128,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
                                            for label, one in estimates.items()}  # fmt: skip
     faster = {one.label: one for one in standings(comparison).counted
               if one.speed_verdict == "faster"}  # fmt: skip
-    choices: tuple[Choice, ...] = ()
-    if baseline is not None and baseline.label in estimates:
-        lines: dict[str | None, TimeEstimate] = {
-            label: estimates[label] for label in faster if label in estimates
-        }
-        choices = tuple(_choices({None: estimates[baseline.label], **lines}))
+    choices = comparison.choices
     chosen = chosen_for(num_steps, choices)
     best = faster.get(chosen.label or "") if chosen else None
     fastest = next(iter(faster.values()), None)
@@ -187,25 +159,3 @@ def chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | Non
     if num_steps is None:
         return None
     return next((one for one in reversed(choices) if one.from_steps < num_steps), None)
-
-
-def _choices(lines: Mapping[str | None, TimeEstimate]) -> Iterator[Choice]:
-    """The lower envelope of the lines: the lowest line for each range of steps."""
-    at = 0.0
-    now = min(lines, key=lambda one: (lines[one].compile_seconds, lines[one].step_seconds))
-    while True:
-        yield Choice(from_steps=at, label=now)
-        crossings = [
-            (_crossing(lines[now], other), other.step_seconds, label)
-            for label, other in lines.items()
-            if other.step_seconds < lines[now].step_seconds
-        ]
-        if not crossings:
-            return
-        # If several lines cross here, the flattest is the lowest afterwards.
-        at, _, now = min(crossings, key=itemgetter(0, 1))
-
-
-def _crossing(steep: TimeEstimate, flat: TimeEstimate) -> float:
-    """The number of steps at which two lines meet."""
-    return (flat.compile_seconds - steep.compile_seconds) / (steep.step_seconds - flat.step_seconds)

@@ -18,6 +18,7 @@ from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, notes
+from breakeven.storage.comparison.choices import choices
 from breakeven.storage.comparison.device_doubts import device_doubts
 from breakeven.storage.comparison.environments import Across, across
 from breakeven.storage.comparison.evidence import (
@@ -27,8 +28,13 @@ from breakeven.storage.comparison.evidence import (
     losses_by_run,
     of_role,
 )
-from breakeven.storage.comparison.results import Comparison, Result, StoredComparison
-from breakeven.storage.comparison.rounds import load_compared, paired_blocks
+from breakeven.storage.comparison.results import Choice, Comparison, Result, StoredComparison
+from breakeven.storage.comparison.rounds import (
+    device_factor,
+    load_compared,
+    paired_blocks,
+    savings,
+)
 from breakeven.storage.comparison.run_numbers import RunNumbers, measure
 from breakeven.storage.comparison.run_parity import (
     EqualTrainings,
@@ -46,7 +52,6 @@ from breakeven.storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     break_even,
-    device_difference,
     holm,
     noise_floor,
     on_any_device,
@@ -56,8 +61,8 @@ from breakeven.storage.statistics.speedups import (
     speed_verdict,
 )
 
-KINDS = (StoredComparison, Result, Across, RunNumbers, Ratio, BreakEven, Parity, ParityFinding,
-         Reading, Caution, RunState)  # fmt: skip
+KINDS = (StoredComparison, Result, Across, Choice, RunNumbers, Ratio, BreakEven, Parity,
+         ParityFinding, Reading, Caution, RunState)  # fmt: skip
 
 
 @memo(revision)
@@ -114,13 +119,15 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
         )
         for name in spec.environment_names
     ]
+    results = tuple(result for part in parts for result in part.results)
     floors = [part.noise_floor for part in parts if part.noise_floor is not None]
     return StoredComparison(
-        results=tuple(result for part in parts for result in part.results),
+        results=results,
         warnings=_each_once(caution for part in parts for caution in part.warnings),
         notes=_each_once(caution for part in parts for caution in part.notes),
         noise_floor=max(floors, default=None),
         across=across(spec, runs, max(floors, default=None)),
+        choices=choices(spec, results, runs),
     )
 
 
@@ -136,7 +143,7 @@ def _compare_environment(
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
-    differences = [_device_difference(spec, baseline, pair) for pair in pairs]
+    differences = [device_factor(spec, baseline, pair) for pair in pairs]
     speedups = [
         _speedup(pair, difference) if spec.kind.compares_runs else None
         for pair, difference in zip(pairs, differences, strict=True)
@@ -226,11 +233,7 @@ class _Judge:
     ) -> BreakEven | None:
         if self.baseline is None or self.baseline.step_seconds is None:
             return None
-        gains, least, most = (
-            (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
-            for factor in (1.0, 1 / difference, difference)
-        )
-        ends = (least, most) if difference != 1 else None  # Otherwise all three are equal.
+        gains, ends = savings(pairs, difference)
         steps_per_epoch = run.workload.get("steps_per_epoch")
         return break_even(speed, run.compile_latencies, gains, self.baseline.step_seconds,
                           steps_per_epoch, pairs["process"], ends)  # fmt: skip
@@ -239,17 +242,6 @@ class _Judge:
         if self.baseline is None or run.role == "baseline":
             return None
         return loss_excess(self.baseline.losses, run.losses)
-
-
-def _device_difference(
-    spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame
-) -> float:
-    """The factor by which a speedup may differ on another device of the experiment; 1 if it was
-    measured on several devices, because its interval then includes their difference."""
-    if baseline is None or spec.num_places == 1 or pairs["process"].nunique() != 1:
-        return 1.0
-    blocks = baseline.steady_blocks
-    return device_difference(blocks["seconds"], blocks["num_steps"], blocks["process"])
 
 
 def _speedup(pairs: pd.DataFrame, difference: float) -> Ratio | None:

@@ -3,7 +3,7 @@
 `storage.comparison.comparison` computes them; `docs/metrics.md` defines each number.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
@@ -86,6 +86,20 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The fastest backend from a length of training on."""
+
+    from_steps: float
+    """Number of steps where its line crosses that of the previous choice; 0 for the first one."""
+    low: float | None = None
+    """`low` and `high` are the ends of the 95 % interval of that number, as for a break-even; None
+    for the first choice, and if the two were timed in too few rounds together."""
+    high: float | None = None
+    label: str | None
+    """The backend; None for no compiler."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredComparison:
     """The stored part of a comparison; the rest is computed faster than it is read."""
 
@@ -97,6 +111,8 @@ class StoredComparison:
     noise_floor: float | None
     across: tuple[Across, ...] = ()
     """The runs of each further environment beside the same runs of the first one."""
+    choices: tuple[Choice, ...] = ()
+    """Fastest backends by length of training, the shortest first; empty without a baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +147,7 @@ class Comparison(StoredComparison):
 
     def baseline_of(self, label: str) -> Result | None:
         """The baseline in the environment of a result."""
-        of = self.spec.environment_by_label
-        return of_role((one for one in self.results if of[one.label] == of[label]), "baseline")
+        return baseline_beside(self.spec, self.results, label)
 
     def why_ended(self, label: str) -> str | None:
         """Why a run, or the first of its repeats that did so, ended early; None if unknown."""
@@ -214,14 +229,25 @@ class Standings:
         return self.baseline is not None and ended_early(self.baseline)
 
 
+def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str) -> Result | None:
+    """The baseline in the environment of a result."""
+    of = spec.environment_by_label
+    return of_role((one for one in results if of[one.label] == of[label]), "baseline")
+
+
 def standings(comparison: Comparison) -> Standings:
+    """The groups of a comparison's backends."""
+    return standings_of(comparison.spec, comparison.results)
+
+
+def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
     """Puts each backend into the first matching group: broken, unfinished, unmeasured, counted.
     Omits candidates that a search ended before they finished."""
-    searches = comparison.spec.kind.searches
+    searches = spec.kind.searches
     backends = sorted(
         (
             result
-            for result in comparison.results
+            for result in results
             if result.role == "backend" and not (searches and RunState(result.state).is_cancelled)
         ),
         key=lambda result: 0.0 if result.speedup is None else -result.speedup.median,
@@ -230,7 +256,7 @@ def standings(comparison: Comparison) -> Standings:
         group: tuple(result for result in backends if _group(result) == group)
         for group in ("counted", "broken", "unfinished", "unmeasured")
     }
-    return Standings(**groups, baseline=of_role(comparison.results, "baseline"))
+    return Standings(**groups, baseline=of_role(results, "baseline"))
 
 
 def _group(result: Result) -> str:

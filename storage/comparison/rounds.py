@@ -7,7 +7,7 @@ without repeats is compared as it is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,12 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.evidence import Evidence, load_evidence
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.intervals import MIN_PAIRS
-from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.statistics.speedups import Ratio, device_difference
 
 KEYS = ["process", "round", "num_steps"]
 SIZES = ("samples", "tokens")
 """Columns with the amount of work of a block's steps, as the script reported it."""
+Ends: TypeAlias = tuple[pd.Series, pd.Series]
 
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
@@ -43,6 +44,25 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
         pairs = pairs[~rounds.isin(others)]
     ended_early = baseline.state.ended_early or run.state.ended_early
     return pairs.iloc[:0] if ended_early and len(pairs) < MIN_PAIRS else pairs
+
+
+def savings(pairs: pd.DataFrame, factor: float) -> tuple[pd.Series, Ends | None]:
+    """Seconds that a step of the other run saves in each paired round, and the least and the most
+    that it may save if one of two devices is faster by the factor; None for equal devices."""
+    gains, least, most = (
+        (pairs["baseline"] * one - pairs["other"]) / pairs["num_steps"]
+        for one in (1.0, 1 / factor, factor)
+    )
+    return gains, None if factor == 1 else (least, most)
+
+
+def device_factor(spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame) -> float:
+    """The factor by which a speedup may differ on another device of the experiment; 1 if it was
+    measured on several devices, because its interval then includes their difference."""
+    if baseline is None or spec.num_places == 1 or pairs["process"].nunique() != 1:
+        return 1.0
+    blocks = baseline.steady_blocks
+    return device_difference(blocks["seconds"], blocks["num_steps"], blocks["process"])
 
 
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:

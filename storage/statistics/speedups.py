@@ -303,11 +303,8 @@ def break_even(
         steps = low = high = math.inf
     if verdict == "reached":
         steps = seconds / usual
-        _, least, most = typical(saved, processes)
-        if ends is not None:
-            (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
-        low = None if most is None else _steps_to_earn(float(compiling.min()), most)
-        high = None if least is None else _steps_to_earn(float(compiling.max()), least)
+        shortest, longest = float(compiling.min()), float(compiling.max())
+        low, high = repaid_within((shortest, longest), saved, processes, ends)
     return BreakEven(
         verdict=verdict,
         steps=steps,
@@ -319,6 +316,22 @@ def break_even(
         gain=usual,
         num_latencies=len(compiling),
     )
+
+
+def repaid_within(
+    latencies: tuple[float, float],
+    gains: ArrayLike,
+    processes: ArrayLike | None = None,
+    ends: tuple[ArrayLike, ArrayLike] | None = None,
+) -> tuple[float | None, float | None]:
+    """The interval of the steps that repay a compile latency between the shortest and the longest
+    one; the other values are those of `break_even`. Nones if too few rounds were paired."""
+    _, least, most = typical(gains, processes)
+    if ends is not None:
+        (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
+    low = None if most is None else _steps_to_earn(latencies[0], most)
+    high = None if least is None else _steps_to_earn(latencies[1], least)
+    return low, high
 
 
 def _steps_to_earn(seconds: float, gain: float) -> float:

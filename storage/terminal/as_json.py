@@ -141,7 +141,7 @@ def _plan(planned: Plan) -> dict[str, Any]:
         "is_sure": planned.is_sure,
         "seconds": planned.totals,
         "joules": planned.joules,
-        "choices": planned.choices,
+        "choices": plain(planned.choices, NEVER),
     }
 
 

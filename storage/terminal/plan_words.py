@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
 from breakeven.runner.texts import duration
+from breakeven.storage.comparison.results import Choice
 from breakeven.storage.numbers.formats import digits
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.plan import Plan, chosen_for
@@ -51,10 +52,21 @@ def advice_words(found: Advice) -> str:
 
 
 def _doubts(planned: Plan) -> Iterator[str]:
-    """Why another choice may take less: break-even may be before or after the planned length."""
-    if planned.is_sure or planned.leading is None or planned.leading.break_even is None:
+    """Why another choice may take less: break-even, or the number of steps from which the next
+    backend takes less, may be before or after the planned length."""
+    for earlier, change in planned.unsure_changes:
+        is_taken = planned.best is not None and planned.best.label == change.label
+        if not is_taken:
+            when = f"may take less from {_steps(change.low)} steps on"
+        elif change.high == math.inf:
+            when = f"may never take less than {earlier}"
+        else:
+            when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
+        yield f"This is not sure: {change.label} {when}"
+    found = planned.leading.break_even if planned.leading else None
+    if planned.surely_pays_or_not or planned.leading is None or found is None:
         return
-    label, found = planned.leading.label, planned.leading.break_even
+    label = planned.leading.label
     if found.low is None or found.high is None:
         yield f"This is not sure: {label} may pay for its compiling"
     elif planned.best is None:
@@ -99,9 +111,17 @@ def other_lengths(planned: Plan) -> str:
         if choice == now:
             continue
         if choice.from_steps > 0 and choice.from_steps >= (planned.num_steps or 0):
-            parts.append(f"from {_steps(choice.from_steps)} steps on, {takes}")
+            parts.append(f"from {_length(choice)} on, {takes}")
         else:
-            until = f"below {_steps(following.from_steps)} steps, " if following else ""
+            until = f"below {_length(following)}, " if following else ""
             parts.append(f"{until}{takes}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _length(choice: Choice) -> str:
+    """`2,654 steps (2,631 to 2,671)`; `about 2,654 steps` without an interval."""
+    text = f"{_steps(choice.from_steps)} steps"
+    if choice.low is None or choice.high is None:
+        return f"about {text}"
+    return f"{text} ({_steps(choice.low)} to {_steps(choice.high)})"

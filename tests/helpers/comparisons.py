@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.choices import choices
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
@@ -64,7 +65,7 @@ def comparison(*results: Result) -> Comparison:
     spec.environment_by_label.update({one.label: None for one in results})
     return Comparison(experiment_id="x", spec=spec, baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
-                      find_band=pd.DataFrame)  # fmt: skip
+                      choices=choices(spec, results, ()), find_band=pd.DataFrame)  # fmt: skip
 
 
 def compared(data_dir: DataDir) -> Comparison:

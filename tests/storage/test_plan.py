@@ -11,10 +11,11 @@ from breakeven.runner.commands.length import read_length
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
-from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.plan import Choice, Plan, UnknownLength, plan, steps_of
+from breakeven.storage.comparison.results import Choice, Comparison
+from breakeven.storage.plan import Plan, UnknownLength, plan, steps_of
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
+from breakeven.views.comparison.answers import headline
 from tests.helpers.comparisons import compared, comparison, result
 from tests.helpers.comparisons import pays as paid
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -52,18 +53,68 @@ def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_
     assert found.baseline_seconds == pytest.approx(uncompiled)
 
 
-def test_the_plan_knows_the_best_choice_by_length(data_dir: DataDir) -> None:
-    """3 s of compiling for 0.1 s a step pay after 30 steps, 18 s for 0.15 s after 120; against each
-    other after 300: 18 + 0.05 n = 3 + 0.1 n."""
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """3 s of compiling for 0.1 s a step pay after 30 steps. 18 s for 0.15 s, the middle of the
+    rounds, pay after 120 steps, and against the first one after 300: 18 + 0.05 n = 3 + 0.1 n.
+
+    In seven rounds the second one saves 0.02 to 0.08 s a step against the first one. Of a median of
+    seven, the second least and the second greatest value are the ends of the interval: 0.03 and
+    0.075 s earn the further 15 s in 500 and 200 steps.
+    """
+    data_dir = DataDir(tmp_path_factory.mktemp("several"))
     spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
-    compiling = {"baseline": 0.0, "control": 0.0, "inductor": 3.0, "cudagraphs": 18.0}
-    steps = {"baseline": 0.2, "control": 0.2, "inductor": 0.1, "cudagraphs": 0.05}
-    for label, step in steps.items():
+    saved = [0.05, 0.02, 0.06, 0.03, 0.075, 0.04, 0.08, 0.05]
+    steps_of_runs = {"baseline": [0.2] * 8, "control": [0.2] * 8, "inductor": [0.1] * 8,
+                     "cudagraphs": [0.1 - one for one in saved]}  # fmt: skip
+    for label, steps in steps_of_runs.items():
+        compiling = {"inductor": 3.0, "cudagraphs": 18.0}.get(label, 0.0)
         run = Recording(data_dir.runs, label, spec).claim().start()
-        run.blocks([step] * 8, falling_losses(80), compiling[label]).evaluation(0.8).end()
-    chosen = [(one.label, one.from_steps) for one in plan(compared(data_dir), 50).choices]
-    expected = [(None, 0.0), ("inductor", pytest.approx(30)), ("cudagraphs", pytest.approx(300))]
-    assert chosen == expected
+        run.blocks(steps, falling_losses(80), compiling).evaluation(0.8).end()
+    return compared(data_dir)
+
+
+def test_the_plan_knows_the_best_choice_by_length_with_intervals(several: Comparison) -> None:
+    chosen = [(one.label, one.from_steps, one.low, one.high) for one in plan(several, 50).choices]
+    assert chosen == [
+        (None, 0.0, None, None),
+        ("inductor", pytest.approx(30), pytest.approx(30), pytest.approx(30)),
+        ("cudagraphs", pytest.approx(300), pytest.approx(200), pytest.approx(500)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "is_sure", "said"),
+    [
+        (199, True, "take inductor: 23 s instead of 40 s, compiling included. Below 30 steps "
+                    "(30 to 30), do not compile; from 300 steps (200 to 500) on, take cudagraphs."),
+        (201, False, "take inductor: 23 s instead of 40 s, compiling included. This is not "
+                     "sure: cudagraphs may take less from 200 steps on. Below 30 steps"),
+        (499, False, "take cudagraphs: 43 s instead of 1 min 40 s, compiling included. This is "
+                     "not sure: cudagraphs may take less than inductor only from 500 steps on."),
+        (501, True, "take cudagraphs: 43 s instead of 1 min 40 s, compiling included. Below 30 "
+                    "steps (30 to 30), do not compile; below 300 steps (200 to 500), take"),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_the_change_between_two_backends_leaves_open_which_one_takes_less(
+    several: Comparison, num_steps: int, is_sure: bool, said: str
+) -> None:
+    found = plan(several, num_steps)
+    assert found.is_sure == is_sure
+    assert ("probably takes the least" in headline(several, found)) == (not is_sure)
+    advised = advice(found, Prices())
+    assert advised and advice_words(advised).startswith(said)
+
+
+def test_a_backend_that_may_save_nothing_against_another_one_may_never_take_less(
+    several: Comparison,
+) -> None:
+    *others, last = several.choices
+    choices = (*others, replace(last, high=math.inf))
+    advised = advice(plan(replace(several, choices=choices), 900), Prices())
+    assert advised and "not sure: cudagraphs may never take less than inductor." in (
+        advice_words(advised)
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +176,7 @@ def test_a_given_length_makes_a_plan(data_dir: DataDir, capsys: pytest.CaptureFi
 
 CHOICES = (
     Choice(from_steps=0.0, label=None),
-    Choice(from_steps=1310.2, label="inductor"),
+    Choice(from_steps=1310.2, low=1210.4, high=1399.6, label="inductor"),
     Choice(from_steps=84000.0, label="max<autotune>"),
 )
 
@@ -133,11 +184,14 @@ CHOICES = (
 @pytest.mark.parametrize(
     ("num_steps", "said"),
     [
-        (1_000, "From 1,310 steps on, take inductor; from 84,000 steps on, take max<autotune>."),
-        (20_000, "Below 1,310 steps, do not compile; from 84,000 steps on, take max<autotune>."),
-        (90_000, "Below 1,310 steps, do not compile; below 84,000 steps, take inductor."),
+        (1_000, "From 1,310 steps (1,210 to 1,400) on, take inductor; from about 84,000 steps on, "
+                "take max<autotune>."),
+        (20_000, "Below 1,310 steps (1,210 to 1,400), do not compile; from about 84,000 steps on, "
+                 "take max<autotune>."),
+        (90_000, "Below 1,310 steps (1,210 to 1,400), do not compile; below about 84,000 steps, "
+                 "take inductor."),
     ],
-)
+)  # fmt: skip
 def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, said: str) -> None:
     plan = Plan(num_steps=num_steps, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert other_lengths(plan) == said
@@ -147,15 +201,17 @@ def test_the_plan_says_what_other_lengths_of_training_call_for(num_steps: int, s
     ("num_steps", "high", "is_sure", "said"),
     [
         # 5 s of compiling, then 0.1 s a step instead of 0.2 s: 50 steps.
-        (61, 60, True, "take a: 11 s instead of 12 s, compiling included. Below 50 steps, do not "
-                       "compile."),
+        (61, 60, True, "take a: 11 s instead of 12 s, compiling included. Below 50 steps (40 to "
+                       "60), do not compile."),
         (55, 60, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: a may "
-                        "pay only after 60 steps. Below 50 steps, do not compile."),
+                        "pay only after 60 steps. Below 50 steps (40 to 60), do not compile."),
         (55, math.inf, False, "take a: 10 s instead of 11 s, compiling included. This is not sure: "
-                              "a may never pay for its compiling. Below 50 steps, do not compile."),
+                              "a may never pay for its compiling. Below 50 steps (40 to never), do "
+                              "not compile."),
         (45, 60, False, "do not compile: the steps take 9.0 s. This is not sure: a may pay after "
-                        "40 steps. From 50 steps on, take a."),
-        (39, 60, True, "do not compile: the steps take 7.8 s. From 50 steps on, take a."),
+                        "40 steps. From 50 steps (40 to 60) on, take a."),
+        (39, 60, True, "do not compile: the steps take 7.8 s. From 50 steps (40 to 60) on, take "
+                       "a."),
     ],
 )  # fmt: skip
 def test_a_plan_says_where_the_interval_of_the_break_even_leaves_open_what_takes_less(
@@ -179,8 +235,8 @@ def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> No
     known = Plan(num_steps=None, totals={}, best=None, baseline="baseline", choices=CHOICES)
     assert advice(known, Prices()) is None
     assert other_lengths(known) == (
-        "Below 1,310 steps, do not compile; from 1,310 steps on, take inductor; from 84,000 steps "
-        "on, take max<autotune>."
+        "Below 1,310 steps (1,210 to 1,400), do not compile; from 1,310 steps (1,210 to 1,400) on, "
+        "take inductor; from about 84,000 steps on, take max<autotune>."
     )
     assert other_lengths(replace(known, choices=CHOICES[:1])) == "Do not compile."
 

@@ -183,7 +183,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
         assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
         assert without_links(whole.page.headline).startswith(said)
         assert advice(whole.comparison).startswith("For 80 steps, take inductor: ")
-        assert "from 300 steps on, take cudagraphs." in advice(whole.comparison)
+        assert "from 300 steps (300 to 300) on, take cudagraphs." in advice(whole.comparison)
 
 
 def line(text: str, start: str) -> str:
