@@ -47,6 +47,7 @@ from breakeven.runner.folders.queue import (
     resume,
     submit,
 )
+from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.specs.environments import pythons
@@ -88,7 +89,8 @@ def add_start_commands(add: Add) -> None:
         "--one-at-a-time", action="store_true",
         help="run one experiment after the other, on any devices",
     )  # fmt: skip
-    suite = add("suite", _suite, "queue an experiment for each model of a benchmark suite")
+    suite = add("suite", _suite, "queue an experiment for each model of a benchmark suite; "
+                "`supervise` runs them")  # fmt: skip
     suite.usage = "breakeven suite NAME [options]"
     add_suite_options(suite)
     go_on = add("resume", _resume, "resume an experiment's stopped runs from their checkpoints")
@@ -180,7 +182,9 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
     queued = submit_missing(data_dir, cells, checked)
     for experiment_id, cell in queued:
         _print(f"{experiment_id}  {cell.name}")
-    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued")
+    waits = startable(data_dir) and not is_locked(data_dir.supervisor_lock)
+    how = "; `breakeven supervise` runs the queue" if waits else ""
+    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued{how}")
     return 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from breakeven.runner.commands import cli
 from breakeven.runner.commands.start import read_cells
 from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments, find_experiment, submit
 from breakeven.runner.folders.states import Claim, Exit, RunState
@@ -229,7 +230,8 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
     assert command(data_dir, f"--models={NAMED}") == 0
     bert, gpt = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
     assert command(data_dir, f"--models={NAMED}") == 0
-    assert capsys.readouterr().out == "suite run nightly: 0 of 2 experiments queued\n"
+    waits = "; `breakeven supervise` runs the queue"
+    assert capsys.readouterr().out == f"suite run nightly: 0 of 2 experiments queued{waits}\n"
     vanished = find_experiment(data_dir, gpt).runs[0]
     vanished.write_claim(replace(Claim.by(GONE), supervisor=GONE))
     assert vanished.state is RunState.LOST
@@ -238,13 +240,16 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
 
     end_all(data_dir, bert, RunState.FINISHED)
     end_all(data_dir, gpt, RunState.FAILED)
-    command(data_dir, f"--models={NAMED},DistilBertForMaskedLM")
+    lock = FileLock(data_dir.supervisor_lock)
+    assert lock.try_acquire()
+    with lock:
+        command(data_dir, f"--models={NAMED},DistilBertForMaskedLM")
     *queued, last = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=1)[1] for line in queued] == [
         "GPT2ForSequenceClassification, float32, training, speed",
         "DistilBertForMaskedLM, float32, training, speed",
     ]
-    assert last == "suite run nightly: 2 of 3 experiments queued"
+    assert last == "suite run nightly: 2 of 3 experiments queued", "a supervisor runs them already"
 
 
 def test_a_cell_that_was_repeated_run_by_run_is_not_queued_again(data_dir: DataDir) -> None:
