@@ -76,6 +76,8 @@ def add_field_options(
     )  # fmt: skip
     text = "list all fields with type, range, default and text, and exit"
     parser.add_argument("--help-fields", action=_ListFields, nargs=0, help=text)
+    hidden = () if rare else tuple(path for path in paths if FIELDS[path].prompt.rare)
+    parser.set_defaults(hidden_fields=hidden)
     groups: dict[str, argparse._ArgumentGroup] = {}
     for path in paths:
         field = FIELDS[path]
@@ -83,8 +85,7 @@ def add_field_options(
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         flag = (flags or {}).get(path, field.flag)
-        hidden = field.prompt.rare and not rare
-        help = argparse.SUPPRESS if hidden else _help(field)
+        help = argparse.SUPPRESS if path in hidden else _help(field)
         groups[title].add_argument(flag, dest=path, help=help, **_arguments(field))
 
 
@@ -123,10 +124,12 @@ def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
 
 
 def former_options(given: argparse.Namespace) -> list[str]:
-    """A hint for each rare field that was set by an option of its own."""
-    rare = [field for field in FIELDS.values() if field.prompt.rare]
-    return [HINT.format(field.flag, SET, field.path)
-            for field in rare if getattr(given, field.path, None) is not None]  # fmt: skip
+    """A hint for each rare field that was set by an option that the command no longer lists."""
+    return [
+        HINT.format(FIELDS[path].flag, SET, path)
+        for path in getattr(given, "hidden_fields", ())
+        if getattr(given, path) is not None
+    ]
 
 
 def write_spec(spec: ExperimentSpec) -> list[str]:

@@ -228,6 +228,13 @@ def test_a_rare_field_keeps_its_former_option_with_a_hint(path: str) -> None:
     assert getattr(options, path) is not None
 
 
+def test_options_that_the_help_of_script_lists_give_no_hint() -> None:
+    rare = ["--steps=20", "--priority=5", "--exclusive", "--patience-seconds=9"]
+    options = parser().parse_args(["script", "train.py", *rare])
+    assert (getattr(options, "script.steps"), options.priority, options.exclusive) == (20, 5, True)
+    assert former_options(options) == []
+
+
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
