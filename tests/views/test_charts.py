@@ -547,6 +547,14 @@ def test_energy_has_a_column_where_a_run_has_it_and_none_elsewhere():
     assert "Energy" not in leaderboard.html([result("baseline"), result("inductor")])
 
 
+@pytest.mark.parametrize("title", ["Accuracy", "Parity", "Compile", "Speed"])
+def test_a_column_without_any_value_is_left_out_once_all_runs_are_over(title: str):
+    over = [result("baseline", step_seconds=0.2), result("inductor", step_seconds=0.1)]
+    assert "Step" in leaderboard.html(over) and f">{title}" not in leaderboard.html(over)
+    running = [over[0], result("inductor", step_seconds=0.1, state="running")]
+    assert f">{title}" in leaderboard.html(running)
+
+
 def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
     found = pays("unsure", 700.0)

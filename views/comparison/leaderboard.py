@@ -38,7 +38,8 @@ def html(
     scenario: Scenario = SCENARIOS["train"],
     only: Sequence[str] | None = None,
 ) -> Html:
-    """The whole table, or `only` some of its columns; text from specifications is escaped."""
+    """The table, or `only` some of its columns, without those that have no value in any row; text
+    from specifications is escaped."""
     columns = _columns(results, scenario)
     columns = {name: one for name, one in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
@@ -112,13 +113,14 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
              "peak_memory_bytes", "energy_per_step", score, "parity",
              "break_even_steps")  # fmt: skip
     columns = {name: cell(name) for name in names}
-    if all(result.measured.energy_per_step is None for result in results):
-        del columns["energy_per_step"]
-    if not scenario.trains_fully:  # may lack evaluations or parity
-        for name in (score, "parity"):
-            if {columns[name](result) for result in results} == {DASH}:
-                del columns[name]
-    return columns
+    # While runs go on, a column waits for its first value, unless the scenario may have none.
+    are_over = all(RunState(result.state).is_final for result in results)
+    may_lack = {"energy_per_step", *(() if scenario.trains_fully else (score, "parity"))}
+    return {
+        name: write
+        for name, write in columns.items()
+        if not (are_over or name in may_lack) or any(write(result) != DASH for result in results)
+    }
 
 
 def cell(name: str) -> HtmlCell:
