@@ -3,6 +3,7 @@ brought back, run again with a change, held side by side across machines, a matr
 a planted step; by keyboard, on a phone, dark."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from breakeven.runner.folders.queue import experiments, find_experiment
 from tests.browser.hundreds import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_hundreds
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.browser
 LAPTOP: ViewportSize = {"width": 1280, "height": 720}
@@ -74,12 +76,14 @@ def resting_place(page: Page) -> FloatRect:
     """Where the table is once it moves no more: what is said above it comes and goes meanwhile, and
     a click would hit something else."""
     before = None
-    while True:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         box = table(page).bounding_box()
         if box is not None and box == before:
             return box
         before = box
         page.wait_for_timeout(300)
+    raise AssertionError(f"the table does not come to rest; it was last at {before}")
 
 
 def tick(page: Page, row: int) -> None:
