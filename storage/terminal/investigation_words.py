@@ -1,8 +1,9 @@
 """Sentences about an investigation, and the text of an issue for PyTorch."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask_private
@@ -119,11 +120,9 @@ def certainty(found: Investigation) -> str:
     if finding.cause not in NAMED:
         return ""
     fails = sum(trial.outcome in HAVE_FAULT for trial in found.trials)
-    others = [one.what for one in found.trials
-              if one.outcome == ANOTHER and one.stage in ("stages", "settings")]  # fmt: skip
     doubts = []
-    if others:
-        named = " and ".join(dict.fromkeys(others))
+    if others := dict.fromkeys(_hiding(found.trials)):
+        named = " and ".join(others)
         doubts.append(f"{named} had another fault, behind which this one may hide")
     if finding.program is None or not finding.program_fails:
         note = "" if finding.program_note is None else f" ({finding.program_note})"
@@ -140,6 +139,18 @@ def certainty(found: Investigation) -> str:
         f"{finding.program_tries} fresh processes when it is compiled, and passes in "
         f"{finding.program_passes or 0} without a compiler."
     )
+
+
+def _hiding(trials: Sequence[Trial]) -> Iterator[str]:
+    """Stages and settings with another fault, behind which the one of the run may hide. It is in no
+    stage below one that passes, because each stage has all parts of the lower ones."""
+    for at, one in enumerate(trials):
+        if one.outcome != ANOTHER or one.stage not in ("stages", "settings"):
+            continue
+        higher = takewhile(lambda later: later.stage == "stages", trials[at + 1 :])
+        is_cleared = any(later.outcome == "passes" and later.what != one.what for later in higher)
+        if one.stage == "settings" or not is_cleared:
+            yield one.what
 
 
 def _culprit(finding: Finding) -> str:
