@@ -35,6 +35,7 @@ from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, say
+from breakeven.runner.supervision.memory import lacks_memory_alone
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
@@ -346,7 +347,8 @@ class Scheduler:
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
             is_short = state is RunState.OUT_OF_MEMORY and not process.run.adds_rounds
-            if is_short and self._search is None and (self._processes or self._pending):
+            others = self._processes or self._pending
+            if is_short and self._search is None and others and not lacks_memory_alone(process.run):
                 self._fall_back()
             if process.has_not_loaded and not self._has_any_loaded:
                 self._why_hopeless = f"what all runs share cannot be loaded: {why}"

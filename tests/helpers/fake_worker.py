@@ -2,15 +2,15 @@
 
 What it does is told by its backend: `crash` dies at its third step, `quit` leaves there as if all
 were well, `hang` never ends its first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs
-out of memory in its first block unless it is alone, `child` starts a child process that outlives
-any politeness, `slow` and `slower` take a tenth of a second a step, `late` takes half a second to
-set up, `noisy` says of every second block that it took twice as long, `swift` that its blocks took
-half as long, and the form `fused` of the optimizer that they took four fifths; of `apart` and
-`farther` the losses are too high. In their first attempt `unready` never sets up, and `stuck` never
-ends its second block. `unloadable` cannot load its data; with the model `no-such/model` no run can
-but the baseline, which loads for ever. Every other one trains quickly to the end, or to a turn that
-is the last. One that is to be checked with torch sets up like `late`. All of them leave a file in
-their compile cache, and say what they found there.
+out of memory in its first block unless it is alone, `bottomless` there even alone, `child` starts a
+child process that outlives any politeness, `slow` and `slower` take a tenth of a second a step,
+`late` takes half a second to set up, `noisy` says of every second block that it took twice as long,
+`swift` that its blocks took half as long, and the form `fused` of the optimizer that they took four
+fifths; of `apart` and `farther` the losses are too high. In their first attempt `unready` never
+sets up, and `stuck` never ends its second block. `unloadable` cannot load its data; with the model
+`no-such/model` no run can but the baseline, which loads for ever. Every other one trains quickly to
+the end, or to a turn that is the last. One that is to be checked with torch sets up like `late`.
+All of them leave a file in their compile cache, and say what they found there.
 """
 
 import os
@@ -64,7 +64,7 @@ def main() -> int:
         turn = turns.wait()
         if turn is None:
             return WorkerExit.CANCELLED
-        if nature == "greedy" and spec.experiment.schedule == "turns":
+        if runs_out_of_memory(nature, spec, log):
             return WorkerExit.OUT_OF_MEMORY
         block = steps[start : start + size]
         began = time.time()
@@ -119,6 +119,17 @@ def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:
     if turns.stop_requested and nature != "stubborn":
         sys.exit(WorkerExit.CANCELLED)
     time.sleep(0.1 if nature in ("slow", "slower") else 0.002)
+
+
+def runs_out_of_memory(nature: str | None, spec: RunSpec, log: EventLog) -> bool:
+    if nature == "bottomless":
+        message = (
+            f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {2**50} bytes."
+        )
+        log.append("error", error="RuntimeError", message=message)
+        log.close()
+    is_greedy = nature == "greedy" and spec.experiment.schedule == "turns"
+    return is_greedy or nature == "bottomless"
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
 )
 from breakeven.runner.supervision.exits import ExitRecords
+from breakeven.runner.supervision.memory import lacks_memory_alone
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.journals import Recording
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
@@ -186,6 +188,37 @@ def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: 
     claims = [run.read_claim() for run in repeat.runs]
     for ended, claimed in zip(exits, claims[1:], strict=False):
         assert ended is not None and claimed is not None and ended.time <= claimed.time
+
+
+def test_what_needs_more_memory_than_there_is_ends_alone(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("bottomless", "eager"))
+    supervise(data_dir, FAKE_WORKER)
+    assert len(list(experiments(data_dir))) == 1, "nothing is repeated"
+    found = states(data_dir, experiment_id)
+    assert found.pop("bottomless") is RunState.OUT_OF_MEMORY
+    assert set(found.values()) == {RunState.FINISHED}
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocated", "is_too_much"),
+    # Of 79.11 GiB; what other processes hold does not count.
+    [("20.00 GiB", "70.50 GiB", True), ("20.00 GiB", "50.00 GiB", False),
+     ("80.00 GiB", "512.00 KiB", True), ("2.00 MiB", "79.10 GiB", False)],
+)  # fmt: skip
+def test_an_error_of_a_device_says_whether_its_memory_would_suffice_for_the_run_alone(
+    tmp_path: Path, asked: str, allocated: str, is_too_much: bool
+) -> None:
+    run = Recording(tmp_path, "inductor")
+    message = (
+        f"backend='inductor' raised: OutOfMemoryError: CUDA out of memory. Tried to allocate "
+        f"{asked}. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free. Process 7 "
+        "has 40.00 GiB memory in use. Including non-PyTorch memory, this process has 38.11 GiB "
+        f"memory in use. Of the allocated memory {allocated} is allocated by PyTorch, with 12.00 "
+        "MiB allocated in private pools (e.g., CUDA Graphs), and 1.00 GiB is reserved by PyTorch."
+    )
+    run.log.append("error", error="BackendCompilerFailed", message=message)
+    run.log.flush()
+    assert lacks_memory_alone(run.run) == is_too_much
 
 
 def test_a_specification_edited_into_nonsense_fails_alone(data_dir: DataDir) -> None:
