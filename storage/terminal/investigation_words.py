@@ -133,11 +133,10 @@ def certainty(found: Investigation) -> str:
             f"fault, as the cause predicts, but {', and '.join(doubts)}."
         )
     size = "" if finding.num_nodes is None else f" of {count_of(finding.num_nodes, 'operation')}"
-    needs = "torch and the backend" if finding.cause == "backend" else "torch alone"
     return (
-        f"Certain: a program{size} that needs {needs} fails in {finding.program_fails} of "
-        f"{finding.program_tries} fresh processes when it is compiled, and passes in "
-        f"{finding.program_passes or 0} without a compiler."
+        f"Certain: a program{size} that needs {program_needs(finding)} fails in "
+        f"{finding.program_fails} of {finding.program_tries} fresh processes when it is compiled, "
+        f"and passes in {finding.program_passes or 0} without a compiler."
     )
 
 
@@ -151,6 +150,12 @@ def _hiding(trials: Sequence[Trial]) -> Iterator[str]:
         is_cleared = any(later.outcome == "passes" and later.what != one.what for later in higher)
         if one.stage == "settings" or not is_cleared:
             yield one.what
+
+
+def program_needs(finding: Finding) -> str:
+    """The packages that the program needs; `runpy` loads a backend that is named by its path."""
+    loads_backend = finding.cause == "backend" or "import runpy" in (finding.program or "")
+    return "torch and the backend" if loads_backend else "torch alone"
 
 
 def _culprit(finding: Finding) -> str:

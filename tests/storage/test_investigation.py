@@ -176,6 +176,21 @@ def test_the_headline_names_the_operation_and_the_facts_say_how_sure_that_is(
     ]
 
 
+@pytest.mark.parametrize(
+    "finding",
+    [
+        {"cause": "backend", "compiler_stage": "tvm"},
+        {"cause": "setting", "program": "import runpy\nbackend = runpy.run_path('own.py')['go']"},
+    ],
+)
+def test_a_program_under_a_backend_of_another_package_needs_this_backend(
+    finding: dict[str, Any], data_dir: DataDir
+) -> None:
+    assert (
+        "that needs torch and the backend fails in 3 of 3" in facts(found(data_dir, **finding))[-1]
+    )
+
+
 NOTHING = dict.fromkeys(
     ("subsystem", "subsystem_number", "operation", "program", "quantity", "tensor", "graph")
 )

@@ -34,6 +34,7 @@ from breakeven.storage.terminal.investigation_words import (
     headline,
     issue,
     loads_data,
+    program_needs,
     remedies,
     trial_cells,
 )
@@ -184,7 +185,8 @@ def _show_program(found: Investigation) -> None:
         return
     with st.expander("The program", icon=":material/code:"):
         st.caption(
-            "It needs torch alone. `python repro.py` fails, `python repro.py eager` does not."
+            f"It needs {inert(program_needs(found.finding))}. `python repro.py` fails, `python "
+            "repro.py eager` does not."
         )
         st.code(program, language="python")
 
@@ -201,7 +203,7 @@ def _show_issue(found: Investigation) -> None:
     if loads_data(found.finding):
         st.warning(
             f"The program reads tensors of your training from `{DATA_FILE}`, which the archive "
-            "has: numbers of its weights or samples leave with the archive.",
+            "contains: it has numbers of your weights or samples.",
             icon=":material/info:",
         )
     _show_text(issue(found))
@@ -209,8 +211,8 @@ def _show_issue(found: Investigation) -> None:
 
 def _show_text(text: str) -> None:
     st.caption(
-        "This is all that leaves: read it first. Secrets and home folders are masked; names in "
-        "the program and in errors are your own. The button at the corner copies the text."
+        "Read the text before you publish it: secrets and home folders are masked, but names in "
+        "the program and in errors are yours. The button at the corner copies the text."
     )
     st.code(text, language="markdown", wrap_lines=True, height=ISSUE_HEIGHT)
 

@@ -1,4 +1,4 @@
-"""Writes a failing graph as a program that needs torch alone."""
+"""Writes a failing graph as a program that needs only torch, and a backend of another package."""
 
 import copy
 import re
