@@ -285,8 +285,8 @@ RULES = (
     Rule(
         kind="out of memory with CUDA graphs", words=MEMORY, compares=True,
         when=lambda failure: failure.variant.captures_cuda_graphs and failure.is_of_device,
-        cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use, "
-        "and the baseline, which has none, had enough.",
+        cause="Memory ran out in the training. CUDA graphs keep memory that nothing else can use; "
+        "the baseline, which has no CUDA graphs, had enough memory.",
         remedies=(without_cuda_graphs, smaller_batch), advice=FIT_LESS,
     ),
     Rule(
@@ -389,8 +389,8 @@ RULES = (
         when=lambda failure: failure.variant.backend is None or failure.is_shared,
         cause="The loss is not finite without a compiler either: the learning rate, the precision "
         "or the data are the cause, not a backend.",
-        advice="Find the cause (breakeven investigate) on a run with a backend names the layer in "
-        "which that begins.",
+        advice="On a run with a backend, Find the cause (breakeven investigate) names the layer "
+        "where such numbers begin.",
         remedies=(lower_rate, clipped),
     ),
     Rule(

@@ -218,8 +218,8 @@ MESSAGES: dict[Kind, str] = {
         "its own, and are compared on each device<{is_paired:?}; repeats went from device to "
         "device, so the intervals include how much devices differ><{is_paired:!}. The baseline "
         "takes {device_difference:device_difference} as long on the slowest device as on the "
-        "fastest: intervals were widened to both sides by as much, because no run was measured on "
-        "all devices>.",
+        "fastest: intervals were widened by this factor on both sides, because no run was measured "
+        "on all devices>.",
     "no control":
         "{why}: <{is_inference:?}this machine's noise cannot><{is_inference:!}neither this "
         "machine's noise nor parity can> be judged.",

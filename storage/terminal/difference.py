@@ -39,11 +39,11 @@ OF_LEARNING = ("accuracy", "final_loss")
 WHY: dict[Obstacle, str] = {
     "scenario": "they measure different things",
     "part": "one trains, the other only makes forward passes",
-    "task": "the task is another",
-    "model": "the model is another",
-    "weights": "the initial weights are others",
-    "data": "the data are others",
-    "unknown": "not all of them say which weights and data they had",
+    "task": "the tasks differ",
+    "model": "the models differ",
+    "weights": "the initial weights differ",
+    "data": "the data differ",
+    "unknown": "not all of them recorded their weights and data",
 }
 
 SCALING_KINDS: dict[ScalingKind, str] = {
@@ -54,11 +54,11 @@ WHY_NO_SCALING: dict[ScalingObstacle, str] = {
     "work": "their speeds may not be compared",
     "cpu": "processes that share the CPUs of a machine are not several devices",
     "device": "the devices are of different models",
-    "moved": "a run went on on another number of devices than it began on",
+    "moved": "a run was resumed on another number of devices",
     "dropout": "one of them trains with dropout, the other without",
-    "setting": "these settings decide how much work a sample is, and are other ones: {}",
-    "batch": "steps of {} samples are neither as large as those of one device, {}, nor as many "
-    "times that as there are devices",
+    "setting": "settings that decide the work per sample differ: {}",
+    "batch": "a step has {} samples, which is neither the number on one device, {}, nor this "
+    "number times the devices",
 }
 
 
@@ -204,7 +204,7 @@ def scaling_notes(
         for side in together if side.letter in kinds
     ]  # fmt: skip
     return notes + [
-        f"{one.letter} is not held against one device ({alone.letter}): {_why_no_scaling(one)}."
+        f"{one.letter} is not compared with one device ({alone.letter}): {_why_no_scaling(one)}."
         for one in refused
     ]
 

@@ -84,9 +84,10 @@ def profile_words(profile: Profile) -> Sentence:
         return fill("{run} has no profile: {why}.", run=profile.label, why=why)
     unknown = profile.unknown_kernels
     return fill(
-        "{run}: Profiling: {cost:profile_cost_seconds}, not timed; {unknown:unknown_share} "
-        "unclassified<: {kernels}<, and {more:d} more>>.<{is_scaled:?} A step took "
-        "{step:profile_seconds} while it was profiled; its parts are scaled to the timed step.>",
+        "{run}: profiling took {cost:profile_cost_seconds}, in no step time; "
+        "{unknown:unknown_share} unclassified<: {kernels}<, and {more:d} more>>.<{is_scaled:?} "
+        "A step took {step:profile_seconds} while it was profiled; its parts are scaled to the "
+        "timed step.>",
         run=profile.label,
         cost=profile.cost_seconds,
         unknown=profile.unknown_share,
@@ -100,8 +101,8 @@ def profile_words(profile: Profile) -> Sentence:
 def _why_not(profile: Profile) -> str:
     state = profile.state
     if state.ended_early:
-        return f"the run {ENDED[state]} before"
-    return "it was recorded without, or too short" if state.is_final else "it comes in the end"
+        return f"the run {ENDED[state]} before its profile"
+    return "it was off, or the run too short" if state.is_final else "the timed steps come first"
 
 
 MISFITS = {
@@ -150,16 +151,16 @@ def _short(text: str) -> str:
 MESSAGES: dict[Kind, tuple[str, str]] = {
     "attention_unfused": (
         "attention left the fused kernel. The baseline spends {fused_seconds:profile_seconds} in "
-        "one; here it is a softmax of {softmax_seconds:profile_seconds} between matrix products of "
-        "{product_seconds:profile_seconds}<, {float32_seconds:profile_seconds} of them in float32 "
-        "without tensor cores>.",
-        "Let half-precision sums be half precision, write the mask so that a fused kernel takes "
-        "it, or keep the compiler out of attention.",
+        "this kernel; here attention is a softmax of {softmax_seconds:profile_seconds} between "
+        "matrix products of {product_seconds:profile_seconds}<, {float32_seconds:profile_seconds} "
+        "of them in float32 without tensor cores>.",
+        "Allow half-precision sums in attention, write the mask so that a fused kernel accepts it, "
+        "or keep the compiler out of attention.",
     ),
     "float32_products": (
         "matrix products run in float32, without tensor cores, although {precision} was requested "
         "(longest: {kernel}).",
-        "Let sums of unfused attention be made in half precision, or find what leaves autocast.",
+        "Allow half-precision sums in unfused attention, or find the code that leaves autocast.",
     ),
     "tf32_off": (
         "matrix products in float32 leave the device's tensor cores unused: TF32 is off.",
@@ -217,9 +218,9 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
     ),
     "optimizer_compiled_long": (
         "the optimizer took {optimizer_seconds:compile_seconds} to compile, all else "
-        "{rest_seconds:compile_seconds}: a step with an optimizer that is not compiled begins that "
+        "{rest_seconds:compile_seconds}: without compiling the optimizer, training starts that "
         "much sooner.",
-        "Compile the forward pass alone, and compare what a step then takes.",
+        "Compile only the forward pass, and compare step times.",
     ),
     "copied_each_step": (
         "copies between host and device in each step: [{count}](kernel_calls)"

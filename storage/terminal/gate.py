@@ -154,7 +154,7 @@ def _compile(comparison: Comparison, backend: Result, condition: Condition) -> s
     assert limit is not None
     if seconds is None:
         has_compiled = backend.measured.graph_breaks is not None
-        return "it compiled, but no step without compiling tells how long" if has_compiled else None
+        return "it has no steady step, so its latency is unknown" if has_compiled else None
     if seconds <= limit:
         return None
     return f"compile latency {seconds:.4g} s, limit {limit:.4g} s"
@@ -218,7 +218,7 @@ def _require_first(found: Comparison, results: Mapping[str, Result]) -> None:
     first = found.baseline
     if _failed(results[first]):
         reason = printable(found.why_ended(first) or results[first].state)
-        raise StoreError(f"{first} is what versions are compared with, and it failed: {reason}")
+        raise StoreError(f"{first}, with which versions are compared, failed: {reason}")
 
 
 def _sought(found: Comparison, conditions: Sequence[Condition]) -> Faults:

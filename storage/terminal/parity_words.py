@@ -99,8 +99,8 @@ CONTROLS = (
     "{control_time}>"
 )
 SINCE = (
-    "from [step {first_step:d}](step) on<{was_alike:?} or earlier, but not before "
-    "[step {last_alike:d}](step)>"
+    "from <{was_alike:?}a step between [step {last_alike:d}](step) and >"
+    "[step {first_step:d}](step) on"
 )
 READ_AS = (
     "<{is_window:?}the mean loss of [steps {first:d} to {last:d}](step)><{is_window:!}[after "
@@ -227,8 +227,8 @@ MESSAGES: dict[FindingKind, str] = {
         f"of {{allowed}} at most><{{is_bounded:!}}, which is higher by more than {UNTOLD_LIMIT:g} "
         "times all that was learned ({allowed})>>",
     "too far apart":
-        f"{READ_AS}: too much to be called the same, while <{{is_bounded:?}}the controls are too "
-        f"few, or vary too much, to call it a fault (up to {{allowed}}); {CONTROLS}>"
+        f"{READ_AS}: too much to be called the same, but <{{is_bounded:?}}with so few or such "
+        f"different controls it may be chance (up to {{allowed}}); {CONTROLS}>"
         "<{is_bounded:!}it is not known how far other random numbers alone drive equal trainings "
         "apart; repeat it without dropout (model.dropout = off)>",
     "nothing learned":

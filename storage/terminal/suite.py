@@ -92,7 +92,7 @@ def rests_on(mean: MeanSpeedup | None) -> Sentence:
     if mean.ratio.low is None:
         begin = f"no interval, which takes {MIN_MODELS} models"
     elif most.verdict is None:
-        begin = "{verdict}; of {count:d} models none can be left out"
+        begin = "{verdict}; {count:d} models are too few to leave one out"
     return fill(
         f"{begin}; {{model}} moves the mean most, which is {{mean:geomean_speedup}} without it",
         verdict=verdict, count=mean.ratio.n, model=most.model, mean=most.mean,

@@ -26,10 +26,10 @@ CONDITIONS = {
 """Conditions; all except the first concern a series' newest experiment."""
 METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
 HELP = (
-    "exit with status 5, and say why, if a series came to a worse level, or to one that is worse "
-    "by more than so many percent (in quotes: the shell takes > for itself); if its newest "
-    "experiment is out of line with the level before, has failed, or breaks parity. Several are "
-    "joined by commas. Status 1: there is nothing to judge yet"
+    "exit with status 5 and print the reason if a series is at a worse level (by more than "
+    "PERCENT; in quotes, because the shell interprets >), or if its newest experiment is out of "
+    "line with the level before, failed, or breaks parity. Join conditions by commas. Status 1: "
+    "there is nothing to judge yet"
 )
 
 
@@ -40,8 +40,8 @@ def add_trend_options(parser: argparse.ArgumentParser) -> None:
     add_fail_if(parser, CONDITIONS, METAVAR, HELP)
     parser.add_argument(
         "--within", type=_count, default=WITHIN, metavar="COUNT",
-        help=f"among how many of the newest experiments a step must lie to fail (default: {WITHIN}"
-        "); what lies further back was seen before",
+        help=f"a step fails only among this many newest experiments (default: {WITHIN}); earlier "
+        "steps were reported before",
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def out_of_line_text(series: Series) -> str:
     before = math.exp(sum(level.logs[:-1]) / (len(level.logs) - 1))
     return (
         f"the newest, {write(newest.value)}, is out of line with {write(before)} before; run it "
-        "again: one alone is no step"
+        "again, because one experiment alone is no step"
     )
 
 

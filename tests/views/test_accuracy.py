@@ -32,7 +32,7 @@ def test_compare_shows_checks_instead_of_speeds(folder: DataDir) -> None:
     record(folder, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
                                   **passing("inference")})  # fmt: skip
     app = opened("experiment", experiment=EXPERIMENT_ID)
-    assert "Not what the model says: **inductor**" in text(app)
+    assert "Wrong results: **inductor**" in text(app)
     assert "Noise floor" not in text(app)
     shown, failed = (frame.value for frame in app.dataframe)
     assert list(shown["Status"]).count("pass") == 5

@@ -283,12 +283,11 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
     ("found", "sentence"),
     [
         ([check("a", "pass")],
-         "Every backend computes what the model says in training, gradients included."),
+         "Every backend computes correct results in training, gradients included."),
         ([check("a", "pass", "inference")],
-         "Every backend computes what the model says in inference."),
+         "Every backend computes correct results in inference."),
         ([check("a", "OOM"), check("b", "fail_accuracy"), check("c", "pass")],
-         "Not what the model says: **b**. Gave nothing to check: **a** (OOM). As the model says: "
-         "**c**."),
+         "Wrong results: **b**. No results: **a** (OOM). Correct results: **c**."),
         ([check("a", "eager_two_runs_differ"), check("b", None)],
          "Nothing to check against, because the baseline or the model failed: **a** "
          "(eager_two_runs_differ). Not checked: **b**."),

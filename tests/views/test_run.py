@@ -201,7 +201,7 @@ def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: 
         pd.read_parquet(file).astype({"label": float, "prediction": float}).to_parquet(file)
         run.end()
     scores = opened_run(part="Scores")
-    assert "no classes to be confused" in text(scores)
+    assert "samples are numbers, not classes" in text(scores)
     assert "Answered differently" not in text(scores)
     assert "so answers cannot be compared" in text(opened(tab="Learning"))
 

@@ -67,7 +67,7 @@ def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
     (of_ranks,) = [frame for frame in frames if "DDPOptimizer" in frame]
     assert "Breaks that several devices cause" in "".join(cards(app))
     assert "a bucket of DDP ends" in of_ranks and "net.py:12" not in of_ranks
-    assert "They count as none of your graph breaks." in text(app)
+    assert "They do not count as graph breaks of your code." in text(app)
 
 
 def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):

@@ -43,8 +43,8 @@ READING = (
 )
 
 LAYERS = (
-    f"{linked('activations', 'Outputs of single layers')} come from runs of their own, whose "
-    "compiled code is another: they tell where errors begin, and no verdict hangs on them."
+    f"{linked('activations', 'Outputs of single layers')} come from separate computations "
+    "with other compiled code: they show where errors begin, and no verdict depends on them."
 )
 
 
@@ -104,11 +104,11 @@ def where(one: Growth) -> Markdown:
 
 
 SENTENCES: dict[Outcome, str] = {
-    "differs": "Not what the model says: {}.",
-    "failed": "Gave nothing to check: {}.",
+    "differs": "Wrong results: {}.",
+    "failed": "No results: {}.",
     "undecided": "Nothing to check against, because the baseline or the model failed: {}.",
     "open": "Not checked: {}.",
-    "passes": "As the model says: {}.",
+    "passes": "Correct results: {}.",
 }
 """Sentences about checks by their outcome, in the order of the page."""
 
@@ -122,7 +122,7 @@ def headline(found: Sequence[Check]) -> Markdown:
     if all(check.outcome == "passes" for check in mine):
         gradients = ", gradients included" if "training" in parts else ""
         where = inert(" and ".join(parts))
-        return f"Every backend computes what the model says in {where}{gradients}."
+        return f"Every backend computes correct results in {where}{gradients}."
     sentences = []
     for outcome, sentence in SENTENCES.items():
         names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]

@@ -177,5 +177,5 @@ def _summary(one: ImportResult) -> Markdown:
     new, known, left_out = map(len, (runs.new_runs, runs.known_runs, runs.left_out))
     parts = [words.plural(new, "new run")] if new else []
     parts += [f"{words.plural(known, 'run')} there already"] if known else []
-    parts += [f"{words.plural(left_out, 'file')} left out, of no run"] if left_out else []
+    parts += [f"{words.plural(left_out, 'file')} outside of runs left out"] if left_out else []
     return ", ".join(parts)

@@ -253,8 +253,8 @@ def before_launch(allowance: CpuAllowance, load: float) -> Markdown:
         return ""
     shown = linked("load_average", f"load average {load:.1f}")
     return (
-        f"This machine is busy: {shown} on {allowance.usable:,} CPUs over the last minute. What "
-        "else runs here makes the runs slower and their times less certain."
+        f"This machine is busy: {shown} on {allowance.usable:,} CPUs over the last minute. Other "
+        "processes make the runs slower and their times less certain."
     )
 
 

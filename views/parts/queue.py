@@ -88,8 +88,8 @@ def _some(names: list[str]) -> str:
 def _show_pause(paused: bool) -> None:
     label = "Go on" if paused else "Pause the queue"
     icon = "play_arrow" if paused else "pause"
-    if st.button(label, key="queue-pause", type="tertiary", icon=f":material/{icon}:",
-                 help="What runs goes on; while it is paused nothing new begins."):  # fmt: skip
+    help = "Active experiments continue; nothing new begins in a paused queue."
+    if st.button(label, key="queue-pause", type="tertiary", icon=f":material/{icon}:", help=help):
         _act(lambda folder: queue_order.pause(folder, paused=not paused))
 
 

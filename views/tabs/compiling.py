@@ -112,9 +112,9 @@ TIMELINE_HELP = (
 )
 CAUSES = {"buckets": "a bucket of DDP ends", "ranks": "torch's code around the model"}
 BREAKS_OF_RANKS = (
-    "They count as none of your graph breaks. Graphs are split where DDP's buckets end so that "
-    "gradients travel while others are computed; what Dynamo does with DDP is the backend's "
-    "setting `optimize_ddp` (`ddp_optimizer`, `python_reducer`, `no_optimization`)."
+    "They do not count as graph breaks of your code. Graphs are split where DDP's buckets end, so "
+    "that gradients are sent while others are computed. The backend's setting `optimize_ddp` "
+    "(`ddp_optimizer`, `python_reducer`, `no_optimization`) chooses how Dynamo treats DDP."
 )
 NO_OTHER = "no other run"
 KINDS: dict[str, str] = {

@@ -83,7 +83,7 @@ def show_environments(comparison: Comparison) -> None:
         return
     sentences = environment_sentences(found, is_inference=comparison.spec.is_inference)
     st.markdown("\n\n".join(f"**{inert(one)}**" for one in sentences))
-    titles = {"speedup": f"Speed beside {found[0].first_environment}",
+    titles = {"speedup": f"Speed over {found[0].first_environment}",
               "compile_seconds": "Compile latency", "peak_memory_bytes": "Memory needed",
               "parity": "Parity"}  # fmt: skip
     heads: list[Markdown] = ["Run", *(linked(name, inert(text)) for name, text in titles.items())]

@@ -32,13 +32,12 @@ from breakeven.views.tabs import steps as run_steps
 LOG_LINES = 40
 MAX_SOURCE_BYTES = 200_000
 NO_CHECKPOINTS = (
-    "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
-    "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
-    "last one."
+    "None: set “Checkpoint every” when you launch, or `--checkpoint-every` on the command line. A "
+    "run that is lost or stopped then resumes from its latest checkpoint."
 )
 
 NO_CHECKPOINTS_OF_SCRIPT = (
-    "None that the run could go on from: a script saves them with `breakeven.save`, or with "
+    "None from which the run can resume: a script saves them with `breakeven.save`, or with "
     "`transformers.Trainer` or Lightning (docs/own-training.md)."
 )
 

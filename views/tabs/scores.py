@@ -93,10 +93,10 @@ def kept_file(row: Any) -> PredictionFile:
 def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -> None:
     counts = predictions.confusion(file, labels)
     if counts.empty:
-        st.caption(f"The labels of the {inert(split)} samples are no classes to be confused.")
+        st.caption(f"The labels of the {inert(split)} samples are numbers, not classes.")
         return
     draw = partial(score_charts.confusion, counts)
-    help = "How many samples of each label were given each prediction, without a compiler."
+    help = "Samples by true label and prediction, without a compiler."
     chart_card(f"Confusion, {inert(split)}", draw, counts.reset_index(), name=f"confusion-{split}",
                numbers=["predictions"], help=help)  # fmt: skip
 
@@ -119,5 +119,5 @@ def show_inference(
     show_table(
         f"Answered differently by the compiled model, {inert(split)}: {many}",
         differ.rename(columns={"label": "true label"}),
-        f"inference-{split}", "None: the compiled model agrees with its own weights everywhere.",
+        f"inference-{split}", "None: the compiled model answers as without a compiler.",
     )  # fmt: skip

@@ -101,8 +101,8 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
         requested = record.spec.training.gradient_statistics_every is not None
         st.caption(
             "Nothing is recorded yet." if requested else
-            "Not recorded: ask for “Gradient statistics every” so many steps when you launch, or "
-            "for `--gradient-statistics-every` on the command line."
+            "Not recorded: set “Gradient statistics every” when you launch, or "
+            "`--gradient-statistics-every` on the command line."
         )  # fmt: skip
         return
     draw = {

@@ -107,7 +107,7 @@ JUDGED: dict[str, tuple[dict[str, Any], str, int | None, str]] = {
     # The baseline's loss falls from 2 to 1.
     "a training that learned nothing may owe that to its numbers": (
         {"offset": 1.5}, "unknown", None,
-        "while it is not known how far other random numbers alone"),
+        "but it is not known how far other random numbers alone"),
     "so may one that learned more": ({"offset": -1.5}, "unknown", None, ""),
     # Evenly from 2 to 1: the first five have a mean of 2 - 2/79, the last eight of 1 + 3.5/79.
     "a loss worse than nothing by as much as was learned": (

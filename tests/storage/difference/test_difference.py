@@ -196,7 +196,7 @@ def test_the_command_prints_differences(store: Store, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert f"B  {IDS['weights']}  other" in said and "lower" in said
     assert "A and B: losses and accuracies are not compared, because the initial weights" in said
-    assert "A and C: neither speeds nor losses are compared, because the model is another." in said
+    assert "A and C: neither speeds nor losses are compared, because the models differ." in said
     assert "setting model.source" in said and "data weights_sha256" in said
     (accuracy,) = [block for block in said.split("\n\n") if block.startswith("Accuracy")]
     assert accuracy.splitlines()[-1].split() == ["inductor", "80.0", "%", DASH, DASH]

@@ -177,4 +177,4 @@ def test_the_command_prints_the_table(store: Store, capsys: pytest.CaptureFixtur
     (row,) = [line for line in said.splitlines() if "80.0 % (80.0" in line and "baseline" in line]
     assert " ".join(row.split()) == "baseline B 2 80.0 % (80.0 % to 80.0 %) 1.60x"
     assert "B on 2 devices against A on one, strong scaling: all devices share the batch" in said
-    assert "C is not held against one device (A): steps of 12 samples are neither" in said
+    assert "C is not compared with one device (A): a step has 12 samples, which is neither" in said

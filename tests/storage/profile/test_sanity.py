@@ -141,5 +141,5 @@ def test_a_run_that_failed_is_not_said_to_have_been_recorded_without(data_dir: D
     run = Recording(data_dir.runs, "inductor", experiment_spec(num_steps=80)).claim().start()
     run.end(RunState.FAILED, "boom")
     said = explain_report(explained(data_dir))
-    assert "inductor has no profile: the run failed before." in said
-    assert "recorded without" not in said.replace("control has no profile", "")
+    assert "inductor has no profile: the run failed before its profile." in said
+    assert "it was off" not in said.replace("control has no profile", "")

@@ -24,7 +24,7 @@ def test_the_verdict_compares_the_environments_in_a_sentence(tmp_path: Path) -> 
         said = text(tabs[0]).replace("\u2060", "")  # which keeps an address from becoming a link
     assert "new trains this at 1.25x" in said and "Nothing is lost with new." in said
     assert [line for line in said.splitlines() if line.startswith("| ")] == [
-        "| Run | Speed beside old | Compile latency | Memory needed | Parity |",
+        "| Run | Speed over old | Compile latency | Memory needed | Parity |",
         "| --- | --- | --- | --- | --- |",
         f"| baseline@new | 1.00x (1.00 to 1.00), same | {DASH} | {DASH} | matches |",
         f"| inductor@new | 1.25x (1.25 to 1.25), faster | {DASH} | {DASH} | matches |",

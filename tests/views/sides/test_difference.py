@@ -43,8 +43,8 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
 def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
     app = opened("experiments", view="Side by side", side=[IDS[0], IDS[2]])
     said = text(app)
-    assert "A and B: neither speeds nor losses are compared, because the model is another." in said
-    assert "Losses are not drawn together: the model is another." in said
+    assert "A and B: neither speeds nor losses are compared, because the models differ." in said
+    assert "Losses are not drawn together: the models differ." in said
     assert "not compared" in said and '"name":"B"' not in charts(app)
     assert "model.source" in said and "builtin:bert-base" in said
 
@@ -77,7 +77,7 @@ def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
     said = text(opened("experiments", view="Side by side", side=IDS[:3]))
     assert "Scaling over devices" in said and "50.0 %" in said
     assert "B on 2 devices against A on one, strong scaling" in said
-    assert "C is not held against one device (A): the devices are of different models." in said
+    assert "C is not compared with one device (A): the devices are of different models." in said
     assert "Scaling over devices" not in text(
         opened("experiments", view="Side by side", side=[IDS[1], IDS[2]])
     )
