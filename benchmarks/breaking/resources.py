@@ -117,7 +117,7 @@ def little_memory(world: World, chance: random.Random) -> Outcome:
         world.wait(lambda: all(run.is_recorded for run in runs), "the end")
         outcome = Outcome(seconds=time.monotonic() - begun)
         for run in runs:
-            standing = run.standing
+            standing = run.status
             if standing.state not in (RunState.FAILED, RunState.OUT_OF_MEMORY):
                 outcome.problems.append(f"a run is {standing.state}")
             elif "memory ran out" not in str(standing.reason):

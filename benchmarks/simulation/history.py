@@ -361,7 +361,7 @@ class History:
             raise Violation(f"rows are doubled: {found - had}")
 
     def _judge_end(self, run: RunDir) -> None:
-        standing = run.standing
+        standing = run.status
         state, reason = standing.state, standing.reason or ""
         if not state.is_final:
             raise Violation(f"{run.run_id} is {state} when all is over")

@@ -303,8 +303,8 @@ class _Driver:
         """Notifies of each run and the experiment: no process here sees the end of a remote run."""
         self._worked_at.add(experiment.experiment_id)
         for run in experiment.runs:
-            stands = run.standing
-            self._notifier.run_ended(run.run_id, stands.state, stands.reason or "")
+            status = run.status
+            self._notifier.run_ended(run.run_id, status.state, status.reason or "")
         self._notifier.experiment_ended(experiment)
 
     def _take_in(self, placed: _Placed, delivery: Delivery) -> None:

@@ -140,7 +140,7 @@ def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
-    known = {one.name: one for one in environments.made(data_dir)}
+    known = {one.name: one for one in environments.uv_environments(data_dir)}
 
     def one(name: str) -> str:
         if name not in known:
@@ -264,7 +264,7 @@ def _run_line(run: RunDir | None, damage: str | None) -> str:
         return "missing: there is no folder of this run"
     if damage is not None:
         return f"unreadable: {_without_path(run.path, damage)}"
-    found = run.standing
+    found = run.status
     reason = f": {printable(found.reason)}" if found.reason else ""
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
     return f"{found.state}{attempt}{reason}"

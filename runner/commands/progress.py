@@ -77,9 +77,9 @@ class RunProgress:
     def update(self) -> None:
         """Reads the events since the last call."""
         # The state comes first, so that all events before the end are read below.
-        stands = self.run.standing
-        self.state = stands.state
-        self.waits = (stands.state.is_active and stands.reason) or ""
+        status = self.run.status
+        self.state = status.state
+        self.waits = (status.state.is_active and status.reason) or ""
         try:
             events, self._offset = read_events(self.run.events_file, self._offset, self._order)
         except RunnerError as error:

@@ -46,7 +46,7 @@ from breakeven.runner.folders.inside import (
     require_plain_tree,
     walk,
 )
-from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, Standing
+from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, RunStatus
 from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec
@@ -328,55 +328,55 @@ class RunDir:
 
     @property
     def state(self) -> RunState:
-        return self.standing.state
+        return self.status.state
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RunStatus:
         """The state, derived from exit.json, claim.json, the cancel marker and living processes.
 
         Raises nothing for damaged content: a run whose records cannot be read is lost.
         """
         try:
-            return self._standing()
+            return self._status()
         except InvalidRunFolder as error:
-            return Standing(state=RunState.LOST, reason=str(error))
+            return RunStatus(state=RunState.LOST, reason=str(error))
 
-    def _standing(self) -> Standing:
+    def _status(self) -> RunStatus:
         ended = self.read_exit()
         if ended is not None:
             return self._after(ended)
         claim = self.read_claim()
         if claim is None and self.is_link:
-            return Standing(state=RunState.LOST, reason=LINKED)
+            return RunStatus(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
             if state is RunState.CANCELLED and self.adds_rounds:
                 state = RunState.FINISHED
-            return Standing(state=state, reason=self._lacks_room("begin", state))
+            return RunStatus(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:
-            return Standing(state=RunState.ELSEWHERE, claimed=claim.time)
+            return RunStatus(state=RunState.ELSEWHERE, claimed=claim.time)
         # After the end of a run, its living supervisor is about to write exit.json.
         is_alive = claim.process.is_alive
         if is_alive or claim.supervisor.is_alive:
             to_do = "go on" if is_alive else "record how it ended"
             reason = self._lacks_room(to_do, RunState.RUNNING)
-            return Standing(state=RunState.RUNNING, reason=reason, claimed=claim.time)
+            return RunStatus(state=RunState.RUNNING, reason=reason, claimed=claim.time)
         # exit.json may have been written since the first look.
         ended = self.read_exit()
-        lost = Standing(state=RunState.LOST, claimed=claim.time)
+        lost = RunStatus(state=RunState.LOST, claimed=claim.time)
         return lost if ended is None else self._after(ended)
 
     def _lacks_room(self, to_do: str, state: RunState) -> str | None:
         lack = lacks_room(self.path.parent) if state.is_active else None
         return lack and f"waits for disk space to {to_do}: {lack}"
 
-    def _after(self, ended: Exit) -> Standing:
+    def _after(self, ended: Exit) -> RunStatus:
         try:
             claim = self.read_claim()
         except InvalidRunFolder:
             claim = None  # Only the time of the claim is unknown.
         claimed = None if claim is None else claim.time
-        return Standing(
+        return RunStatus(
             state=ended.state, reason=ended.reason, claimed=claimed, ended=float(ended.time)
         )
 

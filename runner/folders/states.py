@@ -114,7 +114,7 @@ class ExperimentState(StrEnum):
 ACTIVE_RUNS = [state.value for state in RunState if state.is_active]
 FAILED_RUNS = [state.value for state in RunState if state.is_failed]
 ACTIVE_EXPERIMENTS = [state.value for state in ExperimentState if state.is_active]
-"""Values as in columns of data frames, like the other lists here."""
+"""Texts of states, as columns of data frames have them; so in the lists above and below."""
 FINAL_EXPERIMENTS = [state.value for state in ExperimentState if state.is_final]
 
 
@@ -182,7 +182,7 @@ class Exit(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RunStatus:
     """The state of a run, according to its folder. Times are seconds since the epoch."""
 
     state: RunState

@@ -27,12 +27,12 @@ REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[.*\])?\s*([=<>!~@;].*)?")
 """A package with or without a version, as in `torch==2.11.0`."""
 UNFINISHED = ".making"
 UNSOLVED = "No solution found"
-"""What uv says of a requirement that no version meets."""
+"""Part of uv's message for a requirement that no version meets."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """An environment in the data folder."""
+class UvEnvironment:
+    """An environment that uv made in the data folder."""
 
     folder: Path
 
@@ -50,10 +50,10 @@ class Made:
         return (self.folder / REQUIREMENTS).read_text()
 
 
-def made(data_dir: DataDir) -> list[Made]:
+def uv_environments(data_dir: DataDir) -> list[UvEnvironment]:
     """The environments of the data folder, by name."""
     folders = sorted(data_dir.environments.glob("*/"))
-    return [Made(one) for one in folders if (one / REQUIREMENTS).is_file()]
+    return [UvEnvironment(one) for one in folders if (one / REQUIREMENTS).is_file()]
 
 
 def resolved(data_dir: DataDir, texts: Iterable[str]) -> list[str]:
@@ -63,7 +63,7 @@ def resolved(data_dir: DataDir, texts: Iterable[str]) -> list[str]:
 
 
 def _split(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names with what is given for them; `a,b` are two names with nothing."""
+    """Names, each with its Python or requirements; a name without them gets an empty text."""
     for text in texts:
         name, equals, given = text.partition("=")
         if equals and NAME.fullmatch(name):
@@ -99,8 +99,8 @@ def read_requirements(name: str, given: str) -> str:
 
 
 def released_between(package: str, oldest: str, newest: str) -> list[str]:
-    """The released versions from one to another, both included, that this Python can install, as
-    the package index of uv lists them; raises `RunnerError`."""
+    """The released versions from `oldest` to `newest`, both included, that uv's package index has
+    for this Python. Raises `RunnerError`."""
     ends = []
     for version in (oldest, newest):
         found = _newest(f"{package}=={version}")
@@ -133,17 +133,17 @@ def _newest(requirement: str) -> str | None:
 def _named(data_dir: DataDir, name: str) -> Path:
     if name == OWN:
         return Path(sys.executable)
-    known = {one.name: one.python for one in made(data_dir)}
+    known = {one.name: one.python for one in uv_environments(data_dir)}
     if name not in known:
         rule = f"is no environment of {data_dir.environments}; make it with {name}=REQUIREMENTS"
         raise InvalidSpec(FIELD, name, rule + nearest(name, [OWN, *known]))
     return known[name]
 
 
-def make(data_dir: DataDir, name: str, requirements: str) -> Made:
+def make(data_dir: DataDir, name: str, requirements: str) -> UvEnvironment:
     """The environment of this name; makes it with `uv`, whose progress goes to the terminal. Raises
     `RunnerError` without uv, if uv fails, and if the name is taken by other requirements."""
-    there = Made(data_dir.environments / name)
+    there = UvEnvironment(data_dir.environments / name)
     if there.folder.is_dir():
         if there.requirements == requirements:
             return there
@@ -170,7 +170,7 @@ def make(data_dir: DataDir, name: str, requirements: str) -> Made:
     return there
 
 
-def remove(data_dir: DataDir, environment: Made) -> None:
+def remove(data_dir: DataDir, environment: UvEnvironment) -> None:
     """Removes an environment; raises `RunnerError` while a run that has not ended needs it."""
     for run in data_dir.unrecorded_runs():
         with suppress(InvalidSpec, InvalidRunFolder, OSError):

@@ -396,8 +396,8 @@ class Scheduler:
         checkpoint, since the baseline had worked then."""
         if not any(run.has_checkpoint for run in self._variants if self._is_open(run)):
             for run in self._variants:
-                stands = run.standing
-                self._look_at_baseline(run, stands.state, stands.reason or stands.state)
+                status = run.status
+                self._look_at_baseline(run, status.state, status.reason or status.state)
 
     def _look_at_baseline(self, run: RunDir, state: RunState, why: str) -> None:
         """Notes that the experiment is hopeless if this run is the baseline and failed before its

@@ -53,8 +53,8 @@ def confusion(file: PredictionFile, labels: Sequence[str] | None = None) -> pd.D
     names = labels or [str(number) for number in range(len(frame[LOGITS].iloc[0]))]
     if len(names) > MAX_CLASSES:
         raise PredictionsUnreadable(
-            f"{printable(file.folder / file.name)} has {len(names):,} classes, and a table of what "
-            f"is taken for what is made of {MAX_CLASSES:,} at most"
+            f"{printable(file.folder / file.name)} has {len(names):,} classes; a table of "
+            f"predictions by label has at most {MAX_CLASSES:,}"
         )
     pairs = frame[[LABEL, PREDICTION]].to_numpy(float)
     pairs = pairs[np.isin(pairs, np.arange(len(names))).all(axis=1)].astype(int)

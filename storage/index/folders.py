@@ -273,16 +273,16 @@ def standing(before: IndexedRun, run_dir: RunDir) -> IndexedRun:
     stamp = written(run_dir.exit_file)
     if stamp is not None and stamp == before.exit_stamp:
         return before
-    stands = run_dir.standing
+    status = run_dir.status
     return replace(
         before,
-        state=str(stands.state),
+        state=str(status.state),
         # An active run reports its obstacle immediately; the index may be on the same full disk.
-        reason=None if stands.state.is_active else stands.reason or REASONS.get(stands.state),
-        claimed=stands.claimed,
-        ended=stands.ended,
+        reason=None if status.state.is_active else status.reason or REASONS.get(status.state),
+        claimed=status.claimed,
+        ended=status.ended,
         # An unreadable record is read again later.
-        exit_stamp=stamp if stands.ended is not None else None,
+        exit_stamp=stamp if status.ended is not None else None,
     )
 
 

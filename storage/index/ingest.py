@@ -250,7 +250,7 @@ def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[
 
 
 def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
-    with whole(cursor):
+    with transaction(cursor):
         row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
         assert row is not None
         numbers = add_numbers(cursor, experiments_of(seen))
@@ -259,7 +259,7 @@ def _commit(cursor: Cursor, seen: FolderScan, changed: list[IndexedRun]) -> int:
 
 
 @contextmanager
-def whole(cursor: Cursor) -> Iterator[None]:
+def transaction(cursor: Cursor) -> Iterator[None]:
     """Runs the body as one transaction: all of its changes count, or none."""
     cursor.begin()
     try:

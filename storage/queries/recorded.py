@@ -183,8 +183,8 @@ profiles = query(
     "round, seq",
 )
 """A row for each turn; all seconds except `cost_seconds` are per step. `busy_seconds`: of the
-device, or of the CPU's operators. `seconds`: duration of a profiled step; `issue_seconds`: time of
-it until the host had issued all work. `host_seconds`: a dictionary by part of the host's work.
+device, or of the CPU's operators. `seconds`: duration of a profiled step; `issue_seconds`: the part
+of it until the host had issued all work. `host_seconds`: a dictionary by part of the host's work.
 `waited_seconds`: the median of unprofiled steps after which the host waited for the device.
 `failure`: why nothing was recorded."""
 profile_kernels = query(

@@ -48,7 +48,7 @@ def upkeep(lake: Lake, days: float = 7.0) -> Iterator[str]:
             named = f"table_name => '{table}'" if function.startswith("flush") else f"'{table}'"
             _call(lake, f"{function}('{LAKE}', {named})")
     yield "results"
-    with lake.telling(), lake.connection.cursor() as cursor, suppress(duckdb.CatalogException):
+    with lake.connected(), lake.connection.cursor() as cursor, suppress(duckdb.CatalogException):
         gone = f"experiment_id NOT IN (SELECT experiment_id FROM {LAKE}.runs)"
         cursor.execute(f"DELETE FROM {RESULTS} WHERE {gone}")
     yield "earlier states"

@@ -28,7 +28,7 @@ from breakeven.storage.index.ingest import (
     known_progress,
     start_watch,
     take_back,
-    whole,
+    transaction,
     write_runs,
 )
 from breakeven.storage.index.watch import Watch
@@ -112,10 +112,10 @@ class Feed:
         if not watch.is_news(seen):
             return 0
         numbers = self._numbers_of(experiments_of(seen))
-        with self._lake.telling(), self._lake.connection.cursor() as cursor:
+        with self._lake.connected(), self._lake.connection.cursor() as cursor:
             try:
                 _open_outbox(cursor)
-                with whole(cursor):
+                with transaction(cursor):
                     num_rows = insert_events(cursor, seen.events, numbers)
                 self._send(watch, seen, numbers, _filled(cursor))
             finally:

@@ -18,7 +18,7 @@ import duckdb
 
 from breakeven.runner.files import FileLock
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, whole
+from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
 from breakeven.storage.index.store import CONFIG, SCHEMA_MARK
 from breakeven.storage.team.address import Address
 
@@ -74,7 +74,7 @@ class Lake:
         os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
         try:
             self._load_extensions()
-            with self.telling():
+            with self.connected():
                 pass
         except BaseException:
             self.close()
@@ -99,7 +99,7 @@ class Lake:
     @contextmanager
     def reading(self) -> Iterator[Cursor]:
         """A cursor on one snapshot of the store; raises `TeamStoreUnusable`."""
-        with self.telling(), self.cursor() as cursor:
+        with self.connected(), self.cursor() as cursor:
             cursor.begin()
             try:
                 yield cursor
@@ -114,21 +114,21 @@ class Lake:
         Raises `Overtaken`, or `TeamStoreUnusable`, after which the commit may still have succeeded;
         the next query shows whether it did.
         """
-        with self.telling(), self._alone(), self.cursor() as cursor, whole(cursor):
+        with self.connected(), self._alone(), self.cursor() as cursor, transaction(cursor):
             yield cursor, snapshot(cursor) + 1
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
-        """A connected store, or an error that explains the problem without a password. After a lost
-        connection the next call connects again."""
+    def connected(self) -> Iterator[None]:
+        """Connects the store if needed; an error in the body is explained without a password. After
+        a lost connection the next call connects again."""
         with self._connecting:
             if not self._is_attached:
                 self._attach()
-        with self._complaining():
+        with self._explaining_errors():
             yield
 
     @contextmanager
-    def _complaining(self) -> Iterator[None]:
+    def _explaining_errors(self) -> Iterator[None]:
         try:
             yield
         except duckdb.Error as error:
@@ -150,7 +150,7 @@ class Lake:
 
     def execute(self, statement: str) -> None:
         """Runs an operation with its own transactions, such as upkeep, under the writer's lock."""
-        with self.telling(), self._alone(), self.cursor() as cursor:
+        with self.connected(), self._alone(), self.cursor() as cursor:
             cursor.execute(statement)
 
     @contextmanager
@@ -186,20 +186,20 @@ class Lake:
         """Adds an index with which PostgreSQL finds the file statistics of one table, which each
         query needs, without reading all; only the owner may. Raises `TeamStoreUnusable`."""
         if self.address.catalog == "postgres":
-            with self.telling(), self.connection.cursor() as cursor, suppress(duckdb.Error):
+            with self.connected(), self.connection.cursor() as cursor, suppress(duckdb.Error):
                 cursor.execute(f"CALL postgres_execute('{DATABASE}', '{INDEX}')")
 
     def _load_extensions(self) -> None:
         scanner = {"postgres": "postgres_scanner", "sqlite": "sqlite_scanner"}
         for name in ("ducklake", scanner[self.address.catalog]):
             load_extension(self.connection, name)
-        with self._complaining():
+        with self._explaining_errors():
             self.connection.execute("SET GLOBAL ducklake_max_retry_count = 0")
 
     def _attach(self) -> None:
         """Attaches the store, and creates it if it does not exist."""
         place = quoted(self.address.place)
-        with self._complaining():
+        with self._explaining_errors():
             for name in (LAKE, DATABASE):
                 self.connection.execute(f"DETACH DATABASE IF EXISTS {name}")
             file = place if self.address.catalog == "postgres" else f"{place}.results"
@@ -322,7 +322,7 @@ def _make_tables(cursor: Cursor, *, check: bool) -> None:
                 "--yes` on one: each machine takes its run folders in again by itself"
             )
         return
-    with whole(cursor):
+    with transaction(cursor):
         create(cursor)
 
 

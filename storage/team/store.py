@@ -16,7 +16,7 @@ from typing import Any, Self
 from breakeven.runner.files import FileLock
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, whole
+from breakeven.storage.index.ingest import EVENT_TABLES, SCHEMA, Cursor, transaction
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import Address
 from breakeven.storage.team.feed import Feed
@@ -36,7 +36,7 @@ class LocalReplica:
         self._lock = threading.Lock()
         self.snapshot = -1
         """Number of the store's snapshot that the local lists match."""
-        self._brought: OrderedDict[int, int] = OrderedDict()
+        self._loaded: OrderedDict[int, int] = OrderedDict()
         """Experiments with local events and their numbers of rows, the most recently used last."""
         self._stale: set[int] = set()
         with lake.connection.cursor() as cursor:
@@ -44,14 +44,14 @@ class LocalReplica:
 
     def refresh(self) -> None:
         """Copies changes since the last call; raises `TeamStoreUnusable`."""
-        with self._lock, self._lake.telling(), self._lake.connection.cursor() as cursor:
+        with self._lock, self._lake.connected(), self._lake.connection.cursor() as cursor:
             now = snapshot(cursor)
             if now == self.snapshot:
                 return
-            with whole(cursor):
+            with transaction(cursor):
                 now = snapshot(cursor)
                 changed = _copy_news(cursor, self.snapshot)
-            self._stale |= changed & self._brought.keys()
+            self._stale |= changed & self._loaded.keys()
             self.snapshot = now
 
     def num_runs(self, data_folder: str) -> int:
@@ -61,29 +61,29 @@ class LocalReplica:
             row = cursor.execute(query, [data_folder]).fetchone()
         return int(row[0]) if row else 0
 
-    def bring(self, experiment: int) -> None:
+    def load(self, experiment: int) -> None:
         """Copies the present events of an experiment, unless the replica has them.
 
         Raises `TeamStoreUnusable` if that fails; but older local events, if any, remain in use.
         """
         with self._lock:
-            if experiment in self._brought and experiment not in self._stale:
-                self._brought.move_to_end(experiment)
+            if experiment in self._loaded and experiment not in self._stale:
+                self._loaded.move_to_end(experiment)
                 return
             try:
-                with self._lake.telling(), self._lake.connection.cursor() as cursor:
+                with self._lake.connected(), self._lake.connection.cursor() as cursor:
                     num_rows = _copy_events(cursor, experiment)
-                    self._brought[experiment] = num_rows
-                    self._brought.move_to_end(experiment)
+                    self._loaded[experiment] = num_rows
+                    self._loaded.move_to_end(experiment)
                     self._stale.discard(experiment)
                     self._make_room(cursor)
             except TeamStoreUnusable:
-                if experiment not in self._brought:
+                if experiment not in self._loaded:
                     raise
 
     def _make_room(self, cursor: Cursor) -> None:
-        while sum(self._brought.values()) > MAX_ROWS and len(self._brought) > 1:
-            oldest, _ = self._brought.popitem(last=False)
+        while sum(self._loaded.values()) > MAX_ROWS and len(self._loaded) > 1:
+            oldest, _ = self._loaded.popitem(last=False)
             for table in _events():
                 cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [oldest])
 
@@ -95,7 +95,7 @@ def _events() -> list[str]:
 def _copy_events(cursor: Cursor, experiment: int) -> int:
     """Replaces the local events of an experiment by those of the store."""
     num_rows = 0
-    with whole(cursor):
+    with transaction(cursor):
         query = f"SELECT DISTINCT name FROM {LAKE}.present WHERE experiment = ?"
         present = {name for (name,) in cursor.execute(query, [experiment]).fetchall()}
         for table in _events():
@@ -194,7 +194,7 @@ class TeamStore(Store):
         """Also copies the experiment's events to the replica; raises `TeamStoreUnusable`."""
         number = super().number_of(experiment_id)
         if number:
-            self._replica.bring(number)
+            self._replica.load(number)
         return number
 
     def stored_results(
@@ -209,12 +209,12 @@ class TeamStore(Store):
         if experiment_id is not None:
             query, parameters = f"{query} AND experiment_id = ?", [*parameters, experiment_id]
         found = []
-        with suppress(TeamStoreUnusable), self._lake.telling():
+        with suppress(TeamStoreUnusable), self._lake.connected():
             found = self.rows(query, parameters)
         return [*found, *self._unwritten_results(name)]
 
     def _write_result(self, row: list[Any]) -> None:
-        with suppress(Overtaken), self._lake.telling(), self._connection.cursor() as cursor:
+        with suppress(Overtaken), self._lake.connected(), self._connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {RESULTS} WHERE experiment_id = ? AND name = ?", row[:2])
             cursor.execute(f"INSERT INTO {RESULTS} VALUES (?, ?, ?, ?, ?, ?)", row)
 
@@ -227,7 +227,7 @@ class TeamStore(Store):
     def _tick(self) -> tuple[int, bool]:
         begun = time.monotonic()
         with self._ingesting, self._busy():
-            num_rows, is_behind = self._take_in()
+            num_rows, is_behind = self._ingest()
             self._replica.refresh()
             if self._feed is not None:
                 self._watch = self._feed.watch
@@ -236,7 +236,7 @@ class TeamStore(Store):
             self._caught_up = begun
         return num_rows, is_behind
 
-    def _take_in(self) -> tuple[int, bool]:
+    def _ingest(self) -> tuple[int, bool]:
         """Runs a tick of the local data folder, unless another process ingests it."""
         if self._feed is None:
             assert self._lock is not None

@@ -194,7 +194,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
 
 def _environments() -> tuple[str, ...]:
     """Breakeven's own Python, and the environments that commands have made."""
-    made = environments.made(data_dir())
+    made = environments.uv_environments(data_dir())
     return (f"{environments.OWN}={sys.executable}", *(f"{one.name}={one.python}" for one in made))
 
 

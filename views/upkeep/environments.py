@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from breakeven.runner.folders.library import size_of
-from breakeven.runner.machine.environments import Made, made, remove
+from breakeven.runner.machine.environments import UvEnvironment, remove, uv_environments
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
@@ -24,7 +24,7 @@ HOW = (
 
 def show_environments(store: Store) -> None:
     """Lists the environments, each with a button that removes it."""
-    known = made(data_dir())
+    known = uv_environments(data_dir())
     if not known:
         st.markdown("**There are no environments.**")
         st.caption(HOW)
@@ -43,7 +43,7 @@ def show_environments(store: Store) -> None:
                 _ask_removal(one)
 
 
-def _ask_removal(one: Made) -> None:
+def _ask_removal(one: UvEnvironment) -> None:
     with st.popover("Remove", icon=":material/delete:", width="content"):
         st.markdown("Results of its runs stay, but these runs cannot be resumed or repeated.")
         if st.button("Remove it", type="primary", key=f"remove-environment-{one.name}"):

@@ -1,5 +1,4 @@
-"""Watches one training step without a compiler: where does the first number arise that is not
-finite?"""
+"""Finds where the first number that is not finite arises in a training step without a compiler."""
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 @dataclass
 class _Call:
-    """A module whose forward pass goes on."""
+    """A module whose forward pass is in progress."""
 
     name: str
     last: str = ""
-    """Its layer that was called last."""
+    """Name of the layer that it called last."""
 
 
 class Watch:
@@ -33,8 +32,9 @@ class Watch:
         self._names = {module: _named(name, module) for name, module in model.named_modules()}
         self._calls: list[_Call] = []
         self._users: MutableMapping[Tensor, list[str]] = WeakTensorKeyDictionary()
-        """What uses each tensor of the forward pass, in a list of one text: its backward pass
-        computes the tensor's gradient. A tensor lives no longer than without hooks."""
+        """The code that last used each tensor of the forward pass, as a list of one text: the
+        backward pass of this code computes the tensor's gradient. The dictionary keeps no tensor
+        alive."""
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Watch":
@@ -83,7 +83,7 @@ class Watch:
             self._used(one, user)
 
     def _used(self, tensor: Tensor, user: str) -> None:
-        """Notes what uses a tensor; its gradient is looked at once."""
+        """Records the code that uses a tensor; a hook checks the tensor's gradient once."""
         if tensor.requires_grad:
             known = self._users.get(tensor)
             if known is None:

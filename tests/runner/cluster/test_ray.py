@@ -99,7 +99,7 @@ def check_whole(data_dir: DataDir, experiment_id: str, steps: int) -> None:
     """Nothing lost, nothing doubled: every step once in each journal, and the numbering of lines
     without a gap."""
     for label, run in run_dirs(data_dir, experiment_id).items():
-        assert run.state is RunState.FINISHED, f"{label}: {run.standing}"
+        assert run.state is RunState.FINISHED, f"{label}: {run.status}"
         found, _ = read_events(run.events_file)
         assert [one["step"] for one in found if one["kind"] == "step"] == list(range(steps))
         numbers = Counter(json.loads(line)["seq"] for line in run.events_file.open())

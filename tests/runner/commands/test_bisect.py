@@ -13,7 +13,7 @@ from breakeven.runner.commands.conditions import Condition, parse_conditions
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.machine.environments import made, released_between
+from breakeven.runner.machine.environments import released_between, uv_environments
 from tests.runner.commands.test_environments import (  # noqa: F401  (index is a fixture)
     LAYER,
     OWN_PACKAGES,
@@ -56,7 +56,7 @@ def test_the_first_bad_version_of_two_is_found_in_one_experiment(
     assert evidence.startswith("1.1 ") and evidence.endswith("Without a compiler it is slower.")
     data_dir = DataDir(tmp_path / "data")
     assert len([*experiments(data_dir)]) == 1
-    assert [one.name for one in made(data_dir)] == ["test-layer-1.0", "test-layer-1.1"]
+    assert [one.name for one in uv_environments(data_dir)] == ["test-layer-1.0", "test-layer-1.1"]
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_the_first_slow_version_is_found_in_few_experiments(
 
     data_dir = DataDir(tmp_path / "data")
     assert len([*experiments(data_dir)]) == 3  # 1.7, 1.4 and 1.5; 1.3 cannot be installed
-    kept = [one.name for one in made(data_dir)]
+    kept = [one.name for one in uv_environments(data_dir)]
     assert kept == [f"test-layer-1.{number}" for number in (0, 4, 5, 7)]
 
 

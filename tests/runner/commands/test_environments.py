@@ -18,7 +18,7 @@ from breakeven.runner.errors import CodeNotAllowed, InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import find_experiment, submit
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.machine.environments import OWN, made, resolved
+from breakeven.runner.machine.environments import OWN, resolved, uv_environments
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.__main__ import main as show
@@ -131,7 +131,7 @@ def test_a_run_whose_python_is_not_allowed_is_not_started(tmp_path: Path) -> Non
     spec = ExperimentSpec(name="x", environments=(f"foreign={python}",), backends=())
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     supervise(data_dir)
-    standings = [run.standing for run in experiment.runs]
+    standings = [run.status for run in experiment.runs]
     assert {one.state for one in standings} == {RunState.FAILED}
     assert "may not run here" in (standings[0].reason or "")
     assert not (tmp_path / "started").exists()
@@ -209,7 +209,7 @@ def test_environments_are_made_kept_listed_and_removed(
     assert f"{experiment}.baseline@tiny has not ended and needs it" in capfd.readouterr().err
     shutil.rmtree(data_dir.runs)
     assert main(["clean", "--environments", "tiny", folder]) == 0
-    assert made(data_dir) == [] and not Path(python).exists()
+    assert uv_environments(data_dir) == [] and not Path(python).exists()
 
 
 @pytest.mark.heavy

@@ -125,7 +125,7 @@ def check_supervisor(data_dir: DataDir, queued: set[str], broken: set[str]) -> N
     assert supervise(data_dir, FAKE_WORKER)
     for experiment_id in {WAITING} | queued:
         for run in find_experiment(data_dir, experiment_id).runs:
-            stands = run.standing
+            stands = run.status
             if run.run_id in broken:
                 assert stands.state.is_final, stands
             elif stands.state is RunState.CANCELLED:

@@ -38,7 +38,7 @@ def break_file(run: RunDir, name: str, value: str) -> str:
     if name == "claim.json":
         run.exit_file.unlink()
     if name not in ("spec.json", "labels.json", "devices.json"):
-        return str(run.standing.reason)
+        return str(run.status.reason)
     with pytest.raises(RunnerError) as raised:
         run.read_labels() if name == "labels.json" else spec_in_use(run)
     return str(raised.value)

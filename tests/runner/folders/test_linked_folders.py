@@ -96,7 +96,7 @@ def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
     waiting = submit(data_dir, experiment_spec(num_steps=10, backends=(), controls=0))
     assert supervise(data_dir, FAKE_WORKER)
     assert inventory(outside) == before
-    baseline, *others = (run.standing for run in find_experiment(data_dir, experiment_id).runs)
+    baseline, *others = (run.status for run in find_experiment(data_dir, experiment_id).runs)
     assert baseline.state is RunState.LOST
     for run in others:
         assert run.state is RunState.CANCELLED and str(baseline.reason) in str(run.reason)

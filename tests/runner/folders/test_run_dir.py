@@ -80,7 +80,7 @@ def test_a_run_whose_exit_record_is_none_is_lost_and_the_reason_names_the_file(
     run: RunDir, content: str
 ) -> None:
     run.exit_file.write_text(content)
-    assert run.state is RunState.LOST and "exit.json" in str(run.standing.reason)
+    assert run.state is RunState.LOST and "exit.json" in str(run.status.reason)
 
 
 def test_the_log_tail_is_the_end_of_the_output(run: RunDir) -> None:

@@ -130,7 +130,7 @@ def test_how_a_run_ended_is_recorded_once_there_is_room(
     assert not slow.exit_file.exists() and process.poll() is None
     filler.unlink()
     wait_until(lambda: slow.exit_file.exists() and baseline.exit_file.exists())
-    stands = slow.standing
+    stands = slow.status
     assert stands.state is RunState.FAILED and "the disk was full" in str(stands.reason)
     assert "written late" in str(stands.reason)
     assert process.wait(PATIENCE_SECONDS) == 0
@@ -151,16 +151,16 @@ def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_c
     said = capsys.readouterr().out
     lack = f": 0.00 MB free in {data_dir.runs}, 1 MB needed"
     assert said.count("running: waits for disk space to ") == said.count(lack) == 2
-    assert {run.standing.state for run in runs} == {RunState.RUNNING}
+    assert {run.status.state for run in runs} == {RunState.RUNNING}
     (experiment,) = experiments(data_dir)
     cancel(experiment)
     ends = f"waits for disk space to record how it ended{lack}"
-    wait_until(lambda: {run.standing.reason for run in runs} == {ends})
+    wait_until(lambda: {run.status.reason for run in runs} == {ends})
     filler.unlink()
     wait_until(lambda: all(run.exit_file.exists() for run in runs))
     for run in runs:
-        assert run.standing.state is RunState.CANCELLED
-        assert "stopped on request" in str(run.standing.reason)
+        assert run.status.state is RunState.CANCELLED
+        assert "stopped on request" in str(run.status.reason)
 
 
 @pytest.mark.parametrize("ended", ["failed", "finished"])
@@ -177,7 +177,7 @@ def test_what_the_disk_ended_and_somebody_stopped_before_it_was_recorded_was_can
     run.request_cancel()
     filler.unlink()
     exits.write_owed()
-    stands = run.standing
+    stands = run.status
     if ended == "finished":
         assert stands.state is RunState.FINISHED
     else:
@@ -204,7 +204,7 @@ def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
         nonlocal looks
         looks += 1
         if looks == 10:
-            stands = run.standing
+            stands = run.status
             assert stands.state is RunState.QUEUED
             assert str(stands.reason).startswith("waits for disk space to begin: 0.00 MB free in ")
             filler.unlink()
@@ -239,7 +239,7 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
         command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 78, done.stderr
-    assert "the disk was full" in str(run.standing.reason)
+    assert "the disk was full" in str(run.status.reason)
     # The first one fits; of the second one nothing stays.
     assert [file.name for file in run.checkpoints.iterdir()] == ["step-00000002.pt"]
 

@@ -245,7 +245,7 @@ def test_a_run_that_closes_its_pipe_is_told_of_and_keeps_nobody_busy(tmp_path: P
     with scripted(tmp_path, USUAL, closes) as script:
         script.person(0.0, script.submit_on_cuda)
         script.kernel.run()
-        standing = script.runs()["eager"].standing
+        standing = script.runs()["eager"].status
         assert standing.state is RunState.FAILED
         assert "closes file descriptors" in str(standing.reason)
         assert script.states()["inductor"] is RunState.FINISHED
@@ -281,7 +281,7 @@ def test_a_baseline_that_fails_before_its_first_step_ends_the_experiment_with_th
             "eager": RunState.CANCELLED,
             "inductor": RunState.CANCELLED,
         }
-        why = str(script.runs()["inductor"].standing.reason)
+        why = str(script.runs()["inductor"].status.reason)
         assert why.startswith("no baseline to compare with: exit status 1")
 
 

@@ -111,7 +111,7 @@ def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure_and_its
                       controls=1)  # fmt: skip
     runs = run_dirs(data_dir, submit(data_dir, spec))
     supervise(data_dir, FAKE_WORKER)
-    ends = {label: run.standing for label, run in runs.items()}
+    ends = {label: run.status for label, run in runs.items()}
     first = ends.pop("control")
     assert (first.state, first.reason) == (RunState.FAILED, "there is no such model")
     for end in ends.values():
@@ -312,7 +312,7 @@ def test_after_five_supervisors_died_with_the_baseline_the_experiment_ends_with_
         vanish(runs["baseline"])
         close_orphans(data_dir, ExitRecords())
     supervise(data_dir, FAKE_WORKER)
-    ends = {label: run.standing for label, run in runs.items()}
+    ends = {label: run.status for label, run in runs.items()}
     assert (ends["baseline"].state, runs["baseline"].attempt) == (RunState.LOST, 5)
     assert "5 attempts" in str(ends["baseline"].reason)
     assert ends["eager"].state is RunState.CANCELLED

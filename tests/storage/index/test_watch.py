@@ -10,7 +10,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import Exit, Labels, RunState, Standing
+from breakeven.runner.folders.states import Exit, Labels, RunState, RunStatus
 from breakeven.storage import queries
 from breakeven.storage.index import folders, watch
 from breakeven.storage.index import folders as listing
@@ -262,13 +262,13 @@ def test_what_stands_as_it_was_taken_in_is_not_read_when_a_dashboard_starts(
     data_dir.run_dir(f"{ids[7]}.baseline").write_labels(Labels(name="called so"))
     later()
     read: list[str] = []
-    lines, standing, labels = folders.read_complete_lines, RunDir._standing, RunDir.read_labels
+    lines, standing, labels = folders.read_complete_lines, RunDir._status, RunDir.read_labels
 
     def of_journal(path: Path, *given: int) -> tuple[bytes, int]:
         read.append(path.parent.name)
         return lines(path, *given)
 
-    def of_run(run_dir: RunDir) -> Standing:
+    def of_run(run_dir: RunDir) -> RunStatus:
         read.append(run_dir.run_id)
         return standing(run_dir)
 
@@ -277,7 +277,7 @@ def test_what_stands_as_it_was_taken_in_is_not_read_when_a_dashboard_starts(
         return labels(run_dir)
 
     monkeypatch.setattr(folders, "read_complete_lines", of_journal)
-    monkeypatch.setattr(RunDir, "_standing", of_run)
+    monkeypatch.setattr(RunDir, "_status", of_run)
     monkeypatch.setattr(RunDir, "read_labels", of_labels)
     with Store.open(data_dir) as store:
         store.ingest_all()

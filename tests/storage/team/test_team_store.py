@@ -140,7 +140,7 @@ def test_an_overtaken_commit_is_refused(postgres: Postgres, tmp_path: Path) -> N
             cursor.begin()
             cursor.execute("INSERT INTO experiments VALUES (?, 1)", [f"of {number}"])
         one.commit()
-        with pytest.raises(Overtaken), lake.telling():
+        with pytest.raises(Overtaken), lake.connected():
             two.commit()
         found = one.execute("SELECT experiment_id FROM experiments").fetchall()
         assert found == [("of 0",)]
