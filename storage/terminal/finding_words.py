@@ -67,8 +67,8 @@ def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
     return fill(
         "GPU-busy-time speedup: [{ratio:.2f}x<{has_interval:?} ({low:.2f} to {high:.2f})>]"
         "(own_speedup), <{is_host_bound:!}and the device rarely waits for the host>"
-        "<{is_host_bound:?}on any host; the speedup of the whole step depends on how fast this "
-        "host starts kernels>.",
+        "<{is_host_bound:?}the same on any host; the speedup of the whole step depends on how fast "
+        "this host starts kernels>.",
         ratio=own.ratio, low=own.low, high=own.high, has_interval=own.low is not None,
         is_host_bound=share >= HOST_BOUND,
     )  # fmt: skip

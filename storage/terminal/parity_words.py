@@ -249,7 +249,8 @@ MESSAGES: dict[FindingKind, str] = {
     "redraws differ":
         "from the final state, its steps <{is_direction:?}change {of} in another direction than>"
         "<{is_direction:!}vary {size:.2g} times as much in their change of {of} as> steps without "
-        "a compiler, more clearly than in any other of {num_divisions:,} ways to divide the steps",
+        "a compiler: of {num_divisions:,} divisions of the steps into two groups, this one differs "
+        "most",
     "draws in inference":
         "its compiled model draws random numbers in inference: it answers the same samples "
         "differently each time",

@@ -83,7 +83,7 @@ def _show_added(rounds: AddedRounds) -> None:
     left = linked("attempt", words.plural(rounds.processes, "process"))
     st.caption(
         f"Adds rounds in {left} more of each run. A process ends once every interval is narrower "
-        f"than {width}, or once all runs have spent {seconds} in steps."
+        f"than {width}, or once the steps of all runs together have taken {seconds}."
     )
 
 

@@ -143,7 +143,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
     metrics = metrics.drop(columns="recompile_reason")
-    show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+    show_table("Compiled frames, as torch reports them", metrics, "compile-metrics", "Nothing.")
     show_kept(store, record)
 
 
@@ -155,7 +155,7 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
                    "that, or has not compiled yet.")  # fmt: skip
         return
     figure = partial(timeline_charts.timeline, data)
-    chart_card("What worked when", figure, data, name="compile-timeline",
+    chart_card("Stages of compiling by time", figure, data, name="compile-timeline",
                numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP)  # fmt: skip
     left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
     st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
