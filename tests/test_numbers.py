@@ -1,5 +1,7 @@
-"""The product stays as small as was decided: commands, options, variables, make targets."""
+"""The product stays as small as was decided: commands, options, variables, make targets. The
+documents name options as the help does."""
 
+import argparse
 import contextlib
 import io
 import re
@@ -10,8 +12,10 @@ import pytest
 from breakeven.runner.commands.cli import parser
 from breakeven.runner.commands.entry import FORMER, STORED, renamed
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.storage.__main__ import parser as stored_parser
 
 MAX_COMMANDS, MAX_OPTIONS, MAX_VARIABLES, MAX_TARGETS = 26, 60, 13, 10
+COMMAND_LINE = re.compile(r"breakeven ([a-z-]+)((?:\\\n|[^\n`#;])*)")
 VARIABLE = re.compile(r"\bBREAKEVEN_[A-Z_]+\b")
 README = (PROJECT_ROOT / "README.md").read_text()
 
@@ -73,3 +77,19 @@ def test_there_are_few_environment_variables() -> None:
     houses = ("runner", "storage", "views", "breakeven")
     named = {name for house in houses for name in variables_in(PROJECT_ROOT / house)}
     assert {"BREAKEVEN_DATA", "BREAKEVEN_CODE"} < named and len(named) <= MAX_VARIABLES, named
+
+
+def options_by_command(commands: argparse.ArgumentParser) -> dict[str, set[str]]:
+    (kinds,) = [one for one in commands._actions if isinstance(one, argparse._SubParsersAction)]
+    return {name: {option for action in one._actions for option in action.option_strings}
+            for name, one in kinds.choices.items()}  # fmt: skip
+
+
+def test_command_lines_in_documents_have_the_options_that_the_help_lists() -> None:
+    known = options_by_command(parser()) | options_by_command(stored_parser())
+    documents = [PROJECT_ROOT / "README.md", *(PROJECT_ROOT / "docs").rglob("*.md")]
+    lines = [line for file in documents for line in COMMAND_LINE.findall(file.read_text())]
+    used = {(command, option) for command, rest in lines if command in known
+            for option in re.findall(r" (--[a-z][a-z-]+)", rest.partition(" -- ")[0])}  # fmt: skip
+    assert len(used) > 50
+    assert {(command, option) for command, option in used if option not in known[command]} == set()

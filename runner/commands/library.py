@@ -62,7 +62,7 @@ def add_library_commands(add: Add) -> None:
                        help="shrink the data folder to 500MB, 20GB or 1TB: remove deleted "
                        "experiments, then checkpoints, then artifacts")  # fmt: skip
     clean.add_argument("--environments", nargs="*", metavar="NAME",
-                       help="remove environments that `compare --environments` made; without a "
+                       help="remove environments that `compare --environment` made; without a "
                        "name, list them with the space that they take")  # fmt: skip
     text = "with --budget: only print what would be removed"
     clean.add_argument("--dry-run", action="store_true", help=text)

@@ -92,7 +92,7 @@ class ExperimentSpec(PlaceSpec):
     backends: tuple[str, ...] = USUAL_BACKENDS
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
     that torch does not list by its path, `package.module:attribute`."""
-    environments: Annotated[tuple[str, ...], Prompt(several=True)] = ()
+    environments: Annotated[tuple[str, ...], Prompt(flag="--environment", several=True)] = ()
     """Python installations in which all runs execute, side by side; the first is what the others
     are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
     which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
