@@ -41,6 +41,9 @@ NUM_NAMED = 5
 """Number of wrong samples that are listed."""
 CHUNK = 2**25
 """Numbers that are compared at once."""
+DEEP = 100.0
+"""Distance below the largest logit at which a class counts for nothing: its probability is less
+than e^-100."""
 
 
 class PerturbedRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -165,7 +168,8 @@ class PairedAnswers:
         rows = self._rows(question, plain, compiled)
         if self._noise is None:
             kind = torch.finfo(plain.logits.dtype)
-            least = max(kind.tiny, kind.eps * _largest(plain.logits.abs()))
+            next_place = plain._replace(logits=plain.logits * (1 + kind.eps))
+            least = max(kind.tiny, _largest(self._rows(question, plain, next_place).difference))
             found = max(least, _largest(self._rounding(question, plain, 0)))
             self._noise = max(self._group.gather(found))
         noise = torch.full_like(rows.difference, self._noise)
@@ -207,10 +211,15 @@ class PairedAnswers:
 
 def _compared(plain: Tensor, other: Tensor) -> Tensor:
     """Difference, margin and whether the class differs (3, rows), for logits (rows, classes).
-    Excludes logits that are NaN without a compiler."""
+    Excludes logits that are NaN without a compiler. Logits that are too low to count are equal: the
+    last place of a mask such as -1e9 is larger than all differences of other logits."""
     kind = torch.promote_types(plain.dtype, torch.float32)
     plain, other = plain.to(kind), other.to(kind)
-    differences = (plain - other).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    least = torch.full_like(plain[:, :1], -math.inf)
+    if plain.shape[-1] > 1:
+        least = plain.masked_fill(~plain.isfinite(), -math.inf).amax(-1, keepdim=True) - DEEP
+    differences = (plain.maximum(least) - other.maximum(least)).abs()
+    differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     differences[(plain == other) | plain.isnan()] = 0.0
     best, chosen = plain.argmax(-1, keepdim=True), other.argmax(-1, keepdim=True)
     differs = (best != chosen).squeeze(-1) & ~plain.isnan().any(-1)

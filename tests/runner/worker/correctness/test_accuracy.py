@@ -1,5 +1,6 @@
 """The scenario `accuracy`: outputs and gradients against a reference in double precision."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -315,6 +316,25 @@ def test_not_a_number_passes_only_where_the_baseline_has_it_in_half_precision() 
     assert judge(nan, nan, None, 1.0, equal_nan=True).passed
     assert not judge(nan, nan, None, 1.0).passed
     assert not judge(nan, one, None, 1.0, equal_nan=True).passed
+
+
+@pytest.mark.parametrize("mask", ["least number", "infinite", "not a number"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_masked_elements_hide_no_wrong_ones(kind: torch.dtype, mask: str) -> None:
+    """The reference masks with its own least number, -1.8e308: 3.4e38 away from it, all is far."""
+
+    def masked(values: torch.Tensor) -> torch.Tensor:
+        filler = {"least number": torch.finfo(values.dtype).min, "infinite": -math.inf}
+        return torch.cat([values, torch.full((5,), filler.get(mask, math.nan), dtype=values.dtype)])
+
+    is_half, right = kind == torch.bfloat16, torch.linspace(1.0, 2.0, 2000, dtype=torch.float64)
+    rounded = (right * 1.01).to(kind)  # 2 % between the two: beyond the tolerance, not the error
+    for values, passed in ((right * 0.99, is_half or mask != "not a number"), (-right, False)):
+        found = judge(masked(values.to(kind)), masked(rounded), masked(right), 1e-3,
+                      equal_nan=is_half)  # fmt: skip
+        assert found.passed is passed
+    lost = torch.cat([rounded, torch.zeros(5, dtype=kind)])
+    assert not judge(lost, masked(rounded), masked(right), 1e-3, equal_nan=is_half).passed
 
 
 def test_small_gradients_are_compared_by_their_own_size() -> None:

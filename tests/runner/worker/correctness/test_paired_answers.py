@@ -120,6 +120,33 @@ def test_a_model_that_prefers_no_class_clearly_hides_no_exchanged_classes() -> N
     assert found["margin"] < 1e-3
 
 
+class Masked(Net):
+    """A fourth class that is never chosen; without a `mask`, by the least number of its type."""
+
+    def __init__(self, mask: float | None) -> None:
+        super().__init__(outputs=4)
+        self.mask = mask
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        logits = super().forward(x)
+        mask = torch.finfo(logits.dtype).min if self.mask is None else self.mask
+        return logits.masked_fill(torch.arange(4) == 3, mask)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("mask", [-1e4, -1e9, None, -torch.inf])
+def test_a_masked_class_hides_no_exchanged_classes(
+    mask: float | None, precision: Precision
+) -> None:
+    """The last place of a mask of -1e9 is 64 in float32, that of -1e4 in bf16 is 64, too."""
+
+    def exchanges(logits: Tensor) -> Tensor:
+        return torch.cat([logits[:, :3].roll(1, 1), logits[:, 3:]], 1)
+
+    assert told(Masked(mask), classes(), "eager", precision)["wrong"] == 0
+    assert told(Masked(mask), classes(), other_backend(exchanges), precision)["wrong"] == 22
+
+
 def test_one_number_that_is_missing_is_one_wrong_answer() -> None:
     def loses_one(logits: Tensor) -> Tensor:
         logits[3, 1] = torch.nan
