@@ -381,7 +381,7 @@ def exit_status(comparison: Comparison) -> int:
     verdicts += [one.parity.verdict for one in comparison.across if one.parity]
     if "broken" in verdicts:
         return BROKEN
-    if any(result.state != RunState.FINISHED for result in comparison.results):
+    if gate.unfinished(comparison):
         return UNFINISHED
     if not comparison.spec.kind.compares_runs or comparison.spec.is_inference:
         return FINISHED

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal[
-    "no baseline",
+    "missing runs",
     "ended early",
     "loss not finite",
     "not over",

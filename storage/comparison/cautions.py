@@ -75,6 +75,16 @@ LONGEST_NOTE = 300
 """Characters shown of a text that a process recorded; an unknown author may have written it."""
 
 
+def missing_runs(spec: ExperimentSpec, processes: Sequence[Evidence]) -> Iterator[Caution]:
+    """The planned runs of an experiment without a readable folder."""
+    found = {run.label for run in processes}
+    missing = [one for one in spec.variants if one.label not in found]
+    if missing:
+        lacks_baseline = {"lacks_baseline": any(one.role == "baseline" for one in missing)}
+        runs: dict[str, dict[str, Any]] = {one.label: {} for one in missing}
+        yield Caution(kind="missing runs", runs=runs, figures=lacks_baseline)
+
+
 def notes(
     spec: ExperimentSpec,
     processes: Sequence[Evidence],
@@ -166,8 +176,6 @@ def _about_runs(
     runs: Sequence[Evidence],
     speedups: Sequence[Ratio | None],
 ) -> Iterator[Caution]:
-    if of_role(processes, "baseline") is None:
-        yield Caution(kind="no baseline")
     yield from _about_rounds_not_added(processes)
     rounds = {
         run.label: 0 if ratio is None else ratio.n

@@ -17,7 +17,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
-from breakeven.storage.comparison.cautions import cautions, notes
+from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
 from breakeven.storage.comparison.choices import choices
 from breakeven.storage.comparison.device_doubts import device_doubts
 from breakeven.storage.comparison.environments import Across, across
@@ -123,7 +123,9 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
     floors = [part.noise_floor for part in parts if part.noise_floor is not None]
     return StoredComparison(
         results=results,
-        warnings=_each_once(caution for part in parts for caution in part.warnings),
+        warnings=_each_once(
+            [*missing_runs(spec, processes), *(one for part in parts for one in part.warnings)]
+        ),
         notes=_each_once(caution for part in parts for caution in part.notes),
         noise_floor=max(floors, default=None),
         across=across(spec, runs, max(floors, default=None)),

@@ -149,6 +149,12 @@ class Comparison(StoredComparison):
         """The baseline in the environment of a result."""
         return baseline_beside(self.spec, self.results, label)
 
+    @property
+    def missing(self) -> list[str]:
+        """Labels of planned runs without a readable folder; these runs have no result."""
+        return [label for warning in self.warnings if warning.kind == "missing runs"
+                for label in warning.runs]  # fmt: skip
+
     def why_ended(self, label: str) -> str | None:
         """Why a run, or the first of its repeats that did so, ended early; None if unknown."""
         members = self.spec.repeats_by_label.get(label, ())

@@ -174,8 +174,9 @@ def _measuring_ended(facts: Facts) -> Facts:
 
 
 MESSAGES: dict[Kind, str] = {
-    "no baseline":
-        "The baseline's run folder is missing or unreadable, so nothing can be compared.",
+    "missing runs":
+        "Runs whose folder is missing or unreadable have no numbers: {runs}.<{lacks_baseline:?} "
+        "Nothing can be compared with that baseline.>",
     "ended early": "{run} {ending}<: {reason:recorded}>.<{measured}>",
     "loss not finite": "{run} has a loss that is not finite, first at [step {step:d}](step).",
     "not over": "The numbers of runs that are not over are preliminary: {runs}.",

@@ -63,6 +63,9 @@ def unfinished(comparison: Comparison) -> list[str]:
         + (f": {printable(why)}" if (why := comparison.why_ended(result.label)) else "")
         for result in comparison.results
         if result.state != RunState.FINISHED
+    ] + [
+        f"{label}: unfinished: its run folder is missing or unreadable"
+        for label in comparison.missing
     ]
 
 

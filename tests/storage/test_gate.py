@@ -1,5 +1,6 @@
 """The CI gate on recorded journals: what it refuses, with which words and which exit status."""
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -124,6 +125,19 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
     (line,) = failures(capsys)
     assert line.startswith(said)
     assert line.endswith("limit 1)") is ("broken" in said)
+
+
+@pytest.mark.parametrize("missing", ["baseline", "inductor"])
+def test_a_run_without_a_folder_is_no_run_that_passes(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    record_experiment(data_dir.runs, replace(SPEC, backends=("inductor", "eager")))
+    shutil.rmtree(data_dir.runs / f"{EXPERIMENT_ID}.{missing}")
+    assert gate(data_dir, "compile>60") == 1
+    line = f"FAIL {missing}: unfinished: its run folder is missing or unreadable"
+    out = capsys.readouterr().out
+    assert line in out.splitlines() and f"have no numbers: {missing}." in out
+    assert main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 1
 
 
 @pytest.mark.parametrize(

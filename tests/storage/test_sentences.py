@@ -104,7 +104,7 @@ DONE = {"steps_done": 3, "num_steps": 40}
 SEEN = {"num_seen": 2, "num_looked": 12}
 OTHERS = ({"name": None, "pid": 7, "memory_bytes": 2**31},)
 ALL_CAUTIONS = [
-    caution("no baseline"),
+    caution("missing runs", {}, lacks_baseline=True),
     caution("ended early", {"state": RunState.FAILED, "reason": "Killed by 9", "role": "backend",
                             "num_rounds": 8, **DONE}),
     caution("loss not finite", {"step": 7}),

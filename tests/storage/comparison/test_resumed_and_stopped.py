@@ -64,7 +64,7 @@ def test_it_is_said_where_a_run_went_on_on_another_number_of_devices(data_dir: D
     run.resume(40, num_devices_before=2, num_devices=1).blocks([0.2] * 2, LOSSES[40:])
     run.resume(60, 3, num_devices_before=1, num_devices=1).blocks([0.2] * 2, LOSSES[60:])
     run.end()
-    assert warnings_of(compared(data_dir))[0].endswith(
+    assert warnings_of(compared(data_dir))[1].endswith(
         "do not count. It continued at step 40 on 1 instead of 2 devices: its step time, "
         "throughput and memory mix both."
     )
