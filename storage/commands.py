@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.commands.conditions import Condition, check_gate
 from breakeven.runner.commands.filters import Filter, read_filter
 from breakeven.runner.commands.length import Length
 from breakeven.runner.files import lacks_room
@@ -98,8 +98,13 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the results of an experiment, a repetition of a run, or a suite run."""
     with open_store(data_dir) as store:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
+            if options.fail_if:
+                raise StoreError("--fail-if takes an experiment; a suite run has an exit status of "
+                                 "its own (docs/suites.md)")  # fmt: skip
             return print_suite(store, options)
-        replayed = queries.experiment_spec(store, options.experiment).replay_of
+        spec = queries.experiment_spec(store, options.experiment)
+        check_gate(spec, options.fail_if)
+        replayed = spec.replay_of
         asks_for_numbers = options.json or options.fail_if or options.issue or options.diff
         if (
             replayed in set(queries.list_experiments(store)["experiment_id"])

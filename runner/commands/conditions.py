@@ -8,10 +8,13 @@ experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal
 import argparse
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.scenarios import Compared
 from breakeven.runner.specs.values import nearest, split_at_commas
 
 
@@ -31,6 +34,10 @@ GATE = {"slower": None, "parity": None, "accuracy": None, "compile": Limit("60")
         SLOWER_THAN: Limit("2%", below=100, of="ENVIRONMENT")}  # fmt: skip
 """Conditions about the backends of an experiment; the limit of `compile` is in seconds, that of
 `slower-than` in percent of the step time in another environment."""
+MEASURED: Mapping[Compared, Collection[str]] = {
+    "runs": GATE, "caches": ("compile",), "tensors": (), "causes": (),
+}  # fmt: skip
+"""The conditions that an experiment can answer, by what it compares."""
 GATE_METAVAR = "slower|parity|accuracy|'compile>SECONDS'|'slower-than:ENVIRONMENT>PERCENT'"
 GATE_HELP = (
     "exit with status 5, and print the reason, if a backend is slower than the baseline; if its "
@@ -105,6 +112,18 @@ def add_fail_if(
     parser.add_argument(
         "--fail-if", action="extend", type=read, default=[], metavar=metavar, help=help
     )
+
+
+def check_gate(spec: ExperimentSpec, conditions: Sequence[Condition]) -> None:
+    """Raises `InvalidSpec` for a condition on what the experiment does not measure."""
+    measured = MEASURED[spec.kind.compares]
+    named = ", ".join(measured) or "nothing"
+    first, *others = spec.environment_names
+    for one in conditions:
+        rule = f"must be what the scenario {spec.scenario!r} measures: {named}"
+        require(one.name in measured, "--fail-if", str(one), rule)
+        rule = f"must name the first of several environments, which is {first if others else None}"
+        require(one.of in (None, first if others else None), "--fail-if", str(one), rule)
 
 
 def _known(text: str, known: Mapping[str, Limit | None], offered: str) -> Condition:

@@ -19,7 +19,7 @@ from breakeven.runner.commands.cluster import (
     join_until_stopped,
     supervise_cluster,
 )
-from breakeven.runner.commands.conditions import Condition, add_fail_if
+from breakeven.runner.commands.conditions import Condition, add_fail_if, check_gate
 from breakeven.runner.commands.length import Length, add_plan
 from breakeven.runner.commands.options import (
     FIELDS,
@@ -141,6 +141,7 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_work(data_dir, options)
     if options.bisect_versions:
         return bisect(data_dir, options, spec, beside)
+    check_gate(spec, options.fail_if)
     check_environments(spec, data_dir)
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)

@@ -83,13 +83,8 @@ def _slower(comparison: Comparison, backend: Result, condition: Condition) -> st
 def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
     """A line for each run that is surely slower than the same run in another environment by more
     than the limit, or that cannot be compared with that run."""
-    first, *others = comparison.spec.environment_names
-    if condition.of != first or not others:
-        named = first if others else "none"
-        yield f"{condition}: environments are compared with the first one, which is {named}"
-        return
     assert condition.limit is not None
-    limit = 1 / (1 + condition.limit / 100)
+    limit, first = 1 / (1 + condition.limit / 100), condition.of
     for one in comparison.across:
         if one.speedup is None or one.speedup.high is None:
             yield f"{one.label}: {condition}: too few rounds are paired with {first}"

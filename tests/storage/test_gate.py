@@ -127,6 +127,22 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
     assert line.endswith("limit 1)") is ("broken" in said)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "condition", "said"),
+    [
+        ("cache", "slower", "must be what the scenario 'cache' measures: compile"),
+        ("accuracy", "compile>60", "must be what the scenario 'accuracy' measures: nothing"),
+        ("train", "slower-than:old>2%", "must name the first of several environments, which is "),
+    ],
+)
+def test_a_condition_on_what_was_not_measured_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], scenario: str, condition: str, said: str
+) -> None:
+    record_experiment(data_dir.runs, replace(SPEC, scenario=scenario))
+    assert gate(data_dir, condition) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("missing", ["baseline", "inductor"])
 def test_a_run_without_a_folder_is_no_run_that_passes(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], missing: str
