@@ -70,7 +70,9 @@ def unfinished(comparison: Comparison) -> list[str]:
 
 
 def _slower(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
-    if backend.speed_verdict != "slower" or backend.speedup is None:
+    if backend.speedup is None or backend.speedup.high is None:
+        return "too few rounds are paired with the baseline"
+    if backend.speed_verdict != "slower":
         return None
     speedup, low, high = (
         METRICS["speedup"].format(value)

@@ -127,6 +127,22 @@ def test_parity_that_is_broken_or_not_shown_and_an_experiment_without_backend_ar
     assert line.endswith("limit 1)") is ("broken" in said)
 
 
+@pytest.mark.parametrize("num_blocks", [0, 5])
+def test_a_backend_with_too_few_rounds_to_be_slower_in_does_not_pass(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], num_blocks: int
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    recording = Recording(data_dir.runs, "inductor", SPEC).claim().start()
+    for number in range(8):  # The first blocks compile, so that the last ones alone are steady.
+        losses = LOSSES[10 * number : 10 * number + 10]
+        recording.block([0.9] * 10, losses, compiled=[0] if number < 8 - num_blocks else [])
+    recording.evaluation(0.8).end()
+    assert gate(data_dir, "slower") == 5
+    said = "FAIL inductor: slower: too few rounds are paired with the baseline"
+    assert failures(capsys) == [said]
+
+
 @pytest.mark.parametrize(
     ("scenario", "condition", "said"),
     [
