@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import LEAD_STEPS, broken_from
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
@@ -164,13 +165,21 @@ def judge_parity(
         return None
     parity = _judge(spec, equals, run)
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
-    early = next((one for one in compared if one.state_of_losses.ended_early
+    early = next((one for one in compared if _is_partial(spec, one)
                   and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
     if early is None:
         return parity
     done = {"steps_done": early.steps_of_losses, "num_steps": early.num_steps}
     end, state = run.state_of_losses.early_end, early.state_of_losses
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
+
+
+def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
+    """Whether a training ended early, or finished and lost the last steps of its journal."""
+    if run.state_of_losses is not RunState.FINISHED:
+        return run.state_of_losses.ended_early
+    has_length = spec.kind.trains_fully and not spec.is_script and len(run.losses) > 0
+    return has_length and int(run.losses.index[-1]) + 1 < run.num_planned_steps
 
 
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:

@@ -141,6 +141,16 @@ def test_however_a_run_ended_early_only_a_measured_speed_stands(data_dir: DataDi
     assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
 
 
+@pytest.mark.parametrize("cut", ["baseline", "control", "inductor"])
+def test_a_journal_without_its_last_steps_shows_no_parity(data_dir: DataDir, cut: str) -> None:
+    """A disk or a copy may lose the end of a journal whose run has finished."""
+    for label in ("baseline", "control", "inductor"):
+        record(data_dir, label, 60 if label == cut else 100)
+    result = backend(compared(data_dir))
+    assert result.parity is not None and result.parity.verdict == "unknown"
+    assert why(result).endswith("has a journal that ends at step 60 of 100")
+
+
 def test_nothing_holds_beside_a_baseline_that_failed(data_dir: DataDir) -> None:
     record(data_dir, "baseline", 40, RunState.FAILED)
     for label in ("control", "inductor"):
