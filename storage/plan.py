@@ -124,9 +124,12 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     found = {one.label: estimate_time(one, comparison.baseline_of(one.label))
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
+    standing = standings(comparison)
+    if standing.baseline_ended_early and not standing.counted:
+        estimates = {}  # A part of the baseline says nothing about a whole training.
     totals = {} if num_steps is None else {label: one.total_seconds(num_steps)
                                            for label, one in estimates.items()}  # fmt: skip
-    faster = {one.label: one for one in standings(comparison).counted
+    faster = {one.label: one for one in standing.counted
               if one.speed_verdict == "faster"}  # fmt: skip
     choices = comparison.choices
     chosen = chosen_for(num_steps, choices)

@@ -9,6 +9,7 @@ import pytest
 
 from breakeven.runner.commands.length import read_length
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.results import Choice, Comparison
@@ -128,6 +129,20 @@ def test_a_backend_that_is_not_surely_faster_or_learns_something_else_is_never_t
     found = plan(compared(data_dir), 10_000_000)
     assert found.best is None
     assert found.totals["inductor"] == pytest.approx(3 + 10_000_000 * seconds)
+
+
+def test_a_baseline_that_failed_before_anything_was_compared_has_no_plan(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(num_steps=80)
+    for label, num_blocks in {"baseline": 2, "control": 8, "inductor": 8}.items():
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([0.1] * num_blocks, falling_losses(80))
+        run.end(RunState.FAILED if label == "baseline" else RunState.FINISHED)
+    found = plan(compared(data_dir), 80)
+    assert (found.totals, found.choices, found.best) == ({}, (), None)
+    main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)])
+    assert "plan for" not in capsys.readouterr().out
 
 
 def test_a_length_of_training_is_counted_in_the_experiments_own_steps(pays: Comparison) -> None:

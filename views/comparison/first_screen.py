@@ -17,7 +17,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.settings import Prices, read_settings
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds
 from breakeven.storage import queries
-from breakeven.storage.comparison.results import Comparison, Result, standings
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.recorded import NUMBERS
@@ -119,11 +119,8 @@ def show(store: Store, experiment: pd.Series, comparison: Comparison, planned: P
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
         ask_steps(comparison)
         prices = read_settings(store.data_dir.path).prices
-        found = standings(comparison)
-        # The total of a failed baseline says nothing about a whole training.
-        is_sure = bool(found.counted) or not found.baseline_ended_early
         _show_use(store, comparison, planned)
-        st.markdown(plan_text(planned, prices) if is_sure else "", width="stretch")
+        st.markdown(plan_text(planned, prices), width="stretch")
     drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
     if not drawn:
         st.html(cards_html(comparison, planned))
