@@ -1,5 +1,6 @@
 """Estimates the duration of a training with a given number of steps under each run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -125,8 +126,8 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
              for one in comparison.results}  # fmt: skip
     estimates = {label: one for label, one in found.items() if one}
     standing = standings(comparison)
-    if standing.baseline_ended_early and not standing.counted:
-        estimates = {}  # A part of the baseline says nothing about a whole training.
+    if standing.compares_nothing:
+        estimates = {}
     totals = {} if num_steps is None else {label: one.total_seconds(num_steps)
                                            for label, one in estimates.items()}  # fmt: skip
     faster = {one.label: one for one in standing.counted
@@ -134,7 +135,9 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     choices = comparison.choices
     chosen = chosen_for(num_steps, choices)
     best = faster.get(chosen.label or "") if chosen else None
-    fastest = next(iter(faster.values()), None)
+    # A speedup is about the baseline of the same environment, so that of steps is another order.
+    steps = {label: one.step_seconds for label, one in estimates.items()}
+    fastest = min(faster.values(), key=lambda one: steps.get(one.label, math.inf), default=None)
     later = (faster[one.label] for one in choices if one.label and chosen is not None)
     return Plan(
         num_steps=num_steps,

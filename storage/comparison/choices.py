@@ -46,8 +46,9 @@ def choices(
     """The fastest choices by length of training, the shortest first: no compiler, or one of the
     backends that are faster beyond noise and do not break parity. Empty without a baseline. `runs`
     have the rounds of the results."""
-    baseline = of_role(results, "baseline")
-    faster = {one.label: one for one in standings_of(spec, results).counted
+    standing = standings_of(spec, results)
+    baseline = None if standing.compares_nothing else standing.baseline
+    faster = {one.label: one for one in standing.counted
               if one.speed_verdict == "faster"}  # fmt: skip
     found = {one.label: estimate_time(one, baseline_beside(spec, results, one.label))
              for one in (baseline, *faster.values()) if one}  # fmt: skip

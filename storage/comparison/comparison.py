@@ -28,7 +28,13 @@ from breakeven.storage.comparison.evidence import (
     losses_by_run,
     of_role,
 )
-from breakeven.storage.comparison.results import Choice, Comparison, Result, StoredComparison
+from breakeven.storage.comparison.results import (
+    Choice,
+    Comparison,
+    Result,
+    StoredComparison,
+    with_parity_across,
+)
 from breakeven.storage.comparison.rounds import (
     device_factor,
     load_compared,
@@ -121,6 +127,7 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
     ]
     results = tuple(result for part in parts for result in part.results)
     floors = [part.noise_floor for part in parts if part.noise_floor is not None]
+    beside = across(spec, runs, max(floors, default=None))
     return StoredComparison(
         results=results,
         warnings=_each_once(
@@ -128,8 +135,8 @@ def _compare(store: Store, experiment_id: str) -> StoredComparison:
         ),
         notes=_each_once(caution for part in parts for caution in part.notes),
         noise_floor=max(floors, default=None),
-        across=across(spec, runs, max(floors, default=None)),
-        choices=choices(spec, results, runs),
+        across=beside,
+        choices=choices(spec, with_parity_across(results, beside), runs),
     )
 
 

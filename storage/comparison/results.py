@@ -3,8 +3,8 @@
 `storage.comparison.comparison` computes them; `docs/metrics.md` defines each number.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -150,6 +150,11 @@ class Comparison(StoredComparison):
         return baseline_beside(self.spec, self.results, label)
 
     @property
+    def of_all_environments(self) -> list[Result]:
+        """The results, with the parity of `with_parity_across`."""
+        return with_parity_across(self.results, self.across)
+
+    @property
     def missing(self) -> list[str]:
         """Labels of planned runs without a readable folder; these runs have no result."""
         return [label for warning in self.warnings if warning.kind == "missing runs"
@@ -219,7 +224,8 @@ class Standings:
     counted: tuple[Result, ...]
     """Backends with a speed and a verdict."""
     broken: tuple[Result, ...]
-    """Backends with broken parity; their speed is that of another computation."""
+    """Backends with broken parity, also with the same run in the first environment, which is then
+    their `parity`; their speed is that of another computation."""
     unfinished: tuple[Result, ...]
     """Backends that ended before the last step."""
     unmeasured: tuple[Result, ...]
@@ -234,6 +240,11 @@ class Standings:
     def baseline_ended_early(self) -> bool:
         return self.baseline is not None and ended_early(self.baseline)
 
+    @property
+    def compares_nothing(self) -> bool:
+        """Whether a part of the baseline is all there is, which says nothing about a training."""
+        return self.baseline_ended_early and not self.counted
+
 
 def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str) -> Result | None:
     """The baseline in the environment of a result."""
@@ -241,9 +252,16 @@ def baseline_beside(spec: ExperimentSpec, results: Sequence[Result], label: str)
     return of_role((one for one in results if of[one.label] == of[label]), "baseline")
 
 
+def with_parity_across(results: Iterable[Result], across: Iterable[Across]) -> list[Result]:
+    """The results; a run that breaks parity with the first environment has that parity."""
+    broken = {one.label: one.parity for one in across
+              if one.parity is not None and one.parity.verdict == "broken"}  # fmt: skip
+    return [replace(one, parity=broken.get(one.label, one.parity)) for one in results]
+
+
 def standings(comparison: Comparison) -> Standings:
     """The groups of a comparison's backends."""
-    return standings_of(comparison.spec, comparison.results)
+    return standings_of(comparison.spec, comparison.of_all_environments)
 
 
 def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:

@@ -155,7 +155,7 @@ def summarize(store: Store, experiment_id: str) -> Summary:
 def _of_runs(store: Store, experiment_id: str) -> Summary:
     comparison = compare(store, experiment_id)
     recorded = queries.fields_by_run(queries.environments(store, experiment_id))
-    found = [_of_result(comparison, one, recorded) for one in comparison.results
+    found = [_of_result(comparison, one, recorded) for one in comparison.of_all_environments
              if one.role == "backend"]  # fmt: skip
     leading = own_plan(comparison).leading
     summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings),

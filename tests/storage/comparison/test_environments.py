@@ -13,15 +13,18 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.filters import chosen, facet_counts
 from breakeven.storage.library.matrix import matrix
+from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
+from breakeven.storage.plan import plan
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.storage.terminal.gate import judge_environment
+from breakeven.views.comparison.answers import headline
 from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -286,6 +289,40 @@ def test_the_gate_asks_for_parity_with_the_first_environment(
     assert main(command) == 3 and main([*command, "--fail-if=parity"]) == 5
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
     assert [line.split(":")[0] for line in told] == ["FAIL baseline@new", "FAIL inductor@new"]
+
+
+def test_an_environment_that_learns_something_else_is_not_taken(data_dir: DataDir) -> None:
+    """In it all runs agree with each other. Without a compiler the new one takes 0.2 s, too."""
+    for name, offset, seconds in (("old", 0.0, 0.19), ("new", 0.1, 0.1)):
+        record(data_dir, f"baseline@{name}", 0.2, offset=offset)
+        record(data_dir, f"control@{name}", 0.2, offset=offset + 1e-5)
+        record(data_dir, f"inductor@{name}", seconds, offset=offset)
+    found = compared(data_dir)
+    counted, broken = standings(found).counted, standings(found).broken
+    assert ([one.label for one in counted], [one.label for one in broken]) == (
+        ["inductor@old"], ["inductor@new"],
+    )  # fmt: skip
+    planned = plan(found, 1_000_000)
+    assert planned.best is not None and planned.best.label == "inductor@old"
+    assert "@new** does not count: [at step 0]" in headline(found, planned)
+    with Store.in_memory(data_dir) as store:
+        listed = summarize(store, EXPERIMENT_ID)
+    assert listed.parity == "broken"
+    assert listed.best is not None and listed.best.label == "inductor@old"
+
+
+def test_the_fastest_step_of_several_environments_need_not_be_the_highest_speedup(
+    data_dir: DataDir,
+) -> None:
+    for name, baseline, backend in (("old", 0.2, 0.1), ("new", 1.0, 0.4)):  # 2x and 2.5x
+        for label, seconds in (
+            ("baseline", baseline),
+            ("control", baseline),
+            ("inductor", backend),
+        ):
+            record(data_dir, f"{label}@{name}", seconds)
+    leading = plan(compared(data_dir), None).leading
+    assert leading is not None and leading.label == "inductor@old"
 
 
 @pytest.mark.heavy
