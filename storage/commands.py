@@ -40,7 +40,7 @@ from breakeven.storage.investigation import (
 )
 from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
-from breakeven.storage.library.trends import trends
+from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
@@ -273,7 +273,8 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
         rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)
     print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
-    refused = trend_report.reasons(found, options.fail_if, options.within)
+    alone = failures_without_series(rows, found)
+    refused = trend_report.reasons(found, options.fail_if, options.within, alone)
     unjudged = trend_report.unjudged(found, options.fail_if)
     for reason in filter(None, [*refused, unjudged]):
         print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)

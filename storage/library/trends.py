@@ -5,13 +5,14 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from breakeven.runner.folders.states import FAILED_RUNS
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import Level, Step, divide
@@ -47,6 +48,7 @@ class Failure:
     experiment_id: str
     state: str
     """State of the backend's run; even a finished run may lack the number."""
+    parity: str | None
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,29 @@ def _failure(
     not recorded its device's name, only the requested one, and may concern any device."""
     mine = [row for place, row in failed if place > newest
             and (row["device"] == device or REQUESTED_DEVICE.fullmatch(row["device"]))]  # fmt: skip
-    return Failure(mine[-1]["experiment_id"], mine[-1]["state"]) if mine else None
+    return _failure_of(mine[-1]) if mine else None
+
+
+def _failure_of(row: dict[str, Any]) -> Failure:
+    return Failure(row["experiment_id"], row["state"], row["parity"])
+
+
+def failures_without_series(
+    rows: pd.DataFrame, found: Sequence[Series]
+) -> Iterator[tuple[str, Failure]]:
+    """The title and failure of each backend that failed or broke parity in the newest experiment of
+    its workload, and never gave a number on this device."""
+    newest = rows.groupby("workload")["experiment_id"].last()
+    places = {(one.workload, one.backend, one.device) for one in found}
+    anywhere = {place[:2] for place in places}
+    for row in rows[rows["experiment_id"] == rows["workload"].map(newest)].to_dict("records"):
+        what = (row["workload"], row["backend"])
+        is_known = (*what, row["device"]) in places or (
+            what in anywhere and REQUESTED_DEVICE.fullmatch(row["device"])
+        )
+        is_bad = row["state"] in FAILED_RUNS or row["parity"] == "broken"
+        if is_bad and not is_known:
+            yield f"{row['backend']}: {workload_title(row)}, {row['device']}", _failure_of(row)
 
 
 def _series(

@@ -3,14 +3,14 @@
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from breakeven.runner.commands.conditions import Condition, Limit, add_fail_if
 from breakeven.runner.texts import printable
-from breakeven.storage.library.trends import QUANTITIES, Point, Series
+from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST, Step
@@ -57,13 +57,24 @@ def as_json(found: Sequence[Series]) -> str:
     return json.dumps([_told(series) for series in found], indent=1)
 
 
-def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: int) -> list[str]:
-    """Reasons for a job to fail: a line for each condition that a series meets."""
+def reasons(
+    found: Sequence[Series],
+    conditions: Sequence[Condition],
+    within: int,
+    alone: Iterable[tuple[str, Failure]] = (),
+) -> list[str]:
+    """Reasons for a job to fail: a line for each condition that a series meets, or a backend that
+    never gave a number (`failures_without_series`)."""
     return [
         f"{_title(series)}: {sentence}"
         for series in found
         for one in conditions
         if (sentence := _met(series, one, within)) is not None
+    ] + [
+        f"{printable(title)}: {sentence}"
+        for title, failure in alone
+        for one in conditions
+        if (sentence := _met_by_newest(failure, one)) is not None
     ]
 
 
@@ -82,16 +93,19 @@ def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | 
 
 def _met(series: Series, condition: Condition, within: int) -> str | None:
     """The problem of a series, if it meets the condition."""
-    newest = series.points[-1]
     if condition.name == WORSE:
         step = series.regression((condition.limit or 0.0) / 100, within)
         return None if step is None else change_text(series, step)
-    if condition.name == "failed" and series.failure is not None:
-        return failure_text(series)
+    if condition.name == "out-of-line" and series.is_out_of_line:
+        return f"{out_of_line_text(series)} ({series.points[-1].experiment_id})"
+    return _met_by_newest(series.failure or series.points[-1], condition)
+
+
+def _met_by_newest(newest: Point | Failure, condition: Condition) -> str | None:
+    if condition.name == "failed" and isinstance(newest, Failure):
+        return failure_text(newest)
     if condition.name == "parity" and newest.parity == "broken":
         return f"its newest experiment ({newest.experiment_id}) breaks parity"
-    if condition.name == "out-of-line" and series.is_out_of_line:
-        return f"{out_of_line_text(series)} ({newest.experiment_id})"
     return None
 
 
@@ -129,12 +143,11 @@ def out_of_line_text(series: Series) -> str:
     )
 
 
-def failure_text(series: Series) -> str:
-    """A sentence on a newer experiment without a number."""
-    assert series.failure is not None
-    state = series.failure.state.replace("_", " ")
+def failure_text(failure: Failure) -> str:
+    """A sentence on a newest experiment without a number."""
+    state = failure.state.replace("_", " ")
     how = "without this number" if state == "finished" else "so it has no number"
-    return f"the newest experiment ({series.failure.experiment_id}) is {state}, {how}"
+    return f"the newest experiment ({failure.experiment_id}) is {state}, {how}"
 
 
 def when_text(point: Point) -> str:
@@ -149,7 +162,7 @@ def _lines(series: Series) -> list[str]:
     span = f"{count} experiments, {first} to {last}" if count > 1 else f"1 experiment, {first}"
     lines = [f"{_title(series)}: {write(series.levels[-1].value)} now; {span}"]
     lines += [f"  {change_text(series, step)}" for step in series.steps]
-    lines += [f"  {failure_text(series)}"] if series.failure else []
+    lines += [f"  {failure_text(series.failure)}"] if series.failure else []
     return lines + ([f"  {out_of_line_text(series)}"] if series.is_out_of_line else [])
 
 

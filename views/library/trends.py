@@ -136,7 +136,7 @@ def _changes(title: str, group: Sequence[Series]) -> Markdown:
             lines.append(f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} "
                          f"({newest})")  # fmt: skip
         if one.failure:
-            lines.append(f":red[:material/error:] {backend}: {inert(failure_text(one))}")
+            lines.append(f":red[:material/error:] {backend}: {inert(failure_text(one.failure))}")
     return "\n".join([f"{inert(title)}\n", *(f"- {line}" for line in lines)])
 
 

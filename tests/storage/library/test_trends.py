@@ -161,8 +161,8 @@ def test_a_nightly_job_does_not_pass_because_the_newest_night_failed_or_learned_
     assert "breaks parity" in capsys.readouterr().out
 
 
-def fail(data_dir: DataDir, experiment_id: str) -> None:
-    run = data_dir.run_dir(f"{experiment_id}.inductor")
+def fail(data_dir: DataDir, experiment_id: str, backend: str = "inductor") -> None:
+    run = data_dir.run_dir(f"{experiment_id}.{backend}")
     run.exit_file.unlink()
     run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
 
@@ -191,6 +191,38 @@ def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: Da
     assert failures() == {"A": None, "B": early}
     on_b = fails(7, "B")
     assert failures() == {"A": None, "B": on_b}
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_backend_that_never_gave_a_number_is_no_backend_that_passes(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], renamed: bool
+) -> None:
+    """On a device with a new name, or from its first night on, beside a backend that works."""
+    device = "Renamed CPU" if renamed else "Test CPU"
+    both = replace(SPEC, backends=("inductor", "eager"))
+    record_night(data_dir, 1, 0.1, SPEC if not renamed else both)
+    crashed = record_night(data_dir, 2, 0.1, both, device_name=device)
+    fail(data_dir, crashed, "eager")
+    assert gate(data_dir, "--fail-if=failed") == 5
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL"))
+    assert line == (f"FAIL eager: bert-tiny, reviews, float32, batch 8, {device}: the newest "
+                    f"experiment ({crashed}) is failed, so it has no number")  # fmt: skip
+    record_night(data_dir, 3, 0.1)
+    assert gate(data_dir, "--fail-if=failed") == 0, "the newest night does not try it"
+
+
+def test_a_night_that_fails_after_it_broke_parity_has_broken_it(data_dir: DataDir) -> None:
+    spec = replace(SPEC, controls=1)
+    record_night(data_dir, 1, 0.1, spec)
+    crashed = "20261102-093015-123456-7f3a"
+    record_experiment(data_dir.runs, spec, crashed, backend_offset=0.5)
+    assert gate(data_dir, "--fail-if=parity") == 5
+    fail(data_dir, crashed)
+    run = data_dir.run_dir(f"{crashed}.inductor")
+    journal = run.events_file.read_text().splitlines(keepends=True)
+    few = next(n for n, line in enumerate(journal) if '"kind":"block"' in line) + 1
+    run.events_file.write_text("".join(journal[:few]))
+    assert gate(data_dir, "--fail-if=parity") == 5
 
 
 def test_a_condition_that_had_nothing_to_judge_does_not_pass(
