@@ -82,7 +82,13 @@ def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | 
     """Why no condition could be judged; None if one could. Misspelt filters and missing experiments
     must not count as success."""
     least = FEWEST if all(one.name == WORSE for one in conditions) else 1
-    longest = max((len(series.points) for series in found), default=0)
+    newest: dict[tuple[str, str, Any], Series] = {}
+    for series in found:  # A device with a new name ends the series of its host's former name.
+        key = (series.workload, series.backend, series.points[-1].versions["host"])
+        newest[key] = max(
+            newest.get(key, series), series, key=lambda one: one.points[-1].experiment_id
+        )
+    longest = max((len(series.points) for series in newest.values()), default=0)
     if not conditions or longest >= least:
         return None
     return (

@@ -236,6 +236,17 @@ def test_a_condition_that_had_nothing_to_judge_does_not_pass(
     assert gate(data_dir) == 0, "nothing was asked"
 
 
+def test_a_series_that_ended_with_the_former_name_of_its_device_judges_nothing(
+    slower: DataDir, data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(slower.path, data_dir.path)
+    record_night(data_dir, 13, 0.2, device_name="Renamed CPU")
+    assert gate(data_dir, "--fail-if=worse", "--within=3") == 1
+    assert "the longest series has 1, and it takes 11" in capsys.readouterr().out
+    record_night(data_dir, 14, 0.125)
+    assert gate(data_dir, "--fail-if=worse", "--within=3") == 0, "it has its name again"
+
+
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
