@@ -260,7 +260,7 @@ MAX_CHARACTERS = 2000
 
 def explain_report(found: Explanation) -> str:
     """A sentence and a table for each run with a bridge, then the findings."""
-    lines = [found.comparison.spec.name]
+    lines = [printable(found.comparison.spec.name)]
     if not found.is_known:
         return "\n".join([*lines, "", unprofiled_words(found)])
     for label, one in found.bridges.items():

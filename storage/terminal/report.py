@@ -41,7 +41,7 @@ def report(comparison: Comparison) -> str:
     optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
-    lines = [title, "", *_table(comparison), ""]
+    lines = [printable(title, len(title)), "", *_table(comparison), ""]
     if comparison.across:
         headline = environment_headline(comparison.across, is_inference=spec.is_inference)
         lines += [headline, *environment_lines(comparison.across), ""]
@@ -225,14 +225,14 @@ def correctness_report(spec: ExperimentSpec, found: Sequence[Check]) -> str:
     if spec.suite_run and spec.trains:
         title += f", optimizer {spec.training.optimizer}"
     table = aligned_table([list(HEADER), *map(_check_cells, found)], len(HEADER))
-    lines = [title, "", *table, ""]
+    lines = [printable(title, len(title)), "", *table, ""]
     lines += [
-        f"{check.label}, {check.part}: {check.status}; {check.explanation}"
+        f"{check.label}, {check.part}: {check.status}; {printable(check.explanation)}"
         for check in found
         if check.status != PASS and check.explanation
     ]
     notes = {note: None for check in found for note in check.notes}
-    return "\n".join([*lines, *(f"note: {note}" for note in notes)])
+    return "\n".join([*lines, *(f"note: {printable(note)}" for note in notes)])
 
 
 def checks_exit_status(found: Sequence[Check]) -> int:

@@ -23,8 +23,10 @@ from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.break_even_words import break_even_reason, speed_reason
-from breakeven.storage.terminal.report import report
+from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.report import correctness_report, report
 from tests.helpers.comparisons import compared, notes_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA
 from tests.helpers.journals import (
@@ -315,6 +317,16 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     )
     printed = report(comparison).splitlines()
     assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
+
+
+def test_a_terminal_obeys_no_name_and_shows_it_on_one_line(data_dir: DataDir) -> None:
+    spec = replace(SPEC, name="mine\nFAIL all\x1b[2J")
+    record_experiment(data_dir.runs, spec)
+    with Store.in_memory(data_dir) as store:
+        texts = [report(compare(store, EXPERIMENT_ID)),
+                 explain_report(explain(store, EXPERIMENT_ID)),
+                 correctness_report(replace(spec, scenario="accuracy"), [])]  # fmt: skip
+    assert all(text.startswith(r"mine\nFAIL all\x1b[2J") for text in texts)
 
 
 def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> None:
