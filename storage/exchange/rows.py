@@ -15,7 +15,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios import SCENARIOS, Part
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.evidence import Evidence, counted
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
@@ -157,11 +157,11 @@ def rows(store: Store, experiment_id: str) -> list[HarnessRow]:
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
             f"format is for the scenarios {' and '.join(TIMED)}"
         )
-    _, evidence = load_compared(store, experiment_id)
+    evidence = {run.label: run for run in load_compared(store, experiment_id)[1]}
     ended = _ended(store, experiment_id)
     return [
-        _row(comparison, result, run, ended.get(result.run_id))
-        for result, run in zip(comparison.results, evidence, strict=True)
+        _row(comparison, result, evidence[result.label], ended.get(result.run_id))
+        for result in comparison.results
         if result.role == "backend"
     ]
 
@@ -203,9 +203,13 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
 
 
 def _status(comparison: Comparison, result: Result) -> str | None:
-    """The harness's status for parity or a failure; failures of baseline and control come first."""
-    for one in comparison.results:
-        if one.role in EAGER_RUNS and one.state in EAGER_FAILURES:
+    """The harness's status for parity or a failure; failures of baseline and control, in the same
+    environment, come first."""
+    of = comparison.spec.environment_by_label
+    beside = [one for one in comparison.results if of[one.label] == of[result.label]]
+    controls = counted([one for one in beside if one.role == "control"])
+    for one in [*(one for one in beside if one.role == "baseline"), *controls]:
+        if one.state in EAGER_FAILURES:
             return f"{EAGER_RUNS[one.role]}_{EAGER_FAILURES[RunState(one.state)]}"
     if result.state in FAILURES:
         return FAILURES[RunState(result.state)]

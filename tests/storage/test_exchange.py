@@ -177,6 +177,26 @@ def test_a_failure_without_a_compiler_is_not_blamed_on_the_backend(
     assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
 
 
+def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: DataDir) -> None:
+    """Controls that were added later are the last runs of the experiment, and not of their
+    environment."""
+    spec = replace(SPEC, environments=("old=/a/python", "new=/b/python"), more_controls=2)
+    further = ("control-2@old", "control-2@new", "control-3@old", "control-3@new")
+    for label in [*(variant.label for variant in spec.variants), *further]:
+        version = "2.11.0" if label.endswith("@old") else "2.13.0"
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment={"versions": {"torch": version}})
+        run.blocks([0.2] * 8, [loss + 1e-5 * label.startswith("control") for loss in LOSSES])
+        has_failed = label in ("control-2@old", "baseline@new")
+        run.end(RunState.FAILED if has_failed else RunState.FINISHED)
+    found = json.loads(export(data_dir, "hud-json"))
+    versions = {one["benchmark"]["extra_info"]["tag"]: one["dependencies"]["torch"]["version"]
+                for one in found}  # fmt: skip
+    assert versions == {"inductor@old": "2.11.0", "inductor@new": "2.13.0"}
+    statuses = [row["accuracy"] for row in table(export(data_dir, "harness-accuracy-csv"))]
+    assert statuses == ["pass", "eager_1st_run_fail"]
+
+
 def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataDir) -> None:
     assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
     rows = imported(data_dir)
