@@ -82,7 +82,8 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     labels = list(dict.fromkeys([planned.best.label if planned.best else planned.baseline,
                                  planned.baseline]))  # fmt: skip
     kwh = [planned.joules[one] / JOULES_PER_KWH for one in labels if one in planned.joules]
-    if len(kwh) == len(labels):
+    is_known = len(kwh) == len(labels)
+    if is_known:
         yield f"The steps use {_instead(kwh)} kWh"
         if prices.co2_grams_per_kwh:
             kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
@@ -93,7 +94,8 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     money = [prices.device_hour * time + prices.kwh * energy
              for time, energy in zip(hours, kwh, strict=True)]  # fmt: skip
     if any(money):
-        yield f"The training costs {_instead(money)} {prices.currency}".rstrip()
+        costs = f"The training costs {_instead(money)} {prices.currency}".rstrip()
+        yield costs if is_known or not prices.kwh else f"{costs} without energy"
 
 
 def _instead(amounts: Sequence[float]) -> str:

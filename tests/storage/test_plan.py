@@ -278,6 +278,9 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
         "CO2. The training costs 10.6 EUR. No backend is sure to take less."
     )
     assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
+    unmeasured = replace(plan, joules={"inductor": 1.0})
+    assert "The training costs 10.0 EUR without energy." in said(unmeasured, prices)
+    assert "The training costs 10.0 EUR." in said(unmeasured, replace(prices, kwh=0.0))
     assert said(plan, Prices()) == (
         "do not compile: the steps take 2 h 0 min. The steps use 2.00 kWh. No backend is sure to "
         "take less."
