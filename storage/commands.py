@@ -60,6 +60,7 @@ from breakeven.storage.terminal.as_json import (
     investigation_json,
 )
 from breakeven.storage.terminal.causes import known_causes
+from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.finding_words import explain_report
@@ -125,9 +126,12 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     spent = spent_words(elapsed(store, options.experiment)[0])
     if comparison.spec.kind.compares_tensors:
         found = checks(store, options.experiment, comparison.spec)
-        text = "\n\n".join(filter(None, [correctness_report(comparison.spec, found), spent]))
+        missing = [f"warning: {caution_words(one)}" for one in comparison.warnings
+                   if one.kind == "missing runs"]  # fmt: skip
+        shown = [correctness_report(comparison.spec, found), *missing, spent]
+        text = "\n\n".join(filter(None, shown))
         print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
-        return checks_exit_status(found)
+        return checks_exit_status(found) or (UNFINISHED if missing else FINISHED)
     pairs = latency.cold_and_warm(store, options.experiment)
     caches = caches_report(pairs, latency.without_latency(store, options.experiment))
     planned = _planned(comparison, options.plan)

@@ -111,6 +111,16 @@ def test_the_terminal_shows_every_check_and_what_failed(
     assert lines.count("note: The model is small.") == 1
 
 
+def test_a_backend_without_a_folder_is_no_backend_that_passes(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("baseline", "eager"):
+        record(data_dir, label, passing())
+    assert compared(data_dir) == 1
+    said = "warning: Runs whose folder is missing or unreadable have no numbers: inductor."
+    assert said in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("last", "end", "status"),
     [
