@@ -52,8 +52,10 @@ class SuiteRecorder:
         memory: int = 100,
         state: RunState = RunState.FINISHED,
         suite_run: str = "now",
+        losses: Sequence[float] = LOSSES,
     ) -> None:
-        """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`."""
+        """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`, with
+        these `losses`."""
         self.count += 1
         one = spec("speed", model, suite_run, controls=0)
         times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
@@ -66,7 +68,8 @@ class SuiteRecorder:
                 block = [duration] * STEPS
                 compiles = label == "inductor" and number == 0
                 block[0] += compile if compiles else 0.0
-                part = LOSSES[number * STEPS : (number + 1) * STEPS]
+                whole = losses if label == "inductor" else LOSSES
+                part = whole[number * STEPS : (number + 1) * STEPS]
                 recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
             recording.end(state if label == "inductor" else RunState.FINISHED)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -69,6 +70,16 @@ def test_failed_models_have_no_speed(data_dir: DataDir, record: SuiteRecorder) -
         "Huge": "it did not finish: out of memory, all steps done",
         "Wrong": "the accuracy check says fail_accuracy",
     }
+
+
+def test_a_model_that_learns_something_else_has_no_speed(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("A", 0.1)
+    record.speed("B", 0.02, losses=[math.nan] * len(LOSSES))
+    found = summed(data_dir)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2)
+    assert found.failures == {"B": "it learns something else: parity is broken"}
 
 
 def test_the_latest_of_a_repeated_cell_counts(data_dir: DataDir, record: SuiteRecorder) -> None:
