@@ -26,6 +26,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
+from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.report import caches_break_evens, caches_table
 from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
 from breakeven.views.comparison.cards import all_cards
@@ -115,11 +116,17 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
                  numbers=numbers)  # fmt: skip
     explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
     reasons = [why.card(explained)] if explained.is_known else []
+    beside = environment_sentences(comparison.across, is_inference=comparison.spec.is_inference)
     return Page(
-        headline=answers.headline(comparison, planned),
+        headline=" ".join([answers.headline(comparison, planned), *map(inert, beside)]),
         why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
-        captions=[verdicts.noise_text(comparison), *notes, *down],
+        captions=[
+            *map(inert, environment_lines(comparison.across)),
+            verdicts.noise_text(comparison),
+            *notes,
+            *down,
+        ],
         doubts=[*warnings, *verdicts.doubts(comparison.results)],
         tables=[] if behind.empty else [sure],
         cards=[*ladder.cards(climbed), *reasons, *all_cards(store, comparison)],

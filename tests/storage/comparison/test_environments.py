@@ -25,6 +25,8 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.storage.terminal.gate import judge_environment
 from breakeven.views.comparison.answers import headline
+from breakeven.views.report.content import content
+from breakeven.views.shared.inert import inert
 from tests.helpers.comparisons import compared, warnings_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -335,6 +337,15 @@ def test_the_sentence_and_the_runs_stand_in_the_json(
     assert told["words"] == words_of(compared(data_dir))
     assert [one["backend"] for one in told["runs"]] == [None, "inductor"]
     assert told["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
+
+
+@pytest.mark.heavy
+def test_a_report_has_the_sentence_and_the_runs(data_dir: DataDir) -> None:
+    record_two(data_dir, new_backend=0.08)
+    with Store.in_memory(data_dir) as store:
+        page = content(store, EXPERIMENT_ID).page
+    assert page.headline.endswith(inert(words_of(compared(data_dir))))
+    assert page.captions[0] == inert("new beside old: torch 2.13.0 instead of 2.11.0")
 
 
 def test_matrix_trends_and_filters_take_the_environment_as_an_axis(data_dir: DataDir) -> None:
