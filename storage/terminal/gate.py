@@ -251,8 +251,9 @@ def _has_each(faults: Faults, found: Comparison) -> dict[tuple[str | None, Kind]
 def _has(kind: Kind, limit: float, one: Across, results: Mapping[str, Result]) -> bool | None:
     """Whether a run has a fault that the first environment lacks; None if that is not known."""
     before, now = (results[label] for label in one.both)
-    if kind == "failure":
-        return _failed(now) and not _failed(before)
+    if kind == "failure":  # A lost process says nothing about the version: a reboot ends it, too.
+        is_lost = RunState.LOST in (now.state, before.state)
+        return None if is_lost else _failed(now) and not _failed(before)
     if kind == "parity":
         if before.parity is not None and before.parity.verdict == "broken":
             return False

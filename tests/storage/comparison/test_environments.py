@@ -9,7 +9,7 @@ import pytest
 from breakeven.runner.commands.conditions import parse_conditions
 from breakeven.runner.commands.filters import Filter
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
@@ -161,6 +161,18 @@ def test_a_version_is_judged_by_the_faults_of_the_worst_one(data_dir: DataDir) -
     assert judge_environment(worst, worst, []).verdict == "bad"
     by_parity = parse_conditions("parity")
     assert judge_environment(worst, worst, by_parity).verdict == "good"
+
+
+@pytest.mark.parametrize(("state", "verdict"), [(RunState.FAILED, "bad"), (RunState.LOST, "open")])
+def test_a_run_that_a_reboot_may_have_ended_is_no_fault_of_a_version(
+    data_dir: DataDir, state: RunState, verdict: str
+) -> None:
+    record_two(data_dir)
+    run = data_dir.run_dir(f"{EXPERIMENT_ID}.inductor@new")
+    run.exit_file.unlink()
+    run.write_exit(Exit.now(state, "it ended", None))
+    found = compared(data_dir)
+    assert judge_environment(found, found, []).verdict == verdict
 
 
 def test_what_the_first_version_has_too_is_no_fault(data_dir: DataDir) -> None:
