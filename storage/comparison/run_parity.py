@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 
 from breakeven.runner.folders.states import RunState
@@ -165,21 +166,31 @@ def judge_parity(
         return None
     parity = _judge(spec, equals, run)
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
-    early = next((one for one in compared if _is_partial(spec, one)
+    early = next((one for one in compared if one.state_of_losses.ended_early
                   and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
+    early = early or next((one for one in compared if _is_partial(spec, one)), None)
     if early is None:
         return parity
-    done = {"steps_done": early.steps_of_losses, "num_steps": early.num_steps}
+    is_over = early.state_of_losses is RunState.FINISHED
+    steps_done = _last_finite(early) + 1 if is_over else early.steps_of_losses
+    done = {"steps_done": steps_done, "num_steps": early.num_steps}
     end, state = run.state_of_losses.early_end, early.state_of_losses
     return rules.judge_end(parity, end, role=early.role, state=state, **done)
 
 
 def _is_partial(spec: ExperimentSpec, run: Evidence) -> bool:
-    """Whether a training ended early, or finished and lost the last steps of its journal."""
-    if run.state_of_losses is not RunState.FINISHED:
-        return run.state_of_losses.ended_early
-    has_length = spec.kind.trains_fully and not spec.is_script and len(run.losses) > 0
-    return has_length and int(run.losses.index[-1]) + 1 < run.num_planned_steps
+    """Whether a training finished, but its journal lacks the last steps, or its losses are not
+    finite there; then nothing later can be compared."""
+    if run.state_of_losses is not RunState.FINISHED or run.losses.empty:
+        return False
+    last, has_length = int(run.losses.index[-1]), spec.kind.trains_fully and not spec.is_script
+    lacks_steps = has_length and last + 1 < run.num_planned_steps
+    return lacks_steps or _last_finite(run) + LEAD_STEPS < last
+
+
+def _last_finite(run: Evidence) -> int:
+    """The last step with a finite loss; -1 without one."""
+    return int(max(run.losses.index[np.isfinite(run.losses)], default=-1))
 
 
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:

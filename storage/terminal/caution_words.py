@@ -55,7 +55,7 @@ ENDED = {
     RunState.TIMEOUT: "was stopped by its time limit",
     RunState.OUT_OF_MEMORY: "ran out of memory",
     RunState.LOST: "was lost",
-    RunState.FINISHED: "has a journal that ends",
+    RunState.FINISHED: "has its last finite loss",
 }
 
 

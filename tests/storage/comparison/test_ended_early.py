@@ -1,5 +1,6 @@
 """A run that ended early has no verdict but that, unless enough of it was measured."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -148,7 +149,20 @@ def test_a_journal_without_its_last_steps_shows_no_parity(data_dir: DataDir, cut
         record(data_dir, label, 60 if label == cut else 100)
     result = backend(compared(data_dir))
     assert result.parity is not None and result.parity.verdict == "unknown"
-    assert why(result).endswith("has a journal that ends at step 60 of 100")
+    assert why(result).endswith("has its last finite loss at step 60 of 100")
+
+
+@pytest.mark.parametrize("diverged", ["baseline", "control"])
+def test_losses_that_are_not_finite_show_no_parity_of_what_follows(
+    data_dir: DataDir, diverged: str
+) -> None:
+    """The backend goes to 17, where there is nothing to compare it with."""
+    changed = {diverged: LOSSES[:40] + [math.nan] * 60, "inductor": LOSSES[:45] + [17.0] * 55}
+    for label in ("baseline", "control", "inductor"):
+        record(data_dir, label, losses=changed.get(label, LOSSES))
+    result = backend(compared(data_dir))
+    assert result.parity is not None and result.parity.verdict == "unknown"
+    assert why(result).endswith(f"the {diverged} has its last finite loss at step 40 of 100")
 
 
 def test_nothing_holds_beside_a_baseline_that_failed(data_dir: DataDir) -> None:
