@@ -319,6 +319,14 @@ def test_shared_memory_that_a_kernel_exceeds_is_the_cause() -> None:
     assert cause(raised.value, "inductor").kind == "shared memory exceeded"
 
 
+def test_code_for_another_gpu_is_the_cause() -> None:
+    other = "90" if torch.cuda.get_device_capability()[0] > 9 else "100"
+    nothing = 'extern "C" __global__ void nothing() {}'
+    with pytest.raises(RuntimeError, match="no kernel image") as raised:
+        torch.cuda._compile_kernel(nothing, "nothing", compute_capability=other)
+    assert cause(raised.value, "inductor").kind == "GPU not supported"
+
+
 WITHOUT_TRITON = """
 import sys
 sys.modules["triton"] = None

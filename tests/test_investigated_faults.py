@@ -167,8 +167,10 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
 @pytest.mark.parametrize("fault, backend, named, without, training", [
     (compiler_faults.wrong_fused_sgd, "inductor:optimizer=fused",
      "optimizer=fused, with and without a compiler", "inductor", {}),
-    (None, f"{COMPILERS}:wrong_foreach:optimizer=foreach", "optimizer=foreach",
-     f"{COMPILERS}:wrong_foreach", {}),
+    # On a GPU torch chooses this form itself.
+    pytest.param(None, f"{COMPILERS}:wrong_foreach:optimizer=foreach", "optimizer=foreach",
+                 f"{COMPILERS}:wrong_foreach", {},
+                 marks=pytest.mark.skipif(DEVICE != "cpu", reason="foreach is the usual form")),
     (None, f"{COMPILERS}:wrong_in_blocks:scope=blocks", "scope=blocks",
      f"{COMPILERS}:wrong_in_blocks", {}),
     # The step as a whole cannot be `fullgraph`, so both settings go.
@@ -180,6 +182,11 @@ def test_a_fault_that_one_setting_brings_is_named_with_the_setting(
      f"{COMPILERS}:wrong_with_symbols:dynamic=false", {"last_batch": "dynamic"}),
     (compiler_faults.coarse_device, f"{COMPILERS}:wrong_with_tf32:tf32=true", "tf32=true",
      f"{COMPILERS}:wrong_with_tf32", {}),
+    # TF32 rounds without a compiler, too, but by less.
+    (compiler_faults.coarse_device, f"{COMPILERS}:wrong_with_tf32:tf32=true", "tf32=true",
+     f"{COMPILERS}:wrong_with_tf32", {"model": "failing_models.py:Coarse"}),
+    (compiler_faults.coarse_device, "aot_eager:tf32=true", "tf32=true, with and without a compiler",
+     "aot_eager", {"model": "failing_models.py:Coarse"}),
     (compiler_faults.coarse_device,
      f"{COMPILERS}:wrong_with_coarse_attention:math_attention=reduced", "math_attention=reduced",
      f"{COMPILERS}:wrong_with_coarse_attention", {}),
@@ -195,7 +202,7 @@ def test_a_fault_that_one_setting_of_the_variant_brings_is_named_as_this_setting
     found = investigate(tmp_path, backend, **{"optimizer": "SGD", **training})
     assert (found["cause"], found["compiler_stage"]) == ("setting", named), found
     assert found["labels"] == [without], found
-    needs_step = named.startswith("optimizer=") or named == "fullgraph=true"
+    needs_step = named.startswith("optimizer=") or named == "fullgraph=true" or "without" in named
     assert bool(found["program"]) != needs_step, found
 
 
@@ -332,6 +339,30 @@ def test_a_fault_in_a_script_is_named_and_a_small_program_fails_by_itself(
     found = finding(tmp_path, script_spec(tmp_path, monkeypatch, backend, problem))
     assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
     assert (found["program_fails"], found["program_passes"]) == (3, 2)
+
+
+ROUNDED = """
+@torch.compiler.allow_in_graph
+def rounded(x):
+    return x.bfloat16().float() if torch.backends.cuda.matmul.allow_tf32 else x
+
+
+"""
+
+
+@pytest.mark.parametrize("backend, cause, stage", [
+    (f"{COMPILERS}:wrong_relu", "backend", f"{COMPILERS}:wrong_relu"),
+    ("aot_eager", "setting", "tf32=true, with and without a compiler"),
+])  # fmt: skip
+def test_what_tf32_rounds_in_a_script_is_not_the_compilers_fault(
+    backend: str, cause: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(monkeypatch, compiler_faults.coarse_device)
+    coarse = SCRIPT.replace("self.inner(x)", "self.inner(rounded(x))")
+    monkeypatch.setattr(f"{__name__}.SCRIPT", coarse.replace("class Net", f"{ROUNDED}class Net"))
+    spec = script_spec(tmp_path, monkeypatch, f"{backend}:tf32=true", "differs")
+    found = finding(tmp_path, spec)
+    assert (found["cause"], found["compiler_stage"]) == (cause, stage), found
 
 
 def test_another_fault_than_that_of_the_run_is_not_named_as_its_cause(tmp_path: Path):

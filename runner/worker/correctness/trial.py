@@ -37,6 +37,13 @@ MAX_ELEMENTS = 2**17
 at the same positions."""
 SEED = 15
 BASELINE = Variant(label="baseline", role="baseline")
+NEED_NO_COMPILER = ("optimizer", "tf32", "math_attention")
+"""Settings that act without a compiler."""
+
+
+def uncompiled(variant: Variant) -> Variant:
+    """The variant without its compiler, with the settings that need none; perhaps the baseline."""
+    return replace(BASELINE, **{name: getattr(variant, name) for name in NEED_NO_COMPILER})
 
 
 class Name(NamedTuple):

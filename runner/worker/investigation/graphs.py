@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import compile_arguments
-from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.correctness.trial import BASELINE, uncompiled
 from breakeven.runner.worker.investigation.outcomes import (
     PASSES,
     ROUNDING,
@@ -140,14 +140,13 @@ def _flat(outputs: Any) -> list[Tensor]:
 
 
 class GraphTrials:
-    """Runs one graph under compilers, against itself without one."""
+    """Runs one graph under compilers, against itself without one in the same precision."""
 
     def __init__(self, graph: Graph, tolerance: float) -> None:
         """Raises if the graph fails without a compiler."""
         self._graph, self._tolerance = graph, tolerance
-        graph.apply_precision(BASELINE)
-        # A copy: the graph of an optimizer changes weights that it holds itself.
-        self._expected = run_graph(copy.deepcopy(graph.module), graph, graph.inputs)
+        self._plain: dict[str, Tensors] = {}
+        self._expected(BASELINE)
         self._reference: Tensors | None = None
 
     def outcome(self, variant: Variant) -> Outcome:
@@ -155,20 +154,31 @@ class GraphTrials:
         torch._dynamo.reset()
         graph = self._graph
         try:
+            expected = self._expected(BASELINE if variant.backend is None else uncompiled(variant))
             graph.apply_precision(variant)
             call = compile_graph(copy.deepcopy(graph.module), variant)
             result = run_graph(call, graph, graph.inputs)
-            if are_close(result, self._expected, self._tolerance):
+            if are_close(result, expected, self._tolerance):
                 return PASSES
         except Exception as error:  # Any error of a backend is a result here.
             return raised(error, traceback.format_exc())
-        return first_difference(result, self._expected, self.reference, self._tolerance) or PASSES
+        return first_difference(result, expected, self.reference, self._tolerance) or PASSES
+
+    def _expected(self, plain: Variant) -> Tensors:
+        """The tensors without a compiler, in the precision of the variant."""
+        if plain.text not in self._plain:
+            graph = self._graph
+            graph.apply_precision(plain)
+            # A copy: the graph of an optimizer changes weights that it holds itself.
+            module = copy.deepcopy(graph.module)
+            self._plain[plain.text] = run_graph(module, graph, graph.inputs)
+        return self._plain[plain.text]
 
     @property
     def reference(self) -> Tensors:
         """The tensors in double precision, or else those of inputs that rounding changed."""
         if self._reference is None:
-            graph, expected = self._graph, self._expected
+            graph, expected = self._graph, self._expected(BASELINE)
             graph.apply_precision(BASELINE)
             self._reference = _tried(copy.deepcopy(graph.module).double(), graph, _doubled)
             if not is_plausible(self._reference, expected):

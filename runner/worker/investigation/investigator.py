@@ -6,7 +6,7 @@ without it. `docs/investigate.md` describes the stages.
 
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS
 from breakeven.runner.specs.variants import VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.correctness.trial import BASELINE, NEED_NO_COMPILER
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
@@ -58,8 +58,6 @@ SWITCHES: tuple[tuple[str, Any], ...] = (
 """Features of Inductor that are switched off one at a time."""
 OF_CPP = "cpp."
 """Beginning of the settings of generated C++; devices that capture graphs get Triton."""
-FREE = ("optimizer", "tf32", "math_attention")
-"""Settings that act without a compiler."""
 SYMBOLIC = "last_batch"
 """Stands for batch sizes that are symbols because the training has them."""
 AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise",
@@ -97,6 +95,8 @@ class Investigation:
         self._finding = Finding()
         self._fault: Outcome | None = None
         """The fault as it was reproduced; None before that."""
+        self._is_compiled = True
+        """Whether compiled steps differ from those of the same settings without a compiler."""
         self._trials = Trials(context.run, context.log)
         self._folder = context.run.artifacts / "investigation"
 
@@ -166,25 +166,37 @@ class Investigation:
     def _search_script(self) -> None:
         """Tries each graph of the script's first steps alone, once as a whole step, then as one of
         several micro-batches."""
-        for accumulates in (False, True):
-            self._bench.accumulates = accumulates
-            count = self._count_graphs(self._variant, self._step)
-            for number in range(count):
-                found = self._graph_trial("graphs", self._variant, self._step, number, count)
-                if self._is_wanted(found):
-                    self._take(found)
-                    self._finding.graph = number + 1
-                    attempt = partial(
-                        self._graph_trial, step=self._step, number=number, count=count
-                    )
-                    lowest = self._find_part(attempt)
-                    if lowest.backend not in (None, "eager"):
-                        self._reduce(lowest, self._step, number, found)
-                    return
-            # Another process, because CUDA graphs stay in the mode of the first calls.
-            self._bench.close()
+        for variant in self._reproducing():
+            for accumulates in (False, True):
+                self._bench.accumulates = accumulates
+                count = self._count_graphs(self._variant, self._step)
+                for number in range(count):
+                    found = self._graph_trial("graphs", variant, self._step, number, count)
+                    if self._is_wanted(found):
+                        self._search_graph_of_script(number, count, found)
+                        return
+                # Another process, because CUDA graphs stay in the mode of the first calls.
+                self._bench.close()
         self._finding.program_note = "no graph of the script fails alone"
         self._answer("not reproduced")
+
+    def _search_graph_of_script(self, number: int, count: int, found: Outcome) -> None:
+        self._take(found)
+        self._finding.graph = number + 1
+        lowest = self._find_part(
+            partial(self._graph_trial, step=self._step, number=number, count=count)
+        )
+        if lowest.backend not in (None, "eager"):
+            self._reduce(lowest, self._step, number, found)
+
+    def _reproducing(self) -> Iterator[Variant]:
+        """The variant; then, if it computes what the same settings compute without a compiler,
+        these settings, whose numbers may differ from the baseline's."""
+        yield self._variant
+        alone = _alone(self._variant)
+        if alone is not None and self._wanted.problem == "differs":
+            self._is_compiled = False
+            yield alone
 
     def _is_wanted(self, found: Outcome) -> bool:
         """Whether it is a fault of the kind that the investigated run has."""
@@ -237,29 +249,33 @@ class Investigation:
         if baseline.fails:
             self._take(baseline)
             self._answer("own code")
-        found = self._compare("reproduction", self._variant, 0, last)
-        if not self._is_wanted(found):
+        for variant in self._reproducing():
+            found = self._compare("reproduction", variant, 0, last)
+            if self._is_wanted(found):
+                break
+        else:
             self._answer("not reproduced")
         self._take(found)
         if found.is_unstable:
             self._answer("unstable")
         step = last - 1 if found.step is None else found.step
-        alone = self._compare("reproduction", self._variant, step, step + 1)
+        alone = self._compare("reproduction", variant, step, step + 1)
         if is_same(alone, found):
             return step, step + 1
-        again = self._compare("reproduction", self._variant, 0, step + 1)
+        again = self._compare("reproduction", variant, 0, step + 1)
         if not is_same(again, found):
             self._answer("unstable")
         return 0, step + 1
 
     def _lowest_stage(self, attempt: Attempt) -> Variant | None:
         """The lowest stage that fails as the run does; None if only Inductor's settings make it
-        fail. Settings that need no compiler are tried without one first."""
+        fail. Settings that need no compiler are tried without one first, unless compiled steps
+        differ from these."""
         variants = [_without(self._variant, ["mode", *self._variant.options], backend=backend)
                     for backend in _stages(self._variant.backend)]  # fmt: skip
-        if any(one in FREE for one in _settings(self._variant)):
-            of_compiler = [one for one in _settings(self._variant) if one not in FREE]
-            variants.insert(0, _without(self._variant, of_compiler, backend=None))
+        alone = _alone(self._variant)
+        if alone is not None and not (self._is_compiled and self._wanted.problem == "differs"):
+            variants.insert(0, alone)
         below: Variant | None = None
         for variant in variants:
             found = attempt("stages", variant)
@@ -321,7 +337,10 @@ class Investigation:
     def _graph_trial(
         self, stage: str, variant: Variant, step: int, number: int, count: int
     ) -> Outcome:
-        what = f"graph {number + 1} of {count}" if stage == "graphs" else _name(variant)
+        what = _name(variant)
+        if stage == "graphs":
+            under = "" if variant.backend else f" under {what}"
+            what = f"graph {number + 1} of {count}{under}"
         return self._trial(stage, what, "graph_outcome", variant, step, number)
 
     def _reduce(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:
@@ -451,6 +470,15 @@ def _settings(variant: Variant) -> list[str]:
     """The settings of a variant; `scope` after what needs one."""
     changed = [one for one in VARIANT_SETTINGS if getattr(variant, one) != getattr(BASELINE, one)]
     return [*sorted(changed, key=lambda one: one == "scope"), *variant.options]
+
+
+def _alone(variant: Variant) -> Variant | None:
+    """The variant's settings without a compiler, if some act without one."""
+    settings = _settings(variant)
+    if not any(one in NEED_NO_COMPILER for one in settings):
+        return None
+    of_compiler = [one for one in settings if one not in NEED_NO_COMPILER]
+    return _without(variant, of_compiler, backend=None)
 
 
 def _features(variant: Variant) -> list[str]:

@@ -19,7 +19,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import Compile, compile_blocks, make_compiler
-from breakeven.runner.worker.correctness.trial import BASELINE
+from breakeven.runner.worker.correctness.trial import BASELINE, uncompiled
 from breakeven.runner.worker.data.splits import EpochBatches, MicroBatch, Split
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.investigation.finite import Watch
@@ -217,9 +217,15 @@ class Lockstep:
     def compare(
         self, variant: Variant, first: int, last: int, compiler: Compile | None = None
     ) -> Outcome:
-        """Compares the steps from `first` to `last` (without it); the first wrong one counts."""
+        """Compares the steps from `first` to `last` (without it); the first wrong one counts.
+
+        A compiled step is compared with the step of the same settings without a compiler, so that
+        what these settings round to is not the compiler's fault.
+        """
+        own = BASELINE if variant.backend is None else uncompiled(variant)
         plain = self.model_at(first)
         before = self._model(BASELINE)
+        same = None if own == BASELINE else self._model(own)
         try:
             compiled = self._model(variant, compiler)
         except Exception as error:  # Some backends fail before they see a graph.
@@ -228,7 +234,11 @@ class Lockstep:
             batches = self.batches(number)
             compiled.load(plain)
             before.load(plain)
+            if same is not None:
+                same.load(plain)
             expected = plain.step(number, batches)
+            if same is not None:
+                expected = same.step(number, batches)
             plain.rate.step_done()
             try:
                 result = compiled.step(number, self._for_compiler(batches, variant))
@@ -237,7 +247,7 @@ class Lockstep:
             except Exception as error:  # Any error of a backend is a result here.
                 return raised(error, traceback.format_exc(), number)
             if not are_equal:
-                found = self._judge(result, expected, before, number)
+                found = self._judge(result, expected, before, own, number)
                 if found is not None:
                     return replace(found, step=number)
         return PASSES
@@ -268,13 +278,13 @@ class Lockstep:
         return copies
 
     def _judge(
-        self, result: Tensors, expected: Tensors, before: Model, number: int
+        self, result: Tensors, expected: Tensors, before: Model, plain: Variant, number: int
     ) -> Outcome | None:
         """The first tensor that differs by more than rounding explains; None if all agree.
 
         The step without a compiler is repeated in double precision, and once more as it is.
         """
-        again = self._step_of(before, number)
+        again = self._step_of(before, number, plain)
         reference = self._step_of(before, number, is_double=True)
         if not is_plausible(reference, expected):
             reference = self._step_of(before, number, rounding=ROUNDING)
@@ -285,11 +295,12 @@ class Lockstep:
         return replace(found, is_unstable=own is not None)
 
     def _step_of(
-        self, before: Model, number: int, *, is_double: bool = False, rounding: float = 0.0
-    ) -> Tensors:
+        self, before: Model, number: int, variant: Variant = BASELINE, *,
+        is_double: bool = False, rounding: float = 0.0,
+    ) -> Tensors:  # fmt: skip
         """The step without a compiler; empty if it cannot be repeated."""
         try:
-            model = self._model(BASELINE, is_double=is_double)
+            model = self._model(variant, is_double=is_double)
             model.load(before)
             perturb(model.model, rounding, number)
             batches = self.batches(number)
