@@ -558,9 +558,10 @@ def test_a_column_without_any_value_is_left_out_once_all_runs_are_over(title: st
 def test_parity_is_among_the_first_columns_which_the_fixed_one_does_not_cover():
     faster = Ratio(median=2.0, low=1.9, high=2.1, p_value=0.01, n=9)
     holds = Parity(verdict="holds", first_step_outside=None, max_ratio_to_band=None,
-                   steps_compared=9, findings=())  # fmt: skip
+                   steps_compared=900, findings=(), last_step_in_band=240)  # fmt: skip
     table = leaderboard.html([result("inductor", step_seconds=0.1, speedup=faster, parity=holds)])
     assert table.index(">Speedup<") < table.index(">Parity<") < table.index(">Step time<")
+    assert ">matches <small>(checked to step 240)</small></span>" in table, "in two lines"
 
 
 def test_a_break_even_that_may_be_chance_reads_inconclusive_and_tells_its_steps_on_hover():

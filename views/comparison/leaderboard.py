@@ -168,7 +168,7 @@ def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Htm
 
 def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
     """A word that judges, in the colour of its kind; the reason shows on hover."""
-    word = inert(format_verdict(text))
+    word = with_interval(format_verdict(text))
     return f'<span class="verdict {kind}" title="{inert(reason)}">{word}</span>'
 
 
@@ -189,7 +189,7 @@ def _break_even(result: Result) -> Html:
 
 
 def with_interval(text: str) -> Html:
-    """Sets the part in parentheses smaller."""
+    """Sets the part in parentheses smaller; on a narrow screen it has a line of its own."""
     value, bracket, rest = inert(text).partition(" (")
     return f"{value} <small>({rest}</small>" if bracket else value
 
