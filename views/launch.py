@@ -8,6 +8,7 @@ from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Allowed
 from breakeven.storage import queries
 from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
@@ -29,6 +30,16 @@ from breakeven.views.shared.resources import data_dir, get_store, look_at_machin
 
 EXPERIMENT, SUITE = "experiment", "suite"
 MOST_STEPS = 1_000_000_000
+TF32 = "Float32 matrix products then round their inputs to 10 bits of precision."
+SUMS = "Attention without a fused kernel then adds up in half precision."
+COARSER = {
+    "float32": ("Allow TF32", TF32),
+    "bf16": ("Allow half-precision sums in attention", SUMS),
+    "fp16": ("Allow half-precision sums in attention", SUMS),
+    None: ("Allow TF32 and half-precision sums in attention", f"{TF32} {SUMS}"),
+}
+"""What `precision` allows a search on CUDA, with an explanation, by the training's precision, which
+is unknown of a script."""
 
 
 def main() -> None:
@@ -104,13 +115,14 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
                                 spec.num_steps or spec.tune.steps, key="search-steps")  # fmt: skip
         minutes = st.number_input("Minutes for the search at most", 1, 600, 30,
                                   key="search-minutes")  # fmt: skip
-        may_tf32 = spec.device.startswith("cuda") and spec.training.precision == "float32"
-        allow = may_tf32 and st.toggle("Allow TF32", help="Float32 matrix products then round "
-                                       "their inputs to 10 bits of precision.")  # fmt: skip
+        allow: list[Allowed] = []
+        if spec.device.startswith("cuda") and spec.precision in COARSER:
+            title, help = COARSER[spec.precision]
+            allow += ["precision"] if st.toggle(title, help=help) else []
         if st.button("Search", type="primary", key="search"):
             with errors_shown():
                 launch(search_spec(spec, steps=steps, max_seconds=60.0 * minutes,
-                                   allow=("precision",) if allow else ()), machine)  # fmt: skip
+                                   allow=allow), machine)  # fmt: skip
 
 
 def ask_kind() -> str:

@@ -15,11 +15,11 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, experiments
-from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.candidates import UNCONFIRMED, search_spec, untried
+from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.values import split_at_commas
+from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import duration
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
@@ -73,19 +73,18 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     count = len(spec.backends)
     _print(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
            f"search takes at most {duration(tune.max_seconds)}.")  # fmt: skip
-    if left_out := untried(spec):
-        _print(left_out)
+    _print(untried(spec))
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
-    storage.run("show", [experiment.experiment_id])
+    status = storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:
-        _print(UNCONFIRMED)
         baseline = experiment.runs[0]
-        if (
-            spec.is_script
-            and baseline.state is RunState.FINISHED
-            and not any(event["kind"] == "stopped" for event in each_event(baseline.events_file))
+        _print(why_unconfirmed(baseline.state))
+        if baseline.state.ended_early:
+            return status
+        if spec.is_script and not any(
+            event["kind"] == "stopped" for event in each_event(baseline.events_file)
         ):
             _print(TOO_SHORT)
         return 0

@@ -187,7 +187,7 @@ def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
 def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Experiment:
     """Waits for all runs, also for controls that the experiment adds after the others."""
     while True:
-        with _interrupt_cancels(experiment):
+        with _interrupt_cancels(data_dir, experiment.experiment_id):
             watch(data_dir, experiment, storage.start)
         grown = find_experiment(data_dir, experiment.experiment_id)
         if len(grown.runs) == len(experiment.runs) or experiment.spec.kind.searches:
@@ -263,11 +263,12 @@ def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None
 
 
 @contextmanager
-def _interrupt_cancels(experiment: Experiment) -> Iterator[None]:
-    """Ctrl-C stops the experiment; the command still waits for its end."""
+def _interrupt_cancels(data_dir: DataDir, experiment_id: str) -> Iterator[None]:
+    """Ctrl-C stops the experiment, with the runs that a search added; the command still waits for
+    its end."""
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        cancel(experiment)
+        cancel(find_experiment(data_dir, experiment_id))
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

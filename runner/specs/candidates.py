@@ -6,7 +6,7 @@ try all of them: it starts from the baseline and tries candidates that differ fr
 in one setting (`runner/supervision/race.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
@@ -23,8 +23,6 @@ FORMS = {
     "SGD": ("foreach", "fused"),
 }  # fmt: skip
 """Forms of optimizers in torch 2.13 other than `for_loop`."""
-UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
-"""Text of page and terminal for a search without a confirmation."""
 SETTINGS_OF_RUNS = ("label", "role", "repeat", "perturbation_seed", "place", "cache")
 
 
@@ -64,6 +62,11 @@ def _on_cpu(spec: ExperimentSpec) -> bool:
 def _allows_tf32(spec: ExperimentSpec) -> bool:
     may = "precision" in spec.tune.allow and _on_cuda(spec)
     return may and (spec.is_script or spec.training.precision == "float32")
+
+
+def _allows_reduced_attention(spec: ExperimentSpec) -> bool:
+    may = "precision" in spec.tune.allow and _on_cuda(spec) and spec.settings == "plain"
+    return may and (spec.is_script or spec.training.precision in ("bf16", "fp16"))
 
 
 def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
@@ -114,6 +117,11 @@ MOVES = (
         name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
         why="multiplies float32 numbers on tensor cores, with 10-bit fractions",
     ),
+    Move(
+        name="math_attention", values=("reduced",), compilers=EVERYONE,
+        applies=_allows_reduced_attention,
+        why="adds up half-precision numbers in half precision, in attention without a fused kernel",
+    ),
 )  # fmt: skip
 
 
@@ -122,7 +130,7 @@ def search_spec(
     *,
     steps: int,
     max_seconds: float | None = None,
-    allow: tuple[str, ...] = (),
+    allow: Sequence[str] = (),
     named: bool = False,
 ) -> ExperimentSpec:
     """The search for the fastest way to train a specification's workload for `steps` steps.
@@ -144,13 +152,14 @@ def search_spec(
 
 
 def untried(spec: ExperimentSpec) -> str:
-    """What a search does not try with a script, and why; empty for other work."""
-    if not spec.is_script:
-        return ""
-    reasons = {move.name: move.not_in_scripts for move in MOVES if move.not_in_scripts} | {
-        "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
-        "precision, batch size and data loading": "the script decides them",
-    }
+    """What a search does not try, and why."""
+    reasons = {}
+    if spec.is_script:
+        reasons = {move.name: move.not_in_scripts for move in MOVES if move.not_in_scripts} | {
+            "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
+            "precision, batch size and data loading": "the script decides them",
+        }
+    reasons["activation checkpointing"] = "it saves memory and makes each step slower"
     listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
     return f"Not tried: {listed}."
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.candidates import text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
@@ -15,12 +16,23 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.race import Decision, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
 
+UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
+STOPPED = "The search was stopped: this is its best so far, which no training has confirmed."
 CONFIRMING_SHARE = 0.5
 """Share of the search time that all runs of the confirming training together may take."""
 LONGEST_NAME = 100
 """Longest part of the search's name in the name of the training, in characters."""
 MIN_STEPS = 100
 """Fewest steps of that training: with fewer a model learns too little for a verdict."""
+
+
+def why_unconfirmed(baseline: RunState) -> str:
+    """Why no training confirms an answer of a search, whose baseline ended in this state."""
+    if baseline is RunState.CANCELLED:
+        return STOPPED
+    if baseline.ended_early:
+        return f"The baseline ended early ({baseline}), so the search has no answer to confirm."
+    return UNCONFIRMED
 
 
 class Search:

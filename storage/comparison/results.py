@@ -266,27 +266,25 @@ def standings(comparison: Comparison) -> Standings:
 
 def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
     """Puts each backend into the first matching group: broken, unfinished, unmeasured, counted.
-    Omits candidates that a search ended before they finished."""
-    searches = spec.kind.searches
-    backends = sorted(
-        (
-            result
-            for result in results
-            if result.role == "backend" and not (searches and RunState(result.state).is_cancelled)
-        ),
-        key=lambda result: 0.0 if result.speedup is None else -result.speedup.median,
-    )
-    groups: dict[str, tuple[Result, ...]] = {
-        group: tuple(result for result in backends if _group(result) == group)
-        for group in ("counted", "broken", "unfinished", "unmeasured")
+
+    A search ends candidates that compile for too long; they are omitted. Other candidates count
+    with the rounds so far if somebody stops the search."""
+    groups: dict[str, list[Result]] = {
+        group: [] for group in ("counted", "broken", "unfinished", "unmeasured")
     }
-    return Standings(**groups, baseline=of_role(results, "baseline"))
+    backends = (one for one in results if one.role == "backend")
+    for result in sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0):
+        was_stopped = spec.kind.searches and RunState(result.state).is_cancelled
+        if result.speedup is not None or not was_stopped:
+            groups[_group(result, counts_if_cancelled=was_stopped)].append(result)
+    baseline = of_role(results, "baseline")
+    return Standings(**{name: tuple(group) for name, group in groups.items()}, baseline=baseline)
 
 
-def _group(result: Result) -> str:
+def _group(result: Result, *, counts_if_cancelled: bool) -> str:
     if result.parity is not None and result.parity.verdict == "broken":
         return "broken"
-    if ended_early(result):
+    if ended_early(result) and not counts_if_cancelled:
         return "unfinished"
     is_rated = result.speedup is not None and result.speed_verdict is not None
     return "counted" if is_rated else "unmeasured"

@@ -6,11 +6,13 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.states import ExperimentState
-from breakeven.runner.specs.candidates import UNCONFIRMED, untried
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.replays import replay
+from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
+from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.difference.replays import (
     Replay,
@@ -150,15 +152,16 @@ def show_search(store: Store, comparison: Comparison) -> None:
         _open_button("The search", ":material/manage_search:", spec.confirms, "secondary")
     if not spec.kind.searches:
         return
-    if left_out := untried(spec):
-        st.caption(inert(left_out))
+    st.caption(inert(untried(spec)))
     listed = queries.list_experiments(store)
     found = listed[listed["confirms"] == comparison.experiment_id]
     if found.empty:
         ended = next((one.figures["reason"] for one in comparison.notes
                       if one.kind == "search ended"), "")  # fmt: skip
         why = f" The search ended because {inert(ended)}." if ended else ""
-        st.info(UNCONFIRMED + why, icon=":material/manage_search:")
+        baseline = of_role(comparison.results, "baseline")
+        ended_as = RunState(baseline.state) if baseline else RunState.LOST
+        st.info(inert(why_unconfirmed(ended_as)) + why, icon=":material/manage_search:")
         return
     row = found.iloc[0]
     state = ExperimentState(row["state"])

@@ -1,5 +1,8 @@
 """`breakeven tune`, from the command to the confirmed answer; only its runs are fake."""
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,15 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
 from breakeven.runner.commands.tune import TOO_SHORT, read_budget
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.specs.candidates import UNCONFIRMED
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
 
@@ -27,6 +34,11 @@ def supervised_here(monkeypatch: pytest.MonkeyPatch) -> None:
         breakeven.runner.commands.waiting, "ensure_supervisor",
         lambda data_dir: supervise(data_dir, FAKE_WORKER),
     )  # fmt: skip
+
+
+def blocks(run: RunDir) -> int:
+    """The number of recorded blocks."""
+    return sum(event["kind"] == "block" for event in each_event(run.events_file))
 
 
 def tuned(folder: Path, *options: str) -> tuple[int, list[str]]:
@@ -53,6 +65,35 @@ def test_the_answer_is_confirmed_for_the_planned_length(
     assert "to confirm the answer" in shown
     assert "plan for 5,000 steps: take none-fused" in shown
     assert "torch.optim.Adam(model.parameters(), ..., fused=True)" in shown
+
+
+def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = DataDir(tmp_path)
+
+    def press_ctrl_c() -> None:
+        """Once the first candidate has won, when the second one has joined, which is as fast."""
+        wait_until(lambda: any(blocks(run) >= 5 for run in runs("eager-fused")))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def runs(*labels: str) -> list[RunDir]:
+        known = [run for one in experiments(data_dir) for run in one.runs]
+        return [run for run in known if run.run_id.partition(".")[2] in labels]
+
+    threads = [threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER)),
+               threading.Thread(target=press_ctrl_c)]  # fmt: skip
+    monkeypatch.setattr(breakeven.runner.commands.waiting, "ensure_supervisor",
+                        lambda data_dir: [one.start() for one in threads])  # fmt: skip
+    ended = tuned(tmp_path, "--backends=none:optimizer=fused,eager:optimizer=fused", "--plan=5000")
+    for one in threads:
+        one.join()
+    assert ended == (1, ["tune"])
+    shown = capfd.readouterr().out
+    assert STOPPED in shown and UNCONFIRMED not in shown
+    assert "plan for 5,000 steps: take none-fused" in shown
+    everyone = runs("baseline", "control", "none-fused", "eager-fused")
+    assert [run.state for run in everyone] == 4 * [RunState.CANCELLED]
 
 
 def test_without_a_gain_the_answer_is_to_leave_it(

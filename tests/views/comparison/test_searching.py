@@ -11,6 +11,7 @@ from breakeven.runner.folders.queue import experiments
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import candidates, search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec, ScriptSpec
+from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.form.presets import PRESETS
@@ -90,6 +91,19 @@ def test_a_search_that_found_nothing_says_so_with_the_reason(folder: DataDir):
     shown = text(opened(experiment=EXPERIMENT_ID))
     assert "No candidate gained enough to be confirmed" in shown
     assert "The search ended because recorded reason" in shown
+
+
+def test_a_stopped_search_shows_its_best_so_far_unconfirmed(folder: DataDir):
+    spec = search_spec(replace(experiment_spec(), backends=("inductor", "eager")),
+                       steps=12_345, named=True)  # fmt: skip
+    for label in ("baseline", "control", "inductor", "eager"):
+        run = Recording(folder.runs, label, spec).claim().start()
+        compiles = 5.0 if label == "inductor" else 0.0
+        run.blocks([0.05 if label == "inductor" else 0.1] * 8, LOSSES, compile_seconds=compiles)
+        run.end(RunState.CANCELLED)
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert STOPPED in shown and UNCONFIRMED not in shown
+    assert "Take inductor" in shown and "did not finish (stopped)" in shown
 
 
 @pytest.mark.parametrize(
