@@ -94,7 +94,8 @@ class Track:
     def _join(self, variant: Variant) -> None:
         compiling, share = self._speed(variant)
         own = math.exp(self._random.gauss(0, self._noise.process))
-        self._pace[variant.label] = BLOCK_STEPS * STEP_SECONDS * share * own
+        samples = BLOCK_STEPS * variant.batch_times
+        self._pace[variant.label] = samples * STEP_SECONDS * share * own
         self.living[variant.label] = variant
         self.race.add(variant)
         if variant.role == "backend":

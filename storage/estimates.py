@@ -304,7 +304,7 @@ class _Work:
         takes precedence if a number is specified."""
         specified = self._spec.num_steps
         if not self._spec.is_script:
-            return specified
+            return self._run.num_steps or specified
         reported = (run.num_steps for run in (self._run, *self._costs.runs))
         made = (run.steps or None for one in self._earlier for run in one.runs)
         known = _first([*made, *reported] if specified else [*reported, *made])

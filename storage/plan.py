@@ -146,7 +146,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         leading=best or next(later, fastest),
         baseline=comparison.baseline,
         joules={
-            one.label: one.measured.energy_per_step * num_steps
+            one.label: one.measured.energy_per_step * num_steps / one.batch_times
             for one in comparison.results
             if one.measured.energy_per_step is not None and num_steps is not None
         },

@@ -259,6 +259,8 @@ REDUCED, WITHOUT = "inductor:mode=reduce-overhead", "inductor"
          "out of memory with CUDA graphs", [WITHOUT, HALF]),
         (failure(CUDA_MEMORY, batch_size=1, state=RunState.OUT_OF_MEMORY), "out of memory",
          ["--schedule=sequential"]),
+        (failure(CUDA_MEMORY, "eager:batch_times=2", state=RunState.OUT_OF_MEMORY), "out of memory",
+         ["--schedule=sequential"]),
         (failure(SHARED_MEMORY, MAX), "shared memory exceeded", [REDUCED, *LADDER]),
         (failure("InductorError: TritonMissing: Cannot find a working triton installation."),
          "no Triton", ["aot_eager"]),

@@ -30,6 +30,11 @@ from breakeven.views.shared.resources import data_dir, get_store, look_at_machin
 
 EXPERIMENT, SUITE = "experiment", "suite"
 MOST_STEPS = 1_000_000_000
+LARGER_BATCHES = (
+    "Allow larger batches",
+    "A larger batch is another training: the search compares times per sample, and not what is "
+    "learned.",
+)
 TF32 = "Float32 matrix products then round their inputs to 10 bits of precision."
 SUMS = "Attention without a fused kernel then adds up in half precision."
 COARSER = {
@@ -118,7 +123,10 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
         allow: list[Allowed] = []
         if spec.device.startswith("cuda") and spec.precision in COARSER:
             title, help = COARSER[spec.precision]
-            allow += ["precision"] if st.toggle(title, help=help) else []
+            allow += ["precision"] if st.toggle(title, help=help, key="search-precision") else []
+        if not spec.is_script and len(spec.devices) == 1:
+            title, help = LARGER_BATCHES
+            allow += ["batch"] if st.toggle(title, help=help, key="search-batch") else []
         if st.button("Search", type="primary", key="search"):
             with errors_shown():
                 launch(search_spec(spec, steps=steps, max_seconds=60.0 * minutes,

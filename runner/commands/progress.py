@@ -63,7 +63,9 @@ class RunProgress:
         # Searches and investigations end when they know enough.
         if self.spec.kind.searches or self.spec.kind.compares_causes:
             return None
-        return self.spec.num_steps or self._reported_steps
+        # A run with larger batches reports fewer steps.
+        known = filter(None, (self.spec.num_steps, self._reported_steps))
+        return min(known, default=None)
 
     @property
     def step_seconds(self) -> float | None:

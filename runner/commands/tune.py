@@ -46,7 +46,8 @@ def add_tune_command(add: Add) -> None:
     text = "time limit of the search, such as 90s, 30m or 2h (default: 30m); each run of the "
     text += "training that confirms the answer takes up to half of this time in addition"
     command.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
-    text = "what candidates may change besides speed: `precision` allows TF32"
+    text = "what candidates may change besides speed: `precision` allows coarser rounding, `batch` "
+    text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
 

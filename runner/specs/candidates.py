@@ -7,7 +7,7 @@ in one setting (`runner/supervision/race.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -47,7 +47,11 @@ class Move:
         """Values for an experiment and a compiler; the empty text is torch's default."""
         is_ours = not (spec.is_script and self.not_in_scripts)
         fits = compiler in self.compilers and is_ours and self.applies(spec)
-        values = forms_of(spec) if self.name == "optimizer" else self.values
+        values = self.values
+        if self.name == "optimizer":
+            values = forms_of(spec)
+        elif self.name == "batch_times":
+            values = tuple(one for one in values if int(one) <= spec.num_full_steps)
         return ("", *values) if fits else ("",)
 
 
@@ -83,8 +87,17 @@ def forms_of(spec: ExperimentSpec) -> tuple[str, ...]:
     return tuple(form for form in known if form != "foreach" or not _on_cuda(spec))
 
 
+def _allows_larger_batches(spec: ExperimentSpec) -> bool:
+    return "batch" in spec.tune.allow and not spec.is_script and len(spec.devices) == 1
+
+
 EVERYONE = (NO_COMPILER, "inductor", "cudagraphs")
 MOVES = (
+    Move(
+        name="batch_times", values=("2", "4", "8", "16"), compilers=EVERYONE,
+        applies=_allows_larger_batches,
+        why="computes more samples in each kernel; it is another training",
+    ),
     Move(
         name="mode", values=("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         compilers=("inductor",), applies=_on_cuda,
@@ -159,6 +172,8 @@ def untried(spec: ExperimentSpec) -> str:
             "optimizer=foreach": "optimizer=fused does the same in fewer kernels",
             "precision, batch size and data loading": "the script decides them",
         }
+    elif "batch" not in spec.tune.allow:
+        reasons["larger batches"] = "they are another training, which --allow batch permits"
     reasons["activation checkpointing"] = "it saves memory and makes each step slower"
     listed = "; ".join(f"{what}, because {why}" for what, why in reasons.items())
     return f"Not tried: {listed}."
@@ -182,8 +197,9 @@ def _combinations(spec: ExperimentSpec) -> Iterator[str]:
 
 def settings_of(variant: Variant) -> dict[str, object]:
     """The compiler of a run, its settings and options, by name."""
-    settings = {name: value for name, value in asdict(variant).items()
-                if name not in SETTINGS_OF_RUNS}  # fmt: skip
+    # Not `asdict`, which takes long: a search compares hundreds of candidates after each round.
+    settings = {one.name: getattr(variant, one.name) for one in fields(variant)
+                if one.name not in SETTINGS_OF_RUNS}  # fmt: skip
     options: dict[str, object] = settings.pop("options")
     return settings | options
 

@@ -156,6 +156,7 @@ class ExperimentSpec(PlaceSpec):
         if self.is_script:
             rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
+        rules.check_batch_times(self, compiled)
         check_ddp_modes(self, compiled)
         if len(self.devices) > 1 or self.nodes > 1:
             check_parallel(self, compiled)
@@ -419,6 +420,25 @@ class ExperimentSpec(PlaceSpec):
             return alone
         return replace(alone, scenario="train", backends=USUAL_BACKENDS)
 
+    def with_batch(self, times: int) -> Self:
+        """The same work in batches that are so many times as large, for as many samples, and
+        without the backends."""
+        training, steps = self.training, self.training.max_steps
+        batches = min(self.speed.batches, self.num_full_steps // times)
+        return replace(
+            self,
+            backends=(),
+            model=replace(self.model, dropout="keep" if self.has_dropout else "off"),
+            training=replace(
+                training,
+                batch_size=times * training.batch_size,
+                max_steps=None if steps is None else math.ceil(steps / times),
+                warmup_steps=training.warmup_steps // times,
+            ),
+            block_steps=max(1, self.block_steps // times),
+            speed=replace(self.speed, batches=batches),
+        )
+
     @property
     def takes_turns(self) -> bool:
         """Whether all runs of a repeat are alive at once. A warm run waits for the end of the cold
@@ -466,6 +486,13 @@ class RunSpec(Spec):
         require(
             self.variant in self.experiment.possible_variants, "variant", self.variant.label, rule
         )
+
+    @cached_property
+    def work(self) -> ExperimentSpec:
+        """The experiment in the run's own batch size: its sizes and numbers of steps. Only a run
+        with a larger batch differs from the experiment."""
+        times = self.variant.batch_times
+        return self.experiment if times == 1 else self.experiment.with_batch(times)
 
     @property
     def run_id(self) -> str:

@@ -63,10 +63,14 @@ def investigation(
     cannot be investigated.
     """
     backends = backends_of(spec, label)
-    if not backends or parse_backend(backends[0]).backend is None:
+    variant = parse_backend(backends[0]) if backends else None
+    if variant is None or variant.backend is None:
         raise RunnerError(f"{label} has no compiler, so no compiler is to blame for its fault")
     place = next((one.place for one in spec.possible_variants if one.label == label), 1)
     is_spread = spec.num_places > 1
+    if variant.batch_times > 1:
+        spec = spec.with_batch(variant.batch_times)
+        backends = (replace(variant, batch_times=1).text,)
     return replace(
         spec.on_its_own,
         name=f"cause of {label} in {spec.name}"[:LONGEST_NAME],

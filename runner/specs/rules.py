@@ -34,7 +34,7 @@ from breakeven.runner.specs.workload import (
 )
 
 MAX_BACKENDS = 64
-MAX_CANDIDATES = 200
+MAX_CANDIDATES = 1000
 
 
 def check_names(
@@ -106,6 +106,33 @@ def check_batches(training: TrainingSpec, data: DataSpec, compiled: Sequence[Var
     fixed = any(variant.backend == "cudagraphs" for variant in compiled)
     rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
     require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
+
+
+class Sized(Protocol):
+    """The fields of an experiment that decide whether its backends may have larger batches."""
+
+    @property
+    def kind(self) -> Scenario: ...
+    @property
+    def is_script(self) -> bool: ...
+    @property
+    def backends(self) -> tuple[str, ...]: ...
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    @property
+    def num_full_steps(self) -> int: ...
+
+
+def check_batch_times(spec: Sized, compiled: Sequence[Variant]) -> None:
+    times = max((variant.batch_times for variant in compiled), default=1)
+    rule = "must not have batch_times except for a training or a search on one device"
+    fits = (spec.kind.trains_fully or spec.kind.searches) and len(spec.devices) == 1
+    require(times == 1 or fits, "backends", spec.backends, rule)
+    rule = "must not have batch_times for a script, which decides its batch size"
+    require(times == 1 or not spec.is_script, "backends", spec.backends, rule)
+    most = spec.num_full_steps
+    rule = f"must have batch_times of at most {most}: the training samples fill no larger batch"
+    require(times == 1 or times <= most, "backends", spec.backends, rule)
 
 
 def check_length(num_steps: int, field: str, value: int) -> None:

@@ -153,7 +153,7 @@ class AddedRounds(Spec, path="rounds."):
         return self.max_seconds / self.processes
 
 
-Allowed = Literal["precision"]
+Allowed = Literal["precision", "batch"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,8 @@ class TuneSpec(Spec, path="tune."):
     at_once: Annotated[int, Bounds(1, 32, "each holds a model"), Prompt(hidden=True)] = 4
     """Number of candidates that take turns with the baseline and the best so far."""
     allow: Annotated[tuple[Allowed, ...], Prompt(hidden=True)] = ()
-    """What candidates may change besides speed: `precision` allows TF32."""
+    """What candidates may change besides speed: `precision` allows coarser rounding, `batch` larger
+    batches, which are another training."""
 
 
 Problem = Literal["raises", "memory", "differs"]

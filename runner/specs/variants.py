@@ -53,7 +53,7 @@ LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
 """Fields that distinguish runs with the same settings."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
-                    "optimizer", "tf32")  # fmt: skip
+                    "optimizer", "tf32", "batch_times")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,9 @@ class Variant(Spec):
     kernel (`foreach`), or with all of its work in one kernel (`fused`). None: torch chooses."""
     tf32: bool = False
     """Whether float32 products use TF32, in any precision of the training."""
+    batch_times: Annotated[int, Bounds(1, 1024, "the device holds the whole batch")] = 1
+    """How many times as large as the experiment's its batches are. A run with larger batches makes
+    as many times fewer steps, and is another training."""
     cache: CacheState = "cold"
     """Whether the run starts with empty compile caches, or with those of the cold run of the same
     repeat."""
@@ -113,6 +116,7 @@ class Variant(Spec):
             f"{NO_COMPILER}:optimizer=fused, or name a backend"
         )
         is_changed = self.optimizer is not None or self.tf32 or self.math_attention == "reduced"
+        is_changed |= self.batch_times > 1
         is_baseline = self.role == "backend" and self.backend is None and not is_changed
         require(not is_baseline, "backends", self.label, rule)
         rule = "has no compiler, and so no scope"

@@ -75,11 +75,13 @@ def judged_in(
     spec: ExperimentSpec, environment: str | None, finished: Iterable[tuple[RunDir, Variant]]
 ) -> list[tuple[str, RunDir]]:
     """Roles and folders of the runs that baseline and controls of an environment judge: its own,
-    and in the first environment also those of the others except controls."""
+    and in the first environment also those of the others except controls. Runs with larger batches
+    are other trainings."""
     judges_all = environment == spec.environment_names[0]
     return [
         (variant.role if variant.environment == environment else "backend", run)
         for run, variant in finished
+        if variant.batch_times == 1
         if variant.environment == environment or (judges_all and variant.role != "control")
     ]
 

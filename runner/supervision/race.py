@@ -36,6 +36,8 @@ MIN_GAIN = 0.01
 about as much."""
 PROMISING = 1.3
 """Settings of another family are tried up to this multiple of the total time of the best so far."""
+LARGEST_LEAP = 4
+"""Largest factor between the batch sizes of two neighbours."""
 PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
@@ -50,7 +52,7 @@ class Racer:
     blocks: dict[int, float] = field(default_factory=dict)
     """Seconds of the blocks that count, by round."""
     steps: dict[int, int] = field(default_factory=dict)
-    """Steps of these blocks."""
+    """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
     compiling: list[tuple[float, int]] = field(default_factory=list)
     """Seconds and steps of the blocks in which something compiled."""
     losses: dict[int, float] = field(default_factory=dict)
@@ -80,7 +82,8 @@ class Racer:
         elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
             self.precision = event["precision"]
         elif event["kind"] == "block":
-            seconds, steps = float(event["seconds"]), int(event["num_steps"])
+            seconds = float(event["seconds"])
+            steps = int(event["num_steps"]) * self.variant.batch_times
             if not (0 < seconds < math.inf and steps > 0):
                 return
             if event["compiled"]:
@@ -195,8 +198,9 @@ class Race:
 
     def finalists(self, most: int = 3) -> tuple[Variant, ...]:
         """The best so far, then other candidates that probably beat the baseline, the fastest at
-        the planned length first: the best may turn out to train wrongly. A training confirms them,
-        so a bound per candidate suffices."""
+        the planned length first: the best may turn out to train wrongly. One of them is the same
+        training, in batches of the same size. A training confirms them, so a bound per candidate
+        suffices."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
@@ -204,6 +208,9 @@ class Race:
                  and self._beats(one, baseline, bound=1 / ERROR_RATE)]  # fmt: skip
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
+        same = [one for one in ranked if one.variant.batch_times == 1]
+        if same and same[0] not in ranked[:most]:
+            ranked[most - 1 :] = same[:1]
         return tuple(one.variant for one in ranked[:most])
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
@@ -280,8 +287,10 @@ class Race:
             if racer.variant.role != "backend" or label in self._broken:
                 continue
             diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
+            # Losses of larger batches are those of another training.
+            judged = racer.losses if racer.variant.batch_times == 1 else {}
             if diverges or any(abs(loss - equals[0][step]) > limit * band[step]
-                               for step, loss in racer.losses.items() if step in band):  # fmt: skip
+                               for step, loss in judged.items() if step in band):  # fmt: skip
                 self._broken.add(label)
 
     def _depose(self) -> dict[str, Ending]:
@@ -349,7 +358,10 @@ def family_of(variant: Variant) -> Family:
 
 
 def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
-    """Whether two variants differ in one setting, or only in their family."""
+    """Whether two variants differ in one setting, or only in their family. A larger batch is tried
+    once a batch of a quarter of its size has won."""
+    if one.batch_times > LARGEST_LEAP * other.batch_times:
+        return False
     is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
     return len(change) == 1 or (is_family and family_of(one) != family_of(other))
 

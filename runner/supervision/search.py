@@ -31,7 +31,8 @@ def why_unconfirmed(baseline: RunState) -> str:
     if baseline is RunState.CANCELLED:
         return STOPPED
     if baseline.ended_early:
-        return f"The baseline ended early ({baseline}), so the search has no answer to confirm."
+        how = baseline.replace("_", " ")
+        return f"The baseline ended early ({how}), so the search has no answer to confirm."
     return UNCONFIRMED
 
 
@@ -82,9 +83,11 @@ class Search:
             return None
         spec = experiment.spec
         affordable = int(CONFIRMING_SHARE * spec.tune.max_seconds / step / (len(finalists) + 2))
-        steps = max(affordable, MIN_STEPS)
+        # With a larger batch, fewer steps train on as many samples.
+        times = max(one.batch_times for one in finalists)
+        steps = max(affordable, MIN_STEPS * times)
         most = spec.script.steps if spec.is_script else SCENARIOS["train"].num_steps(spec)
-        steps = min(steps, most or steps)
+        steps = min(steps, times * most or steps)
         return submit(data_dir, replace(
             spec,
             name=f"{spec.name[:LONGEST_NAME]}, confirmed",

@@ -27,6 +27,11 @@ class RunContext:
     def experiment(self) -> ExperimentSpec:
         return self.spec.experiment
 
+    @property
+    def work(self) -> ExperimentSpec:
+        """The experiment in the run's own batch size."""
+        return self.spec.work
+
     @cached_property
     def adds_rounds(self) -> bool:
         """Whether the run has finished and only times more steps."""

@@ -97,7 +97,7 @@ def _of_backends(experiment: ExperimentSpec) -> Iterator[str]:
 
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:
     """The fields of the `workload` event; the model is on the device with its initial weights."""
-    experiment, model, data = spec.experiment, workload.model, workload.data
+    experiment, model, data = spec.work, workload.model, workload.data
     samples = experiment.training.batch_size * experiment.batches_per_step
     has_tokens = data.vocabulary_size is not None
     notes = _notes(spec)

@@ -229,8 +229,9 @@ def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 
 
 def _lengths(runs: Sequence[Evidence]) -> dict[str, int]:
-    """The number of steps of each finished run, by label."""
-    return {run.label: len(run.steps) for run in runs if run.state is RunState.FINISHED}
+    """The number of steps of each finished run in batches of the same size, by label."""
+    return {run.label: len(run.steps) for run in runs
+            if run.state is RunState.FINISHED and run.batch_times == 1}  # fmt: skip
 
 
 def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -331,7 +332,8 @@ def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
         if field == "samples_per_step" and tells_samples:
             continue  # The caution `different sizes` names the rounds.
         values = {run.label: run.workload.get(field) for run in prepared
-                if len(run.steps) or run.workload.get(field) is not None}  # fmt: skip
+                if len(run.steps) or run.workload.get(field) is not None
+                if field != "samples_per_step" or run.batch_times == 1}  # fmt: skip
         yield from _difference(title, values)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):

@@ -13,7 +13,8 @@ from breakeven.storage.statistics.speedups import repaid_within
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """A run's training time as a line over steps, without setting up and evaluation."""
+    """A run's training time as a line over steps of the experiment's batch size, without setting up
+    and evaluation."""
 
     compile_seconds: float
     step_seconds: float
@@ -32,6 +33,7 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
     """
     base = baseline.measured.step_seconds if baseline else None
     compiling, step = result.measured.compile_seconds or 0.0, result.measured.step_seconds
+    step = None if step is None else step / result.batch_times
     found = result.break_even
     if found is not None and base is not None:
         compiling, step = found.compile_seconds, base - found.gain

@@ -214,6 +214,7 @@ class _Judge:
             more_rounds=self._more_rounds(speed, speedup, p_holm),
             break_even=self._break_even(run, pairs, difference, speed),
             parity=parity and break_parity(parity, fault),
+            batch_times=run.batch_times,
             inference_gap=gap,
             training_loss_excess=self._loss_excess(run),
             device_doubts=device_doubts(run, self.baseline),
@@ -243,12 +244,12 @@ class _Judge:
         if self.baseline is None or self.baseline.step_seconds is None:
             return None
         gains, ends = savings(pairs, difference)
-        steps_per_epoch = run.workload.get("steps_per_epoch")
+        steps_per_epoch = self.baseline.workload.get("steps_per_epoch")
         return break_even(speed, run.compile_latencies, gains, self.baseline.step_seconds,
                           steps_per_epoch, pairs["process"], ends)  # fmt: skip
 
     def _loss_excess(self, run: Evidence) -> float | None:
-        if self.baseline is None or run.role == "baseline":
+        if self.baseline is None or run.role == "baseline" or run.batch_times > 1:
             return None
         return loss_excess(self.baseline.losses, run.losses)
 

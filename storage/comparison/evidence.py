@@ -162,6 +162,8 @@ class Evidence:
     environment: dict[str, Any]
     state_of_losses: RunState
     """State of the process whose losses and evaluations these are; `state` is the worst of all."""
+    batch_times: int = 1
+    """How many times as large as the experiment's its batches are."""
 
     @property
     def computes_on_cpu(self) -> bool:
@@ -291,6 +293,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
     environments = queries.fields_by_run(queries.environments(store, experiment_id))
     randomness = load_randomness(store, experiment_id)
+    spec = queries.experiment_spec(store, experiment_id)
+    sizes = {one.label: one.batch_times for one in spec.possible_variants}
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
@@ -318,10 +322,10 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 left_out=run["left_out"],
                 missing=run["missing"],
                 stop=_stop(stops(run["run_id"])),
+                batch_times=sizes.get(run["label"], 1),
                 **mine,
             )
         )
-    spec = queries.experiment_spec(store, experiment_id)
     if spec.is_script:
         most_steps = max((run.num_steps for run in evidence), default=0)
         evidence = [replace(run, num_steps=run.num_steps or most_steps) for run in evidence]

@@ -51,6 +51,9 @@ class Result:
     inference_gap: float | None
     training_loss_excess: float | None
     """None for the baseline, and with fewer than 100 steps."""
+    batch_times: int = 1
+    """How many times as large as the baseline's its batches are. Above 1 it is another training:
+    speeds compare the times of as many samples."""
     device_doubts: tuple[Caution, ...] = ()
     """Disturbances of the device while this run was timed; also in `Comparison.warnings`."""
 

@@ -29,14 +29,18 @@ Ends: TypeAlias = tuple[pd.Series, pd.Series]
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, baseline, other: seconds of steady blocks of equal length from the
-    same round, in the order of time. Both runs come from `pool`.
+    same round, in the order of time. Both runs come from `pool`. Larger batches may have blocks of
+    other lengths: `other` is the time of as many samples, in steps of the experiment's batch size.
 
     Omits rounds in which a script gave the two runs different amounts of work. If one of the two
     ended early, too few rounds count as none, because no more will follow.
     """
     if baseline is None or run.role == "baseline":
         return pd.DataFrame({name: [] for name in [*KEYS, "baseline", "other"]}, dtype=float)
-    pairs = pair(baseline.steady_blocks, run.steady_blocks)
+    if baseline.batch_times == run.batch_times == 1:
+        pairs = pair(baseline.steady_blocks, run.steady_blocks)
+    else:
+        pairs = _pair_by_samples(baseline, run)
     pairs = pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
     unequal = unequal_blocks(baseline, run)
     if len(unequal):
@@ -96,6 +100,20 @@ def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
         "baseline": blocks["seconds"].to_numpy()[mine][alike],
         "other": others["seconds"].to_numpy()[its][alike],
     })  # fmt: skip
+
+
+def _pair_by_samples(baseline: Evidence, run: Evidence) -> pd.DataFrame:
+    """As `pair`, for blocks of any length, in steps of the experiment's batch size."""
+    mine, its = (
+        one.steady_blocks[[*KEYS, "seconds"]].assign(
+            num_steps=one.steady_blocks["num_steps"] * one.batch_times
+        )
+        for one in (baseline, run)
+    )
+    pairs = mine.merge(its, on=["process", "round"], suffixes=("", "_other"))
+    other = pairs["seconds_other"] * pairs["num_steps"] / pairs["num_steps_other"]
+    pairs = pairs.rename(columns={"seconds": "baseline"}).assign(other=other)
+    return pairs[[*KEYS, "baseline", "other"]]
 
 
 def _are_in_turn(blocks: pd.DataFrame, like: pd.DataFrame | None = None) -> bool:

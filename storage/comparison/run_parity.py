@@ -196,6 +196,9 @@ def _last_finite(run: Evidence) -> int:
 def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -> Parity:
     if equals is None:
         return rules.unknown("no baseline")
+    if run.batch_times > 1:
+        samples = spec.training.batch_size
+        return rules.unknown("other batch", size=run.batch_times * samples, baseline_size=samples)
     if not run.workload:
         return rules.unknown("not begun")
     workload = equals.baseline.workload

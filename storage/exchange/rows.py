@@ -179,7 +179,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
         name=harness_name(spec.model),
         origin=spec.model.from_suite and spec.model.from_suite.suite,
         part="training" if spec.trains else "inference",
-        batch_size=spec.training.batch_size,
+        batch_size=spec.training.batch_size * result.batch_times,
         tag=result.label,
         backend=result.backend or "",
         dtype=spec.training.precision,

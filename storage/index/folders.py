@@ -244,7 +244,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "role": spec.variant.role,
         "backend": spec.variant.backend,
         "origin": origin,
-        "num_steps": whole.num_steps,
+        "num_steps": spec.work.num_steps,
         "name": known_as(whole.name, whole.model.source, whole.data.source),
         "scenario": whole.scenario,
         "task": whole.task,

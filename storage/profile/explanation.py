@@ -136,6 +136,7 @@ def explain(store: Store, experiment_id: str) -> Explanation:
         (by_label[base.label], by_label[one.label])
         for one in comparison.results
         if one.role == "backend" and (base := comparison.baseline_of(one.label)) is not None
+        if one.batch_times == 1  # The kernels of a larger batch compute other sizes.
     ]
     bridges = {run.label: bridge(base, run) for base, run in pairs}
     speedups = {run.label: own_speedup(base, run) for base, run in pairs}
@@ -174,7 +175,9 @@ def _cases(
                 variant=variant,
                 text=text,
                 profile=profile,
-                baseline=baseline if is_known and profile is not baseline else None,
+                baseline=baseline
+                if is_known and profile is not baseline and variant.batch_times == 1
+                else None,
                 workload=workloads.loc[labels[0]].to_dict() if labels[0] in workloads.index else {},
                 breaks=breaks[breaks["label"] == labels[0]],
                 frames=frames[frames["label"] == labels[0]],

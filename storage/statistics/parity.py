@@ -27,6 +27,7 @@ FindingKind = Literal[
     "not begun",
     "other weights",
     "other samples",
+    "other batch",
     "other inputs",
     "not repeatable",
     "no control",

@@ -212,9 +212,10 @@ def without_autotuning(failure: Failure) -> Remedy | None:
 
 
 def smaller_batch(failure: Failure) -> Remedy | None:
-    """Half the batch size; in a training, twice as many micro-batches."""
+    """Half the batch size; in a training, twice as many micro-batches. A search tried a larger
+    batch beside the experiment's own."""
     training = failure.spec.training
-    if training.batch_size == 1:
+    if training.batch_size == 1 or failure.variant.batch_times > 1:
         return None
     fields: tuple[tuple[str, Any], ...] = (("training.batch_size", training.batch_size // 2),)
     if failure.spec.trains:

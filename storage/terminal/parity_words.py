@@ -209,6 +209,9 @@ MESSAGES: dict[FindingKind, str] = {
     "not begun": "it has not begun to train",
     "other weights": "its initial weights are not the baseline's",
     "other samples": "its first samples are not the baseline's",
+    "other batch":
+        "its batches have {size:d} samples instead of {baseline_size:d}: this is another training, "
+        "and what it learns was not compared",
     "other inputs": f"the runs saw different data {SINCE}{DATA_CULPRITS}",
     "not repeatable":
         f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",

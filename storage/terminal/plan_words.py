@@ -33,7 +33,8 @@ def advice(planned: Plan, prices: Prices) -> Advice | None:
     base = planned.baseline_seconds
     if base is None or len(planned.totals) == 1:
         return None
-    costs = "".join(f" {one}." for one in (*_doubts(planned), *_costs(planned, prices)))
+    parts = (*_another_training(planned), *_doubts(planned), *_costs(planned, prices))
+    costs = "".join(f" {one}." for one in parts)
     others = other_lengths(planned)
     if planned.best is None:
         rest = f".{costs} {others or 'No backend is sure to take less.'}"
@@ -49,6 +50,13 @@ def advice_words(found: Advice) -> str:
     times = "".join(text + duration(one)
                     for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
     return f"{found.action[:1].lower()}{found.action[1:]}: {times}{found.texts[-1]}"
+
+
+def _another_training(planned: Plan) -> Iterator[str]:
+    times = planned.best.batch_times if planned.best else 1
+    if times > 1:
+        yield (f"This is another training, with batches {times} times as large and 1/{times} of "
+               "the steps; what it learns was not compared")  # fmt: skip
 
 
 def _doubts(planned: Plan) -> Iterator[str]:

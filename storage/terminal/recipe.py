@@ -97,6 +97,9 @@ def recipe(spec: ExperimentSpec, variant: Variant, beside: Change | None = None)
 
 def setting_lines(spec: ExperimentSpec, variant: Variant) -> Iterator[str]:
     """Lines that set something for the whole process."""
+    if variant.batch_times > 1:
+        size = spec.training.batch_size
+        yield f"batch_size = {variant.batch_times * size}  # instead of {size}: another training"
     if variant.path_of_backend:
         module, _, name = variant.path_of_backend.rpartition(":")
         module = PurePath(module).name.removesuffix(".py")

@@ -24,7 +24,7 @@ def result(label: str, **values: object) -> Result:
     """A run's result with nothing known but `values`."""
     role = ROLES.get(label, "backend")
     known = {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
-             "metrics": {}, "device_doubts": (), **values}  # fmt: skip
+             "metrics": {}, "device_doubts": (), "batch_times": 1, **values}  # fmt: skip
 
     def only(kind: type) -> dict[str, Any]:
         return {field.name: known.get(field.name) for field in fields(kind)}

@@ -58,8 +58,8 @@ def main() -> int:
     run.compile_cache.mkdir(exist_ok=True)
     (run.compile_cache / label).touch()
     turns.ready()
-    steps = list(range(spec.experiment.num_steps))
-    size = spec.experiment.block_steps
+    steps = list(range(spec.work.num_steps))
+    size = spec.work.block_steps
     for start in range(0, len(steps), size):
         turn = turns.wait()
         if turn is None:

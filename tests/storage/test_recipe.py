@@ -252,6 +252,7 @@ SPEC = ExperimentSpec(
           "model.compile(backend=Compiler)"]),
         ("/my/own.py:go:scope=forward", ["from own import go  # if it is a class, backend=go()",
                                          "model.compile(backend=go)"]),
+        ("none:batch_times=4", ["batch_size = 32  # instead of 8: another training"]),
         ("none:tf32=true", ['torch.set_float32_matmul_precision("high")',
                             "torch.backends.cudnn.allow_tf32 = True"]),
     ],

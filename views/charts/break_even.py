@@ -77,6 +77,7 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     curves = []
     for label, role, look, run in by_run(frame):
         result = by_label.get(label)
+        times = result.batch_times if result else 1
         found = result.break_even if result and baseline else None
         reached = found is not None and found.verdict == "reached" and found.steps is not None
         note = ""
@@ -87,7 +88,8 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
             note = f": after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
         curves.append(Curve(
             label=label, role=role, look=look, note=note,
-            steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
+            # After step 0, one step is done. A step of a larger batch counts as several.
+            steps=(run["step"].to_numpy(float) + 1) * times,
             seconds=run["seconds"].to_numpy(float),
             estimate=None if result is None else estimate_time(result, baseline),
             pays_off=found.steps if found is not None and reached else None,

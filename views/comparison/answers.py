@@ -151,7 +151,7 @@ def _pays(best: Result, planned: Plan, spec: ExperimentSpec) -> Markdown:
         return f" and may pay for its compiling after {after}"
     if planned.totals and planned.best is None:
         return f" and pays for its compiling only after {after}"
-    paid = spec.kind.trains_fully and latest <= best.measured.num_steps
+    paid = spec.kind.trains_fully and latest <= best.measured.num_steps * best.batch_times
     return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
 
 
@@ -165,6 +165,9 @@ def _parity_of(best: Result) -> Markdown:
         return f"It learns the same thing; single losses were checked up to {last}."
     if parity.verdict == "holds":
         return "It learns the same thing."
+    if parity.verdict == "unknown" and best.batch_times > 1:
+        why = inert(str(parity_words(parity)))
+        return f"{why[:1].upper()}{why[1:]}."
     if parity.verdict == "nothing learned":
         return "It cannot be tested whether it learns the same thing: the loss did not fall."
     return f"It is not known whether it learns the same thing: {inert(str(parity_words(parity)))}."

@@ -86,9 +86,9 @@ def added_blocks(context: RunContext) -> Iterator[Block]:
     done = steps_measured(context.run)
     context.log.append("resumed", step=done, attempt=context.run.attempt)
     while True:
-        for block in plan_blocks(context.experiment):
+        for block in plan_blocks(context.work):
             yield replace(block, first_step=done + block.first_step, evaluate=False, is_last=False)
-        done += context.experiment.num_steps
+        done += context.work.num_steps
 
 
 def _due_every(experiment: ExperimentSpec) -> Iterator[int]:

@@ -113,7 +113,7 @@ def make_callbacks(
     checkpoints. A run that adds rounds needs none: it has written all their records."""
     if context.adds_rounds:
         return [], None
-    experiment = context.experiment
+    experiment = context.work
     every = experiment.training.gradient_statistics_every
     callbacks: list[Any] = []
     if every is not None:

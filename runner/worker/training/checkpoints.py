@@ -114,7 +114,7 @@ class Checkpoints(Callback):
     """Writes checkpoints when they are due and at the end; removes superfluous ones."""
 
     def __init__(self, context: RunContext) -> None:
-        experiment = context.experiment
+        experiment = context.work
         self._run, self._log = context.run, context.log
         self._spec = spec = experiment.checkpoints
         self._evaluation = experiment.evaluation

@@ -56,7 +56,7 @@ class Trainer:
 
     def __init__(self, context: RunContext, workload: Workload) -> None:
         """The workload's model is on the device already."""
-        self._experiment = experiment = context.experiment
+        self._experiment = experiment = context.work
         self._variant = variant = context.variant
         self._device, self._log, self._group = context.device, context.log, context.group
         self._run, self._workload = context.run, workload
@@ -111,7 +111,9 @@ class Trainer:
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment, parallel.part)
         self._check: RandomNumbersCheck | None = None
-        compares = variant.role == "backend" and experiment.kind.trains_fully
+        # The baseline's random numbers and losses say nothing about larger batches.
+        is_equal = variant.role == "backend" and variant.batch_times == 1
+        compares = is_equal and experiment.kind.trains_fully
         if compares and not parallel.is_sharded:
             self._check = RandomNumbersCheck(context, parallel, self._objective, self._inference)
         elif compares and experiment.has_dropout:

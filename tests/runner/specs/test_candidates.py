@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.search_trials import search
-from breakeven.runner.specs.candidates import candidates
+from breakeven.runner.specs.candidates import candidates, untried
 
 pytestmark = pytest.mark.heavy  # The module of trials imports torch.
 
@@ -36,3 +36,21 @@ def test_coarser_rounding_is_tried_on_cuda_if_the_precision_may_change(
     found = {name for name in ("tf32", "math_attention")
              if any(f"{name}=" in text for text in candidates(spec))}  # fmt: skip
     assert found == tried
+
+
+def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -> None:
+    def sizes(allow: tuple[str, ...], **training: int) -> set[str]:
+        spec = search()
+        spec = replace(spec, data=replace(spec.data, num_train_samples=100),
+                       training=replace(spec.training, batch_size=8, **training),
+                       speed=replace(spec.speed, batches=1),
+                       tune=replace(spec.tune, allow=allow), backends=())  # fmt: skip
+        assert ("larger batches" in untried(spec)) == ("batch" not in allow)
+        accepted = replace(spec, backends=candidates(spec))
+        return {str(one.batch_times) for one in accepted.candidates} - {"1"}
+
+    assert sizes(()) == sizes(("precision",)) == set()
+    # 100 samples fill 12 batches of 8, one batch of 64 and none of 128.
+    assert sizes(("batch",)) == {"2", "4", "8"}
+    # A step of three batches takes 24 samples: 4 steps.
+    assert sizes(("batch",), gradient_accumulation=3) == {"2", "4"}

@@ -11,6 +11,7 @@ from breakeven.runner.specs.experiment import (
     ExperimentSpec,
     ModelSpec,
     RunSpec,
+    SpeedSpec,
     StoppingSpec,
     TrainingSpec,
 )
@@ -294,3 +295,44 @@ def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
     backends = ("/my/own.py:compile", "thunder.dynamo:Compiler", "inductor")
     assert experiment(backends=backends).user_code == ("/my/own.py:compile",)
     assert experiment().user_code == ()
+
+
+def larger(times: int, **changes: Any) -> ExperimentSpec:
+    """100 samples in batches of 4: 25 steps an epoch."""
+    return ExperimentSpec(
+        name="trial", backends=(f"none:batch_times={times}",),
+        data=DataSpec(num_train_samples=100),
+        **{"training": TrainingSpec(batch_size=4, warmup_steps=10), **changes},
+    )  # fmt: skip
+
+
+def test_a_run_with_larger_batches_makes_as_many_times_fewer_steps() -> None:
+    spec = larger(8, speed=SpeedSpec(batches=8))
+    baseline, _, variant = spec.variants
+    whole, work = (RunSpec(experiment_id="x", experiment=spec, variant=one).work
+                   for one in (baseline, variant))  # fmt: skip
+    assert whole == spec
+    assert (work.training.batch_size, work.training.warmup_steps) == (32, 1)
+    # 100 samples are 3 batches of 32; 10 steps of a turn are one step of eight times as many.
+    assert (work.num_steps, work.block_steps, work.num_fixed_batches) == (3, 1, 3)
+    assert (work.has_dropout, work.data) == (spec.has_dropout, spec.data)
+    steps = replace(spec.training, max_steps=50)
+    assert replace(spec, training=steps).with_batch(8).num_steps == 7  # 50 / 8 = 6.25
+
+
+@pytest.mark.parametrize(
+    ("times", "changes", "rule"),
+    [
+        (26, {}, "at most 25"),
+        (2, {"scenario": "speed"}, "except for a training or a search"),
+        (2, {"devices": ("cuda:0", "cuda:1")}, "on one device"),
+        (2, {"task": "script", "model": ModelSpec(source="script:/a.py"),
+             "data": DataSpec(source="script")}, "for a script"),
+    ],
+)  # fmt: skip
+def test_larger_batches_are_refused_where_nothing_could_judge_them(
+    times: int, changes: dict[str, Any], rule: str
+) -> None:
+    assert larger(25).variants[-1].batch_times == 25
+    with pytest.raises(InvalidSpec, match=rule):
+        replace(larger(times if times > 25 else 2), **changes)

@@ -29,6 +29,15 @@ def test_one_run_of_the_backend_without_baseline_or_control_makes_all_trials() -
     assert RunSpec(experiment_id="x", experiment=found, variant=variant).run_id == f"x.{LABEL}"
 
 
+def test_a_run_with_larger_batches_is_investigated_in_its_own_batch_size() -> None:
+    spec = replace(ASKED, backends=("inductor:mode=max-autotune+batch_times=4",))
+    found = investigation(spec, "20261126", f"{LABEL}-batch_times_4", "raises")
+    # 32 samples in batches of 16 are 2 steps of one epoch.
+    assert (found.training.batch_size, found.num_steps) == (16, 2)
+    assert found.backends == ("inductor:mode=max-autotune",)
+    assert found.model.dropout == ("keep" if spec.has_dropout else "off")
+
+
 def test_the_work_is_that_of_the_run_and_the_fault_is_named() -> None:
     found = investigation(ASKED, "20261126", LABEL, "differs", step=12, budget_seconds=600)
     assert found.investigates == f"20261126.{LABEL}"

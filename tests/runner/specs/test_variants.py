@@ -18,6 +18,7 @@ from breakeven.runner.specs.variants import Variant, parse_backend
             {"scope": "forward", "fullgraph": True},
         ),
         ("aot_eager:dynamic=false", "aot_eager-dynamic_false", {"dynamic": False}),
+        ("eager:batch_times=4", "eager-batch_times_4", {"batch_times": 4}),
         (
             "inductor:epilogue_fusion=false+max_fusion_size=8",
             "inductor-epilogue_fusion_false-max_fusion_size_8",

@@ -165,6 +165,13 @@ def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
     assert spec.repeats_by_label["control-4"] == ("control-4",)
 
 
+def test_larger_batches_are_no_reason_for_another_control(data_dir: DataDir) -> None:
+    spec = experiment("eager", "eager:batch_times=2", controls=1)
+    runs = [(data_dir.run_dir(f"x.{one.label}"), one) for one in spec.variants]
+    judged = [run.run_id for _, run in judged_in(spec, None, runs)]
+    assert judged == ["x.baseline", "x.control", "x.eager"]
+
+
 def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: DataDir) -> None:
     spec = experiment("eager", controls=1, environments=("a=/a/python", "b=/b/python"))
     runs = [(data_dir.run_dir(f"x.{one.label}"), one) for one in spec.variants]

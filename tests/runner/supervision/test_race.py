@@ -152,6 +152,52 @@ def test_the_best_candidate_is_dropped_in_few_of_many_noisy_races() -> None:
     assert lost <= 50 * ERROR_RATE
 
 
+def larger(*more: str) -> ExperimentSpec:
+    """A search that may try larger batches, and no compiler."""
+    spec = search()
+    spec = replace(spec, tune=replace(spec.tune, allow=("batch",)))
+    plain = tuple(one for one in candidates(spec) if one.startswith("none:batch_times"))
+    return replace(spec, backends=(*(one for one in plain if "+" not in one), *more))
+
+
+def test_a_larger_batch_wins_by_its_time_per_sample() -> None:
+    """Twice the samples in 1.8 times the time gain a tenth, four times in 4.4 lose a tenth."""
+    shares = {1: 1.0, 2: 0.9, 4: 1.1, 8: 1.2}
+    track = raced(larger(), lambda variant: (0.0, shares[variant.batch_times]))
+    assert track.run() == "searched"
+    assert track.race.best == "none-batch_times_2"
+    assert track.endings == {"none-batch_times_4": "loses", "none-batch_times_8": "loses"}
+
+
+def test_batches_grow_while_they_gain() -> None:
+    track = raced(larger(), lambda variant: (0.0, 0.9 ** (variant.batch_times - 1)))
+    track.run(max_rounds=1)
+    assert track.tried == ["none-batch_times_2", "none-batch_times_4"]
+    assert track.run() == "searched"
+    assert track.race.best == "none-batch_times_16"
+
+
+def test_losses_of_a_larger_batch_are_not_those_of_the_baseline_but_must_be_finite() -> None:
+    track = raced(larger("eager"), lambda variant: (0.0, 0.9 if variant.role == "backend" else 1))
+    track.wrong = {one.label for one in track.spec.candidates}
+    track.run()
+    assert track.endings["eager"] == "wrong"
+    assert track.race.best.startswith("none-batch_times_")
+    label = track.race.best
+    track.race.take(label, {"kind": "step", "step": 3, "loss": math.nan})
+    assert track.race.decide(track.living, elapsed=0.0).dropped[label].cause == "wrong"
+
+
+def test_the_best_training_in_batches_of_the_same_size_is_confirmed_too() -> None:
+    def speed(variant: Variant) -> tuple[float, float]:
+        return 0.0, 0.95 if variant.backend else 0.9 ** (variant.batch_times - 1)
+
+    track = raced(larger("eager"), speed)
+    track.run()
+    found = [one.label for one in track.race.finalists()]
+    assert found == ["none-batch_times_16", "none-batch_times_8", "eager"]
+
+
 @pytest.mark.parametrize(("precision", "ends"), [("float32", True), ("bf16", False)])
 def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
     precision: str, ends: bool

@@ -7,9 +7,11 @@ import pytest
 import breakeven.runner.supervision.run_process
 import breakeven.runner.supervision.supervisor
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -19,11 +21,12 @@ from breakeven.runner.specs.experiment import (
     TrainingSpec,
     TuneSpec,
 )
-from breakeven.runner.supervision.search import Search
+from breakeven.runner.supervision.search import Search, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.plan import own_steps, plan
+from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import report
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 
@@ -94,6 +97,36 @@ def test_what_gains_is_combined_confirmed_by_a_whole_training_and_reported(
     assert decision.over is not None and decision.over.cause == "searched"
 
 
+def test_a_larger_batch_is_confirmed_for_as_many_samples_and_called_another_training(
+    data_dir: DataDir,
+) -> None:
+    """Every step of a fake run takes 1 ms, so that batches of two samples take half as long."""
+    spec = search("none:batch_times=2", "eager", steps=5_000)
+    runs, confirmation = ran(data_dir, spec)
+    assert runs["none-batch_times_2"].state is RunState.FINISHED
+    assert confirmation is not None and confirmation.spec.backends == ("none:batch_times=2",)
+    done = {label: sum(one["kind"] == "step" for one in each_event(run.events_file))
+            for label, run in by_label(confirmation.runs).items()}  # fmt: skip
+    # The larger batch makes as many steps as the experiment's own training of 40.
+    assert done == {"baseline": 80, "control": 80, "none-batch_times_2": 40}
+    with Store.in_memory(data_dir) as store:
+        for experiment_id in (runs["baseline"].run_id.partition(".")[0],
+                              confirmation.experiment_id):  # fmt: skip
+            found = compare(store, experiment_id)
+            larger = found.result_of("none-batch_times_2")
+            assert larger.speedup is not None and larger.speedup.median == pytest.approx(2)
+            planned = plan(found, own_steps(found))
+            assert planned.totals == pytest.approx(
+                {"baseline": 5, "control": 5, "none-batch_times_2": 2.5}
+                | ({"eager": 5} if "eager" in planned.totals else {})
+            )
+            assert "its batches have 2 samples instead of 1" in report(found)
+            assert not {one.kind for one in found.warnings} & {"different setting",
+                                                              "different lengths"}  # fmt: skip
+        given = advice(planned, Prices())
+        assert given is not None and "This is another training" in advice_words(given)
+
+
 def test_a_candidate_that_dies_or_lacks_memory_ends_alone(data_dir: DataDir) -> None:
     runs, confirmation = ran(data_dir, search("crash", "greedy", "swift"))
     states = {label: run.state for label, run in runs.items()}
@@ -126,6 +159,18 @@ def test_the_budget_ends_a_search_with_the_best_so_far(data_dir: DataDir) -> Non
     runs, _ = ran(data_dir, search("slow", "swift", seconds=2.0))
     assert runs["baseline"].state is RunState.FINISHED
     assert "the budget of 2 s is spent" in runs["baseline"].events_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (RunState.FINISHED, "No candidate gained enough"),
+        (RunState.CANCELLED, "The search was stopped: this is its best so far"),
+        (RunState.OUT_OF_MEMORY, "The baseline ended early (out of memory)"),
+    ],
+)
+def test_a_search_without_a_confirmation_says_why(state: RunState, why: str) -> None:
+    assert why in why_unconfirmed(state)
 
 
 def test_a_search_needs_a_control_and_turns() -> None:

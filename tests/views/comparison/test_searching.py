@@ -16,6 +16,7 @@ from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.form.presets import PRESETS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.machine import WITH_GPU, keep
 from tests.helpers.pages import opened, text
 
 CONFIRMATION = "20261122-103015-123456-7f3b"
@@ -43,13 +44,26 @@ def test_launch_searches_for_the_planned_length_among_all_candidates(folder: Dat
     app = opened("launch")
     app.number_input(key="search-steps").set_value(12_345)
     app.number_input(key="search-minutes").set_value(7).run()
+    app.toggle(key="search-batch").set_value(True).run()
     app.button(key="search").click().run()
     assert not app.exception and not app.error, text(app)
     (queued,) = experiments(folder)
     assert queued.spec.kind.searches
     assert (queued.spec.tune.steps, queued.spec.tune.max_seconds) == (12_345, 420)
+    assert queued.spec.tune.allow == ("batch",)
     assert queued.spec.backends == candidates(queued.spec)
     assert [one.label for one in queued.variants] == ["baseline", "control"]
+
+
+def test_launch_offers_coarser_rounding_by_the_precision_of_the_training(folder: DataDir):
+    keep(folder, WITH_GPU)
+    app = opened("launch", **{"quick.device": "cuda:0", "quick.precision": "bf16"})
+    app.toggle(key="search-precision").set_value(True).run()
+    assert app.toggle(key="search-precision").label == "Allow half-precision sums in attention"
+    app.button(key="search").click().run()
+    (queued,) = experiments(folder)
+    assert queued.spec.tune.allow == ("precision",)
+    assert "none:math_attention=reduced" in queued.spec.backends
 
 
 def test_launch_searches_for_the_fastest_way_to_train_with_a_script(

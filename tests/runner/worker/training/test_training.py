@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec, SpeedSpec, TrainingSpec
 from breakeven.runner.worker.data.splits import EpochBatches
 from breakeven.runner.worker.device import base
 from breakeven.runner.worker.device.base import WallClock
@@ -57,6 +57,29 @@ def test_every_step_of_every_epoch_is_recorded(plain: Events, said: list[str]) -
     for block in blocks:
         seconds = sum(step["seconds"] for step in steps if step["round"] == block["round"])
         assert block["seconds"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("scenario", ["train", "tune"])
+def test_a_run_with_larger_batches_trains_as_an_experiment_with_this_batch_size(
+    tmp_path: Path, scenario: Any
+) -> None:
+    changes: dict[str, Any] = {"scenario": scenario, "speed": SpeedSpec(batches=2)}
+    spec = experiment(backends=("none:batch_times=2",), **changes)
+    # Two turns of the search; three of the training, which do not straddle epochs of 3.
+    mine = run(spec, tmp_path / "a", "none-batch_times_2", TurnsOnPaper(num_turns=3))
+    larger = replace(spec, backends=(), training=replace(spec.training, batch_size=8),
+                     block_steps=2)  # fmt: skip
+    expected = run(larger, tmp_path / "b", turns=TurnsOnPaper(num_turns=3))
+    for kind, names in (("step", ("step", "epoch", "round", "loss")),
+                        ("block", ("first_step", "num_steps", "warm_up")),
+                        ("evaluation", ("step", "epoch", "loss"))):  # fmt: skip
+        assert [[one[name] for name in names] for one in of_kind(mine, kind)] == [
+            [one[name] for name in names] for one in of_kind(expected, kind)
+        ]
+    (workload,), (whole,) = of_kind(mine, "workload"), of_kind(expected, "workload")
+    differ = {name for name in workload if workload[name] != whole[name]} - {"seq", "time"}
+    assert differ == set()
+    assert workload["samples_per_step"] == 8 and len(of_kind(mine, "step")) in (5, 6)
 
 
 def test_the_losses_are_those_of_a_loop_written_by_hand(plain: Events) -> None:

@@ -1,0 +1,136 @@
+"""Runs with larger batches: judged by time per sample, and not by the baseline's losses."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.exchange.rows import rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.plan import plan
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.views.charts import break_even
+from breakeven.views.comparison.answers import headline
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+TWICE, FOURFOLD, BOTH = "inductor-batch_times_2", "none-batch_times_4", "inductor-batch_times_4"
+GEMM = {"name": "gemm", "op": "aten::mm", "seconds": 0.1}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A step of 8 samples takes 0.2 s and 10 J, one of 16 samples 0.32 s and 12 J after 4 s of
+    compiling, one of 32 samples 0.4 s, and 0.2 s after 10 s of compiling. Turns have 10, 5, 2 and
+    one step. The larger batches have other losses."""
+    data_dir = DataDir(tmp_path_factory.mktemp("larger"))
+    spec = experiment_spec(
+        num_steps=240,
+        backends=("inductor:batch_times=2", "none:batch_times=4", "inductor:batch_times=4"),
+    )
+    for label, times, size, seconds, joules, compiling in (
+        ("baseline", 1, 10, 0.2, 10.0, 0.0), ("control", 1, 10, 0.2, 10.0, 0.0),
+        (TWICE, 2, 5, 0.32, 12.0, 4.0), (FOURFOLD, 4, 2, 0.4, 0.0, 0.0),
+        (BOTH, 4, 1, 0.2, 0.0, 10.0),
+    ):  # fmt: skip
+        run = Recording(data_dir.runs, label, spec).claim().start(
+            samples_per_step=8 * times, num_steps=240 // times, steps_per_epoch=240 // times,
+        )  # fmt: skip
+        for number in range(24):
+            took = [seconds] * size
+            compiles = compiling > 0 and number == 0
+            took[0] += compiling * compiles
+            losses = falling_losses(240)[10 * number :][:size] if times == 1 else [5.0] * size
+            run.block(took, losses, compiled=[0] if compiles else ())
+            if joules:
+                run.device(energy_joules=joules * size)
+        run.profile([GEMM]).end()
+    with Store.in_memory(data_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+def comparison(store: Store) -> Comparison:
+    return compare(store, EXPERIMENT_ID)
+
+
+@pytest.fixture
+def results(comparison: Comparison) -> dict[str, Result]:
+    return {one.label: one for one in comparison.results}
+
+
+def test_a_speedup_compares_the_times_of_as_many_samples(results: dict[str, Result]) -> None:
+    # 0.2 s for 8 samples against 0.16 s and 0.1 s, also where turns differ in samples: 80, 64.
+    found = {label: results[label].speedup for label in (TWICE, FOURFOLD)}
+    assert {label: one and one.median for label, one in found.items()} == pytest.approx(
+        {TWICE: 1.25, FOURFOLD: 2.0}
+    )
+    assert results[TWICE].measured.step_seconds == pytest.approx(0.32)
+    assert results[TWICE].measured.samples_per_second == pytest.approx(50)
+    assert {results[label].speed_verdict for label in found} == {"faster"}
+
+
+def test_break_even_counts_steps_and_epochs_of_the_baseline(results: dict[str, Result]) -> None:
+    found = results[TWICE].break_even
+    assert found is not None
+    # 4 s at a gain of 0.04 s for 8 samples; an epoch has 240 steps of 8 samples.
+    assert (found.steps, found.epochs) == (pytest.approx(100), pytest.approx(100 / 240))
+
+
+def test_the_plan_is_one_of_samples(comparison: Comparison) -> None:
+    found = plan(comparison, 1000)
+    assert found.totals == pytest.approx(
+        {"baseline": 200, "control": 200, TWICE: 4 + 160, FOURFOLD: 100, BOTH: 10 + 50}
+    )
+    assert found.joules == pytest.approx({"baseline": 10_000, "control": 10_000, TWICE: 6000})
+    assert found.best is not None and found.best.label == BOTH
+    # 10 s at a gain of 0.05 s for 8 samples, though one has turns of 64 samples and one of 32.
+    assert [(one.label, one.from_steps, one.low, one.high) for one in found.choices] == [
+        (FOURFOLD, 0, None, None), (BOTH, *[pytest.approx(200)] * 3),
+    ]  # fmt: skip
+
+
+def test_losses_are_not_judged_and_the_headline_says_so(
+    comparison: Comparison, results: dict[str, Result]
+) -> None:
+    parity = results[FOURFOLD].parity
+    assert parity is not None and parity.verdict == "unknown"
+    said = "its batches have 32 samples instead of 8: this is another training"
+    assert said in str(parity_words(parity))
+    told = headline(comparison, plan(comparison, 100))
+    assert said[1:] in told and "learns the same" not in told
+    assert results["control"].training_loss_excess is not None
+    assert results[TWICE].training_loss_excess is None
+    assert not {one.kind for one in comparison.warnings} & {
+        "different setting", "different lengths", "different sizes", "few rounds",
+    }  # fmt: skip
+
+
+def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: Comparison) -> None:
+    times = queries.cumulative_times(store, EXPERIMENT_ID)
+    figure = break_even.cumulative(times, comparison.results)
+    ends = {
+        one.name.partition(":")[0]: max(one.x)
+        for one in figure.data
+        if one.line.dash == break_even.MEASURED["dash"]
+    }
+    # 240 steps of 8 samples, 120 of 16, 48 and 24 of 32.
+    assert ends == {"baseline": 240, "control": 240, TWICE: 240, FOURFOLD: 192, BOTH: 96}
+
+
+def test_kernels_of_other_sizes_explain_no_difference(store: Store) -> None:
+    found = explain(store, EXPERIMENT_ID)
+    assert found.profile_of(TWICE).is_known
+    assert not found.bridges and not found.own_speedups
+
+
+def test_an_export_has_each_runs_own_batch(store: Store) -> None:
+    found = {one.tag: one for one in rows(store, EXPERIMENT_ID)}
+    assert {label: one.batch_size for label, one in found.items()} == {
+        TWICE: 16, FOURFOLD: 32, BOTH: 32,
+    }  # fmt: skip
+    assert found[TWICE].speedup == pytest.approx(1.25)
+    assert found[TWICE].abs_latency == pytest.approx(320)
