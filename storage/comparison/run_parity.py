@@ -165,6 +165,8 @@ def judge_parity(
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
     parity = _judge(spec, equals, run)
+    if run.batch_times > 1 and not run.state_of_losses.ended_early:
+        return parity  # No other run decides what is known of another training.
     compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
     early = next((one for one in compared if one.state_of_losses.ended_early
                   and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
