@@ -1,6 +1,7 @@
 """A small network with layer norms, relu and dropout, and samples for it: where faults show."""
 
 import random
+import time
 
 import numpy as np
 import torch
@@ -32,6 +33,15 @@ class ReluNet(nn.Module):
             x = block(x)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+class Waiting(ReluNet):
+    """Waits wherever it is not compiled, so that every backend gains."""
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        if not torch.compiler.is_compiling():
+            time.sleep(0.004)
+        return super().forward(x)
 
 
 class ScoredNet(ReluNet):
