@@ -35,8 +35,8 @@ def searched(folder: Path, capfd: pytest.CaptureFixture[str], *backends: str) ->
     main(["tune", f"--data-folder={folder / 'data'}", "--task=custom", "--plan=20000 steps",
           f"--model={network}:Waiting", f"--data={network}:noisy_samples", "--budget=120s",
           f"--allow-code={FAULTS}", f"--backends={','.join(backends)}", "--optimizer=SGD",
-          "--set=training.losses=CrossEntropyLoss", "--batch-size=16", "--learning-rate=0.05",
-          "--device=cpu", "--cpu-threads=1", "--profile-steps=0"])  # fmt: skip
+          "--batch-size=16", "--learning-rate=0.05", "--device=cpu", "--cpu-threads=1",
+          "--profile-steps=0"])  # fmt: skip
     return capfd.readouterr().out
 
 

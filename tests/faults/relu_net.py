@@ -35,15 +35,6 @@ class ReluNet(nn.Module):
         return logits
 
 
-class Waiting(ReluNet):
-    """Waits wherever it is not compiled, so that every backend gains."""
-
-    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
-        if not torch.compiler.is_compiling():
-            time.sleep(0.004)
-        return super().forward(x)
-
-
 class ScoredNet(ReluNet):
     """Computes its loss itself, as models of the hub do."""
 
@@ -51,6 +42,15 @@ class ScoredNet(ReluNet):
         logits = super().forward(x)
         return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, labels),
                                         logits=logits)  # fmt: skip
+
+
+class Waiting(ScoredNet):
+    """Waits wherever it is not compiled, so that every backend gains."""
+
+    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+        if not torch.compiler.is_compiling():
+            time.sleep(0.004)
+        return super().forward(x, labels)
 
 
 class DrawingNet(ScoredNet):
