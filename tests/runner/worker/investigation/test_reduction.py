@@ -173,6 +173,16 @@ def test_the_graph_of_an_optimizer_which_holds_its_weights_passes_again_and_agai
     assert [trials.outcome(DECOMPOSED) for _ in range(2)] == [PASSES, PASSES]
 
 
+def test_a_mask_of_very_low_numbers_hides_no_fault_beside_it() -> None:
+    mask = torch.arange(8) > 5
+
+    def function(x: Tensor) -> Tensor:
+        return torch.relu(x).masked_fill(mask, -1e9)
+
+    outcome = GraphTrials(captured(function, torch.randn(4, 8)), TOLERANCE).outcome(WRONG_RELU)
+    assert (outcome.kind, outcome.quantity) == ("differs", "output")
+
+
 def test_quotes_and_backslashes_of_an_error_leave_the_program_a_program() -> None:
     graph = relu_between_other_operations()
     outcome = GraphTrials(graph, TOLERANCE).outcome(WRONG_RELU)
