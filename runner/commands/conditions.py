@@ -119,10 +119,13 @@ def check_gate(spec: ExperimentSpec, conditions: Sequence[Condition]) -> None:
     measured = MEASURED[spec.kind.compares]
     named = ", ".join(measured) or "nothing"
     first, *others = spec.environment_names
+    needed = (
+        f"the first environment, {first}" if others else "an environment; the experiment has none"
+    )
     for one in conditions:
         rule = f"must be what the scenario {spec.scenario!r} measures: {named}"
         require(one.name in measured, "--fail-if", str(one), rule)
-        rule = f"must name the first of several environments, which is {first if others else None}"
+        rule = f"must name {needed}"
         require(one.of in (None, first if others else None), "--fail-if", str(one), rule)
 
 

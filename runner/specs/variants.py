@@ -54,6 +54,8 @@ WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environme
 """Fields that distinguish runs with the same settings."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention", "optimize_ddp",
                     "optimizer", "tf32", "batch_times")  # fmt: skip
+NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times")
+"""Those that act without a compiler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +117,8 @@ class Variant(Spec):
             "changes nothing: the baseline has no compiler either. Give it a setting, such as "
             f"{NO_COMPILER}:optimizer=fused, or name a backend"
         )
-        is_changed = self.optimizer is not None or self.tf32 or self.math_attention == "reduced"
-        is_changed |= self.batch_times > 1
+        usual = {one.name: one.default for one in fields(self)}
+        is_changed = any(getattr(self, name) != usual[name] for name in NEED_NO_COMPILER)
         is_baseline = self.role == "backend" and self.backend is None and not is_changed
         require(not is_baseline, "backends", self.label, rule)
         rule = "has no compiler, and so no scope"

@@ -148,7 +148,7 @@ def test_a_backend_with_too_few_rounds_to_be_slower_in_does_not_pass(
     [
         ("cache", "slower", "must be what the scenario 'cache' measures: compile"),
         ("accuracy", "compile>60", "must be what the scenario 'accuracy' measures: nothing"),
-        ("train", "slower-than:old>2%", "must name the first of several environments, which is "),
+        ("train", "slower-than:old>2%", "must name an environment; the experiment has none"),
     ],
 )
 def test_a_condition_on_what_was_not_measured_is_refused(

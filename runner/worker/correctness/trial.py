@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.training import MODEL_LOSS
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.variants import NEED_NO_COMPILER, Variant
 from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
 from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
 from breakeven.runner.worker.data.splits import MicroBatch, Split
@@ -37,8 +37,6 @@ MAX_ELEMENTS = 2**17
 at the same positions."""
 SEED = 15
 BASELINE = Variant(label="baseline", role="baseline")
-NEED_NO_COMPILER = ("optimizer", "tf32", "math_attention")
-"""Settings that act without a compiler."""
 
 
 def uncompiled(variant: Variant) -> Variant:

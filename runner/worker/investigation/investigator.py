@@ -21,9 +21,9 @@ from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.investigations import Finding
 from breakeven.runner.specs.ladder import RUNGS
-from breakeven.runner.specs.variants import VARIANT_SETTINGS, Variant
+from breakeven.runner.specs.variants import NEED_NO_COMPILER, VARIANT_SETTINGS, Variant
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.correctness.trial import BASELINE, NEED_NO_COMPILER
+from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps

@@ -132,7 +132,11 @@ def fresh(tmp_path: Path) -> Path:
         ("submit", "--device=cuda:7", "devices = 'cuda:7'"),
         ("submit", "--data=nowhere/x.csv", "data.source = 'nowhere/x.csv': no such file"),
         ("submit", "--batch-size=5000", "training.batch_size = 5000"),
-        ("compare", "--fail-if=slower-than:old>2%", "must name the first of several environments"),
+        (
+            "compare",
+            "--fail-if=slower-than:old>2%",
+            "must name an environment; the experiment has none",
+        ),
         ("compare", f"--callback={FAULTS / 'relu_net.py'}:Hook", f"BREAKEVEN_CODE={FAULTS}"),
     ],
 )
