@@ -4,8 +4,7 @@ import re
 
 import streamlit as st
 
-from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.recorded import NUMBERS, Chapter, Definition, read_chapters
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS, Chapter, Definition, read_chapters
 from breakeven.views.shared.inert import Markdown
 
 _scroll_to_anchor = st.components.v2.component(

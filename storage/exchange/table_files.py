@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from breakeven.storage.numbers.formats import cell
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 
 ALWAYS_RECORDED = ("loss", "value")
 """Columns without missing values: NaN is a diverged loss. In other columns of numbers, None is

@@ -1,16 +1,19 @@
-"""The registry of all metrics: name, title, unit, better direction, format and definition.
+"""The registry of all numbers: name, title, format, unit, better direction, and definition.
 
-Charts and tables take titles, units and formats only from here; the table of a comparison has its
-columns in this order. `docs/metrics.md` has the full definitions, under the anchor of each metric.
-`storage/numbers/recorded.py` adds recorded numbers.
+Charts, tables and pages take titles, units and formats only from here; the table of a comparison
+has its columns in the order of METRICS. `docs/metrics.md` has the definitions. A number has a
+heading there or, within the text of another one, a line that begins with its name.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import pandas as pd
 
+from breakeven.runner.project import PACKAGE
 from breakeven.storage.numbers.formats import (
     DASH,
     MILLISECONDS_BELOW,
@@ -32,26 +35,85 @@ from breakeven.storage.numbers.formats import (
     format_verdict,
 )  # fmt: skip
 
-__all__ = ["DASH", "METRICS", "Metric", "axis_unit"]
+__all__ = ["DASH", "METRICS", "NUMBERS", "Metric", "axis_unit"]
+
+DEFINITIONS_FILE = PACKAGE / "docs" / "metrics.md"
+SENTENCE = re.compile(r".+?\.(?=\s|$)", re.DOTALL)
+FURTHER = re.compile(r"^\* `(\w+)`: (.+)$", re.MULTILINE)
+"""A number that is defined within the text of another one."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A heading of `docs/metrics.md` and what stands under it, as Markdown."""
+
+    anchor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Definitions that belong together, after what holds for all of them."""
+
+    title: str
+    introduction: str
+    definitions: tuple[Definition, ...]
+
+
+@cache
+def read_chapters() -> tuple[Chapter, ...]:
+    """The whole of `docs/metrics.md`; its first chapter is the text before any definition."""
+    return tuple(map(_chapter, _split(DEFINITIONS_FILE.read_text().removeprefix("# "), "## ")))
+
+
+@cache
+def read_definitions() -> dict[str, str]:
+    """Every definition, as Markdown, by its anchor, in the order of the file."""
+    return {one.anchor: one.text for chapter in read_chapters() for one in chapter.definitions}
+
+
+@cache
+def _sentences() -> dict[str, Definition]:
+    """The heading and the definition in one sentence of every number, by its name."""
+    found = {}
+    for anchor, text in read_definitions().items():
+        if first := SENTENCE.match(text):
+            found[anchor] = Definition(anchor, " ".join(first[0].split()))
+        found |= {name: Definition(anchor, one) for name, one in FURTHER.findall(text)}
+    return found
+
+
+def _chapter(text: str) -> Chapter:
+    introduction, *entries = _split(text, "### ")
+    title, _, introduction = introduction.partition("\n")
+    parts = (entry.partition("\n") for entry in entries)
+    definitions = tuple(Definition(anchor, text.strip()) for anchor, _, text in parts)
+    return Chapter(title, introduction.strip(), definitions)
+
+
+def _split(text: str, heading: str) -> list[str]:
+    return re.split(f"^{heading}", text, flags=re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measured quantity; `format` makes a value readable, an undefined one a dash."""
+    """One number; `format` makes a value readable, an undefined one a dash."""
 
     name: str
     title: str
-    definition: str
     format: Callable[[Any], str] = format_number
     unit: str = ""
-    defined_in: str = ""
-    """Heading in docs/metrics.md, if it is the heading of another metric."""
     better: Literal["higher", "lower"] | None = None
 
     @property
     def anchor(self) -> str:
-        """Its heading in docs/metrics.md."""
-        return self.defined_in or self.name
+        """The heading in docs/metrics.md that defines it."""
+        return _sentences()[self.name].anchor
+
+    @property
+    def definition(self) -> str:
+        """Its definition in one sentence, from docs/metrics.md."""
+        return _sentences()[self.name].text
 
     @property
     def axis_title(self) -> str:
@@ -70,183 +132,168 @@ def axis_unit(name: str, values: pd.Series) -> tuple[float, str]:
     return 1e3, f"{metric.title} (ms)"
 
 
-_ALL = (
-    Metric("loss", "Loss",
-           "Training loss of one step, as the model returned it, before its update.",
-           format_loss, better="lower"),
-    Metric("learning_rate", "Learning rate",
-           "Rate that the schedule gave the optimizer for one step.", format_number),
-    Metric("gradient_norm", "Gradient norm",
-           "Norm of all gradients of one step together, before clipping.", format_loss),
-    Metric("step_seconds", "Step time",
-           "Median duration of a full optimizer step, over the steady steps.",
-           format_seconds, "s", better="lower"),
-    Metric("cumulative_seconds", "Training time",
-           "Sum of the durations of all steps so far, compilation included.",
-           format_seconds, "s", better="lower"),
-    Metric("samples_per_second", "Throughput", "Samples of one step divided by the step time.",
-           format_rate, "samples/s", better="higher"),
-    Metric("tokens_per_second", "Token throughput",
-           "Tokens of one step, padding included, divided by the step time.",
-           format_rate, "tokens/s", better="higher"),
+_METRICS = (
+    Metric("loss", "Loss", format_loss, better="lower"),
+    Metric("learning_rate", "Learning rate"),
+    Metric("gradient_norm", "Gradient norm", format_loss),
+    Metric("step_seconds", "Step time", format_seconds, "s", "lower"),
+    Metric("cumulative_seconds", "Training time", format_seconds, "s", "lower"),
+    Metric("samples_per_second", "Throughput", format_rate, "samples/s", "higher"),
+    Metric("tokens_per_second", "Token throughput", format_rate, "tokens/s", "higher"),
     Metric("real_tokens_per_second", "Token throughput without padding",
-           "Tokens of one step without padding, divided by the step time.",
-           format_rate, "tokens/s", better="higher"),
-    Metric("flops_per_second", "Compute",
-           "Floating-point operations of a step, forward and backward, divided by its time.",
-           format_flops, "FLOP/s", better="higher"),
-    Metric("peak_share", "Share of the device's peak",
-           "Operations per second divided by the maximum in the device's data sheet.",
-           format_share, better="higher"),
-    Metric("energy_per_step", "Energy per step",
-           "Energy that the device used in a steady step, by its own counter.",
-           format_energy, "J", better="lower"),
-    Metric("speedup", "Speedup",
-           "Baseline's block time divided by this run's, median of all rounds.",
-           format_ratio, "x", better="higher"),
-    Metric("speedup_low", "Speedup, lower bound",
-           "Lower end of the speedup's 95 % bootstrap interval.",
-           format_ratio, "x", better="higher"),
-    Metric("speedup_high", "Speedup, upper bound",
-           "Upper end of the speedup's 95 % bootstrap interval.",
-           format_ratio, "x", better="higher"),
-    Metric("p_holm", "p-value",
-           "Sign test's p-value of the speedup, Holm-corrected over backends.", format_p_value),
-    Metric("effect_size", "Effect size",
-           "Rank-biserial correlation: 1 if faster in every round, 0 if in half of them.",
-           format_correlation, better="higher"),
-    Metric("detectable_effect", "Detectable effect",
-           "Smallest change of speed that 80 % of experiments with such rounds would show.",
-           format_share, better="lower"),
-    Metric("speed_verdict", "Speed",
-           "faster or slower (beyond noise, at least 2 %), same, inconclusive, or failed.",
-           format_verdict),
-    Metric("noise_floor", "Noise floor",
-           "Largest distance from 1 in the interval of the control's speedup.",
-           format_share, better="lower"),
-    Metric("compile_seconds", "Compile latency",
-           "Duration of the steps that compiled, minus that of as many steady steps.",
-           format_seconds, "s", better="lower"),
-    Metric("cold_compile_seconds", "Compile latency, cold",
-           "Median compile latency of processes with empty compile caches.",
-           format_seconds, "s", better="lower"),
-    Metric("warm_compile_seconds", "Compile latency, warm",
-           "Median compile latency of processes with the caches of the cold processes.",
-           format_seconds, "s", better="lower"),
-    Metric("compile_time_saved", "Compile time saved",
-           "Share of the cold compile latency that warm caches save, over all repeats.",
-           format_share, better="higher"),
-    Metric("cold_over_warm", "Cold over warm",
-           "Cold compile latency divided by the warm one, median of the repeats.",
-           format_ratio, better="higher"),
-    Metric("cold_break_even_steps", "Break-even, cold",
-           "Steps after which the time saved has paid for compiling with empty caches.",
-           format_count, "steps", better="lower"),
-    Metric("warm_break_even_steps", "Break-even, warm",
-           "Steps after which the time saved has paid for compiling on filled caches.",
-           format_count, "steps", better="lower"),
-    Metric("break_even_verdict", "Pays off",
-           "reached if the run is faster, never if slower or the same, else inconclusive.",
-           format_verdict),
-    Metric("break_even_steps", "Break-even",
-           "Steps after which the time saved per step has paid for compiling.",
-           format_count, "steps", better="lower"),
-    Metric("break_even_low", "Break-even, lower bound",
-           "Break-even at the upper end of the saving's 95 % interval.",
-           format_count, "steps", better="lower"),
-    Metric("break_even_high", "Break-even, upper bound",
-           "Break-even at the lower end of the saving's 95 % interval.",
-           format_count, "steps", better="lower"),
-    Metric("break_even_seconds", "Break-even time",
-           "Training time until break-even, compiling included.",
-           format_seconds, "s", better="lower"),
-    Metric("break_even_epochs", "Break-even epochs",
-           "Break-even steps divided by the steps of an epoch.",
-           format_epochs, "epochs", better="lower"),
-    Metric("peak_memory_bytes", "Memory needed",
-           "Memory that a device must have: the most that torch's allocator reserved in any "
-           "steady block, private pools of CUDA graphs included. On the CPU the peak resident "
-           "size of the process.", format_bytes, "bytes", better="lower"),
-    Metric("compile_peak_memory_bytes", "Memory needed to compile",
-           "Memory needed during the blocks that compiled.",
-           format_bytes, "bytes", better="lower"),
-    Metric("allocated_memory_bytes", "Allocated memory",
-           "Highest memory of live tensors in any steady block, without private pools of CUDA "
-           "graphs; not recorded on the CPU.",
-           format_bytes, "bytes", better="lower"),
-    Metric("accuracy", "Accuracy",
-           "Share of held-out samples labelled correctly at the last evaluation.",
-           format_share, better="higher"),
-    Metric("eval_loss", "Evaluation loss",
-           "Mean loss on the held-out samples at the last evaluation.",
-           format_loss, better="lower"),
-    Metric("f1", "F1",
-           "Harmonic mean of precision and recall, mean over labels, last evaluation.",
-           format_share, better="higher"),
-    Metric("precision", "Precision",
-           "Share of a label's predictions that are correct, mean over labels.",
-           format_share, better="higher"),
-    Metric("recall", "Recall",
-           "Share of a label's samples that are predicted correctly, mean over labels.",
-           format_share, better="higher"),
-    Metric("roc_auc", "ROC-AUC",
-           "Area under the ROC curve, mean over labels, at the last evaluation.",
-           format_loss, better="higher"),
-    Metric("mse", "Mean squared error",
-           "Mean squared difference of prediction and label at the last evaluation.",
-           format_loss, better="lower"),
-    Metric("mae", "Mean absolute error",
-           "Mean absolute difference of prediction and label at the last evaluation.",
-           format_loss, better="lower"),
-    Metric("perplexity", "Perplexity",
-           "Exponential of the mean loss per token at the last evaluation.",
-           format_loss, better="lower"),
-    Metric("final_loss", "Final loss", "Mean training loss of the last tenth of the steps done.",
-           format_loss, better="lower"),
-    Metric("parity", "Parity",
-           "Whether losses and accuracy agree with the baseline's, up to rounding.",
-           format_verdict),
-    Metric("first_step_outside", "First step outside",
-           "First step from which the run shows that it learned something else.",
-           format_count, "step", better="higher"),
-    Metric("max_ratio_to_band", "Largest loss difference",
-           "Largest difference in loss to the baseline, divided by the band's half width.",
-           format_multiple, "x band", better="lower"),
+           format_rate, "tokens/s", "higher"),
+    Metric("flops_per_second", "Compute", format_flops, "FLOP/s", "higher"),
+    Metric("peak_share", "Share of the device's peak", format_share, better="higher"),
+    Metric("energy_per_step", "Energy per step", format_energy, "J", "lower"),
+    Metric("speedup", "Speedup", format_ratio, "x", "higher"),
+    Metric("speedup_low", "Speedup, lower bound", format_ratio, "x", "higher"),
+    Metric("speedup_high", "Speedup, upper bound", format_ratio, "x", "higher"),
+    Metric("p_holm", "p-value", format_p_value),
+    Metric("effect_size", "Effect size", format_correlation, better="higher"),
+    Metric("detectable_effect", "Detectable effect", format_share, better="lower"),
+    Metric("speed_verdict", "Speed", format_verdict),
+    Metric("noise_floor", "Noise floor", format_share, better="lower"),
+    Metric("compile_seconds", "Compile latency", format_seconds, "s", "lower"),
+    Metric("cold_compile_seconds", "Compile latency, cold", format_seconds, "s", "lower"),
+    Metric("warm_compile_seconds", "Compile latency, warm", format_seconds, "s", "lower"),
+    Metric("compile_time_saved", "Compile time saved", format_share, better="higher"),
+    Metric("cold_over_warm", "Cold over warm", format_ratio, better="higher"),
+    Metric("cold_break_even_steps", "Break-even, cold", format_count, "steps", "lower"),
+    Metric("warm_break_even_steps", "Break-even, warm", format_count, "steps", "lower"),
+    Metric("break_even_verdict", "Pays off", format_verdict),
+    Metric("break_even_steps", "Break-even", format_count, "steps", "lower"),
+    Metric("break_even_low", "Break-even, lower bound", format_count, "steps", "lower"),
+    Metric("break_even_high", "Break-even, upper bound", format_count, "steps", "lower"),
+    Metric("break_even_seconds", "Break-even time", format_seconds, "s", "lower"),
+    Metric("break_even_epochs", "Break-even epochs", format_epochs, "epochs", "lower"),
+    Metric("peak_memory_bytes", "Memory needed", format_bytes, "bytes", "lower"),
+    Metric("compile_peak_memory_bytes", "Memory needed to compile", format_bytes, "bytes", "lower"),
+    Metric("allocated_memory_bytes", "Allocated memory", format_bytes, "bytes", "lower"),
+    Metric("accuracy", "Accuracy", format_share, better="higher"),
+    Metric("eval_loss", "Evaluation loss", format_loss, better="lower"),
+    Metric("f1", "F1", format_share, better="higher"),
+    Metric("precision", "Precision", format_share, better="higher"),
+    Metric("recall", "Recall", format_share, better="higher"),
+    Metric("roc_auc", "ROC-AUC", format_loss, better="higher"),
+    Metric("mse", "Mean squared error", format_loss, better="lower"),
+    Metric("mae", "Mean absolute error", format_loss, better="lower"),
+    Metric("perplexity", "Perplexity", format_loss, better="lower"),
+    Metric("final_loss", "Final loss", format_loss, better="lower"),
+    Metric("parity", "Parity", format_verdict),
+    Metric("first_step_outside", "First step outside", format_count, "step", "higher"),
+    Metric("max_ratio_to_band", "Largest loss difference", format_multiple, "x band", "lower"),
     Metric("max_ratio_to_interval", "Largest result difference",
-           "Largest difference of a mean loss or an evaluation, divided by the allowed one.",
-           format_multiple, "x interval", better="lower"),
-    Metric("inference_gap", "Inference difference",
-           "Largest relative difference in loss of compiled and uncompiled evaluation.",
-           format_multiple, better="lower"),
-    Metric("training_loss_excess", "Excess loss",
-           "Mean loss of the last windows of 100 steps, minus the baseline's; not parity.",
-           format_number, better="lower"),
-    Metric("training_loss_check", "PyTorch's loss check",
-           "Whether the excess loss is at most 0.1; broken runs may pass. Not parity.",
-           format_text),
-    Metric("graph_breaks", "Graph breaks",
-           "How often Dynamo split the graph because it could not trace further.",
-           format_count, better="lower"),
-    Metric("recompiles", "Recompiles",
-           "Frames compiled again because a guard of the earlier code failed.",
-           format_count, better="lower"),
-    Metric("distinct_graph_breaks", "Distinct graph breaks",
-           "Different lines and reasons at which Dynamo split the graph.",
-           format_count, better="lower"),
-    Metric("guards", "Guards", "Conditions under which compiled code may be used again.",
-           format_count, better="lower"),
-    Metric("pass_rate", "Pass rate",
-           "Share of a suite's checked models that pass the check.",
-           format_share, better="higher"),
-    Metric("geomean_speedup", "Mean speedup",
-           "Geometric mean of a suite's speedups without failures, with its 95 % interval.",
-           format_ratio, "x", better="higher"),
-    Metric("mean_compile_seconds", "Mean compile latency",
-           "Mean of the compile latencies of a suite's models.",
-           format_seconds, "s", better="lower"),
-    Metric("memory_ratio", "Memory ratio",
-           "Memory needed by the baseline divided by the backend's; above 1 it saves memory.",
-           format_ratio, "x", better="higher"),
+           format_multiple, "x interval", "lower"),
+    Metric("inference_gap", "Inference difference", format_multiple, better="lower"),
+    Metric("training_loss_excess", "Excess loss", format_number, better="lower"),
+    Metric("training_loss_check", "PyTorch's loss check", format_text),
+    Metric("graph_breaks", "Graph breaks", format_count, better="lower"),
+    Metric("recompiles", "Recompiles", format_count, better="lower"),
+    Metric("distinct_graph_breaks", "Distinct graph breaks", format_count, better="lower"),
+    Metric("guards", "Guards", format_count, better="lower"),
+    Metric("pass_rate", "Pass rate", format_share, better="higher"),
+    Metric("geomean_speedup", "Mean speedup", format_ratio, "x", "higher"),
+    Metric("mean_compile_seconds", "Mean compile latency", format_seconds, "s", "lower"),
+    Metric("memory_ratio", "Memory ratio", format_ratio, "x", "higher"),
+)  # fmt: skip
+_RECORDED = (
+    Metric("step", "Step", format_count),
+    Metric("epoch", "Epoch", format_count),
+    Metric("num_steps", "Steps", format_count),
+    Metric("num_samples", "Samples", format_count),
+    Metric("round", "Round", format_count),
+    Metric("device_difference", "Difference between devices", format_ratio),
+    Metric("device_noise", "Noise of a device", format_share),
+    Metric("device_stray", "Spread of step times", format_share),
+    Metric("device_pace", "Pace of a device", format_ratio),
+    Metric("attempt", "Attempt", format_count),
+    Metric("expected_seconds", "Expected time", format_seconds, "s"),
+    Metric("planned_seconds", "Total", format_seconds),
+    Metric("elapsed_seconds", "Elapsed time", format_seconds, "s"),
+    Metric("loss_difference", "Difference in loss to the baseline"),
+    Metric("time_saved", "Time saved against the baseline", format_seconds, "s"),
+    Metric("loss_terms", "Terms of the loss"),
+    Metric("own_values", "Numbers of callbacks"),
+    Metric("gradient_statistics", "Gradient statistics"),
+    Metric("checkpoint_bytes", "Size", format_bytes),
+    Metric("checkpoint_seconds", "Written in", format_seconds, "s"),
+    Metric("checkpoint_value", "Value"),
+    Metric("compilation_seconds", "Took", format_seconds, "s"),
+    Metric("dynamo_seconds", "Dynamo", format_seconds, "s"),
+    Metric("aot_seconds", "AOT", format_seconds, "s"),
+    Metric("inductor_seconds", "Inductor", format_seconds, "s"),
+    Metric("code_seconds", "Code", format_seconds, "s"),
+    Metric("kernel_seconds", "Kernels", format_seconds, "s"),
+    Metric("compile_phases", "Time by phase", format_seconds, "s"),
+    Metric("compile_timeline", "Stages of compiling", format_seconds, "s"),
+    Metric("total_seconds", "Total", format_seconds, "s"),
+    Metric("graph_ops", "Operations", format_count),
+    Metric("count", "Times", format_count),
+    Metric("hits", "Hits", format_count),
+    Metric("misses", "Misses", format_count),
+    Metric("bypasses", "Bypasses", format_count),
+    Metric("repeats", "Repeats", format_count),
+    Metric("num_tensors", "Tensors", format_count),
+    Metric("num_failed", "Failed", format_count),
+    Metric("num_elements", "Elements", format_count),
+    Metric("max_difference", "Max difference"),
+    Metric("rmse", "RMSE"),
+    Metric("baseline_rmse", "Baseline RMSE"),
+    Metric("multiplier", "Multiplier"),
+    Metric("accuracy_rule", "Rule", format_text),
+    Metric("activations", "Outputs of layers", format_text),
+    Metric("scale", "Scale"),
+    Metric("tolerance", "Tolerance"),
+    Metric("error_ratio", "Error over the limit"),
+    Metric("sample", "Sample", format_count),
+    Metric("margin", "Margin"),
+    Metric("compiled_margin", "Compiled margin"),
+    Metric("predictions", "Answers", format_count),
+    Metric("unlike_baseline", "Unlike the baseline", format_count),
+    Metric("unlike_own_weights", "Compiled unlike its own weights", format_count),
+    Metric("answers", "Answers in pairs", format_count),
+    Metric("batch_size", "Batch size", format_count),
+    Metric("compression_ratio", "Memory saved", format_ratio, "x"),
+    Metric("sm_clock_mhz", "SM clock", format_count, "MHz"),
+    Metric("memory_clock_mhz", "Memory clock", format_count, "MHz"),
+    Metric("temperature_celsius", "Temperature", format_count, "\N{DEGREE SIGN}C"),
+    Metric("power_watts", "Power", format_count, "W"),
+    Metric("energy_joules", "Energy", format_energy, "J"),
+    Metric("utilization", "Utilization", format_share),
+    Metric("held_back", "Held back", format_text),
+    Metric("others_memory_bytes", "Memory of others", format_bytes),
+    Metric("others_cpu_share", "CPU time of others", format_share),
+    Metric("stolen_cpu_share", "Stolen CPU time", format_share),
+    Metric("cpu_frequency_mhz", "CPU frequency", format_count, "MHz"),
+    Metric("load_average", "Load average"),
+    Metric("profile_seconds", "Time a step", format_seconds, "s"),
+    Metric("profile_share", "Share of a step", format_share),
+    Metric("kernel_calls", "Calls a step"),
+    Metric("unknown_share", "Unclassified", format_share),
+    Metric("idle_seconds", "Idle", format_seconds, "s"),
+    Metric("own_speedup", "GPU-busy-time speedup", format_ratio, "x"),
+    Metric("waited_seconds", "Step, waited for", format_seconds, "s"),
+    Metric("launches", "Launches a step", format_count),
+    Metric("compute_seconds", "Computing", format_seconds, "s"),
+    Metric("communication_seconds", "Communication", format_seconds, "s"),
+    Metric("exposed_seconds", "Exposed", format_seconds, "s"),
+    Metric("rank_lag", "Lag of the slowest rank", format_share),
+    Metric("sent_bytes", "Sent a step", format_bytes, "bytes"),
+    Metric("profile_cost_seconds", "Cost of profiling", format_seconds, "s"),
+    Metric("suite_change", "Change", format_text),
+    Metric("left_out", "What a mean rests on", format_text),
+    Metric("trend", "Trend", format_text),
+    Metric("samples_seen", "Samples so far", format_count),
+    Metric("tokens_seen", "Tokens so far", format_count),
+    Metric("disk_bytes", "Size on disk", format_bytes),
+    Metric("over_first", "Quotient of speedups", format_ratio, "x"),
+    Metric("scaling_efficiency", "Scaling efficiency", format_share),
+    Metric("over_below", "Over the previous stage", format_ratio, "x"),
+    Metric("replayed", "Replication", format_text),
+    Metric("cautions", "Warnings and notes", format_text),
+    Metric("facts", "Facts"),
 )  # fmt: skip
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
+NUMBERS: dict[str, Metric] = {**METRICS, **{number.name: number for number in _RECORDED}}
+"""The metrics, and all other numbers that pages show."""

@@ -20,7 +20,7 @@ from numbers import Real
 from typing import Any
 
 from breakeven.storage.numbers.formats import format_text, format_verdict
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 
 TOKEN = re.compile(r"\{(\w+)(?::([^{}]+))?\}|\]\((\w+)\)|([\[<>])")
 

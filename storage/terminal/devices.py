@@ -9,7 +9,7 @@ import pandas as pd
 from breakeven.runner.texts import printable
 from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantity, Worsening
 from breakeven.storage.numbers.formats import DASH, count_of
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import Sentence, figure, fill
 
 BECAME: dict[Quantity, str] = {

@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from breakeven.storage.numbers.metrics import DASH, METRICS
-from breakeven.storage.numbers.recorded import (
+from breakeven.storage.numbers.metrics import (
+    DASH,
     DEFINITIONS_FILE,
+    METRICS,
     NUMBERS,
     read_chapters,
     read_definitions,
@@ -27,11 +28,20 @@ def test_every_number_is_defined_in_the_documentation_and_nothing_else_is() -> N
 
 def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
     assert list(read_definitions()) == HEADINGS
-    assert read_definitions()["speedup_high"] == "Upper end of the same interval."
+    assert read_definitions()["speedup_high"] == (
+        "Upper end of the speedup's 95 % bootstrap interval."
+    )
     titles = {chapter.title: chapter for chapter in read_chapters()}
     assert next(iter(titles)) == "What the numbers mean"
     assert "the reference" in titles["Correctness"].introduction
     assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
+
+
+def test_a_number_without_a_heading_is_defined_within_the_text_of_another() -> None:
+    number = NUMBERS["hits"]
+    assert (number.anchor, number.definition) == (
+        "compile_cache", "Look-ups that the cache answered.",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.caution import Caution, Kind
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import Figure, Sentence, figure, fill, joined
 from breakeven.storage.profile.findings import CostFinding
 from breakeven.storage.profile.findings import Kind as ProfileKind

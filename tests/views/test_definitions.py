@@ -13,7 +13,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from breakeven.storage.library.catalog import compute
-from breakeven.storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
 from breakeven.storage.queries import timeline
 from breakeven.views.charts import layers as charts
 from breakeven.views.library.table import COLUMNS

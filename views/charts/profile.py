@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from breakeven.storage.comparison.correctness import Pass
 from breakeven.storage.numbers.formats import format_seconds
-from breakeven.storage.numbers.metrics import axis_unit
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS, axis_unit
 from breakeven.storage.profile.explanation import Bridge
 from breakeven.storage.profile.profiles import IDLE, Profile
 from breakeven.storage.terminal.finding_words import class_title

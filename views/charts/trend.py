@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 
 from breakeven.storage.library.devices import DeviceHistory, Quantity
 from breakeven.storage.library.trends import Point, Series
-from breakeven.storage.numbers.metrics import METRICS, axis_unit
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS, axis_unit
 from breakeven.storage.statistics.steps import divide
 from breakeven.views.charts.layers import (
     HEIGHT,

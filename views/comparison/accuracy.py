@@ -23,7 +23,7 @@ from breakeven.storage.comparison.correctness import (
     table,
 )
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.charts import profile as tensor_charts
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.shared.inert import Markdown, code, inert

@@ -14,8 +14,7 @@ from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.results import SCORES, Result
 from breakeven.storage.difference.sides import Differing
 from breakeven.storage.numbers.formats import format_verdict
-from breakeven.storage.numbers.metrics import DASH
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.break_even_words import (
     break_even_reason,

@@ -13,7 +13,7 @@ from breakeven.storage import queries
 from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import fill
 from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text
 from breakeven.views.charts import layers as charts

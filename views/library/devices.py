@@ -22,7 +22,7 @@ from breakeven.storage.library.devices import (
     history_table,
 )
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.devices import noisy_words, verdict, worsening_words
 from breakeven.views.charts.trend import device_history

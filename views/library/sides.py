@@ -25,8 +25,7 @@ from breakeven.storage.difference.speedups import (
 )
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH, format_ratio
-from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.statistics.speedups import with_ends
 from breakeven.storage.terminal.difference import (
     SHOWN,

@@ -15,7 +15,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage.numbers.formats import format_verdict
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, plain

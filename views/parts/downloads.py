@@ -15,8 +15,7 @@ import streamlit as st
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
-from breakeven.storage.numbers.metrics import DASH
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.views.charts.moving import expect_charts, moving_chart
 from breakeven.views.parts.exports import Origin, files_of, origin, to_html
 from breakeven.views.parts.pictures import (

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.recorded import NUMBERS, read_definitions
+from breakeven.storage.numbers.metrics import NUMBERS, read_definitions
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert, inert_figure
 from breakeven.views.shared.links import anchors_in, without_link

@@ -17,8 +17,7 @@ from breakeven.storage.comparison.device_doubts import SHARED_CPU
 from breakeven.storage.compiling.timeline import PHASES, PhaseTimes
 from breakeven.storage.estimates import Costs, costs_of, earlier_costs, remaining_seconds
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
 from breakeven.views.charts.palette import COLORS, run_looks, run_mark
 from breakeven.views.shared import words

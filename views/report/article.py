@@ -11,8 +11,7 @@ import pandas as pd
 
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.metrics import DASH
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.queries.timeline import timeline
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import groups

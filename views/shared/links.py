@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from html import unescape
 
-from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import Figure, Sentence
 from breakeven.views.shared.inert import Html, Markdown, inert
 
