@@ -21,6 +21,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.compiling.difference import load_compiled
 from breakeven.storage.compiling.kept import code_difference, kept_of
@@ -42,15 +43,13 @@ from breakeven.storage.library.catalog import backend_rows
 from breakeven.storage.library.devices import devices
 from breakeven.storage.library.trends import failures_without_series, trends
 from breakeven.storage.numbers.formats import count_of
-from breakeven.storage.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.regressions import against
+from breakeven.storage.suite.groups import against
 from breakeven.storage.team import opening
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
-from breakeven.storage.terminal import replay as replay_report
 from breakeven.storage.terminal import suite as suite_report
 from breakeven.storage.terminal import trend as trend_report
 from breakeven.storage.terminal.as_json import (
@@ -62,7 +61,7 @@ from breakeven.storage.terminal.as_json import (
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import NO_LADDER, compile_report, ladder_report
-from breakeven.storage.terminal.difference import difference_report
+from breakeven.storage.terminal.difference import difference_report, replay_report, replay_status
 from breakeven.storage.terminal.finding_words import explain_report
 from breakeven.storage.terminal.gate import judge_environment
 from breakeven.storage.terminal.investigation_words import (
@@ -311,8 +310,8 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
 def print_replay(store: Store, options: argparse.Namespace) -> int:
     """Prints whether a replication gave the expected numbers."""
     found = load_replay(store, options.experiment)
-    print(replay_report.replay_report(found))  # noqa: T201
-    return replay_report.exit_status(found)
+    print(replay_report(found))  # noqa: T201
+    return replay_status(found)
 
 
 def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:

@@ -18,7 +18,6 @@ from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
-from breakeven.storage.comparison.choices import choices
 from breakeven.storage.comparison.device_doubts import device_doubts
 from breakeven.storage.comparison.environments import Across, across
 from breakeven.storage.comparison.evidence import (
@@ -28,6 +27,7 @@ from breakeven.storage.comparison.evidence import (
     losses_by_run,
     of_role,
 )
+from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import (
     Choice,
     Comparison,
@@ -49,10 +49,14 @@ from breakeven.storage.comparison.run_parity import (
     no_band,
 )
 from breakeven.storage.index.store import Store
-from breakeven.storage.statistics.inference import break_parity, judge_inference
-from breakeven.storage.statistics.learning import loss_excess
-from breakeven.storage.statistics.outcomes import Reading
-from breakeven.storage.statistics.parity import Parity, ParityFinding, loss_band
+from breakeven.storage.statistics.outcomes import Reading, loss_excess
+from breakeven.storage.statistics.parity import (
+    Parity,
+    ParityFinding,
+    break_parity,
+    judge_inference,
+    loss_band,
+)
 from breakeven.storage.statistics.speedups import (
     BreakEven,
     Ratio,

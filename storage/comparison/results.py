@@ -18,7 +18,7 @@ from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.statistics.learning import LossCheck, check_loss
+from breakeven.storage.statistics.outcomes import LossCheck, check_loss
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 

@@ -21,13 +21,19 @@ from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.statistics import parity as rules
-from breakeven.storage.statistics.inference import break_parity
 from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
-from breakeven.storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
-from breakeven.storage.statistics.outcomes import Reading, Trainings, readings
+from breakeven.storage.statistics.outcomes import (
+    Reading,
+    Trainings,
+    has_learned,
+    learned_by_accuracy,
+    learned_by_loss,
+    readings,
+)
 from breakeven.storage.statistics.parity import (
     Parity,
     ParityFinding,
+    break_parity,
     judge_losses,
     loss_band,
     unknown,

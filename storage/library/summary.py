@@ -21,10 +21,10 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import Outcome, checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared, paired_blocks
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import own_plan
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 

@@ -14,10 +14,10 @@ import pandas as pd
 
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import Check
+from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.investigation import Investigation
 from breakeven.storage.numbers.metrics import METRICS
-from breakeven.storage.plan import Plan
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.terminal.causes import KnownCause, remedy_text

@@ -17,15 +17,15 @@ from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, for
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries.timeline import shown_parts
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
-from breakeven.storage.terminal.break_even_words import (
-    break_even_in_full,
-    doubt_of_saving,
-    speed_reason,
-)
 from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.storage.terminal.plan_words import (
+    break_even_in_full,
+    doubt_of_saving,
+    speed_reason,
+)
 
 Cell = Callable[[Result], str]
 

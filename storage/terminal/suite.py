@@ -9,8 +9,15 @@ from breakeven.storage.numbers.formats import DASH, aligned_table, count_of, for
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence, Words, fill, joined
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.suite.groups import MIN_MODELS, Group, MeanSpeedup, Outcome, groups
-from breakeven.storage.suite.regressions import HIDDEN_SLOWDOWN, Against
+from breakeven.storage.suite.groups import (
+    HIDDEN_SLOWDOWN,
+    MIN_MODELS,
+    Against,
+    Group,
+    MeanSpeedup,
+    Outcome,
+    groups,
+)
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"

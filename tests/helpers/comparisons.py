@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.storage.comparison.choices import choices
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.index.store import Store

@@ -12,8 +12,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.plan import Plan, UnknownLength, plan, steps_of
 from breakeven.storage.comparison.results import Choice, Comparison
-from breakeven.storage.plan import Plan, UnknownLength, plan, steps_of
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.plan_words import advice, advice_words, other_lengths
 from breakeven.views.comparison.answers import headline

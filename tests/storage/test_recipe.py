@@ -14,8 +14,7 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpe
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.__main__ import main as storage
-from breakeven.storage.script_change import Change, change
-from breakeven.storage.terminal.recipe import recipe, setting_lines
+from breakeven.storage.terminal.recipe import Change, change, recipe, setting_lines
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -9,12 +9,11 @@ import pytest
 from breakeven.runner.folders.states import RunState
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.latency import ColdWarm
+from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Result
-from breakeven.storage.plan import plan
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
-from breakeven.storage.suite.groups import Cell, Group, Outcome, groups
-from breakeven.storage.suite.regressions import against
+from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
 from breakeven.views.comparison import accuracy as compare_accuracy
 from breakeven.views.comparison import cache as compare_cache
 from breakeven.views.comparison.answers import headline

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.storage.comparison.choices import TimeEstimate, estimate_time
 from breakeven.storage.comparison.evidence import of_role
+from breakeven.storage.comparison.plan import TimeEstimate, estimate_time
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.layers import by_run, line_style, over_steps

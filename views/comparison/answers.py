@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.plan import Plan
 from breakeven.storage.comparison.results import Comparison, Result, Standings, standings
 from breakeven.storage.numbers.formats import count_of, format_verdict
-from breakeven.storage.plan import Plan
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.terminal.break_even_words import break_even_text
 from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.plan_words import break_even_text
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked

@@ -17,10 +17,17 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.settings import Prices, read_settings
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds
 from breakeven.storage import queries
+from breakeven.storage.comparison.plan import (
+    Plan,
+    UnknownLength,
+    own_plan,
+    own_steps,
+    plan,
+    steps_of,
+)
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
-from breakeven.storage.plan import Plan, UnknownLength, own_plan, own_steps, plan, steps_of
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.plan_words import advice, other_lengths

@@ -23,7 +23,7 @@ from breakeven.storage.difference.replays import (
 )
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
+from breakeven.storage.terminal.difference import WHY_NOT, figure_texts, remarks, summary
 from breakeven.views.access import permissions
 from breakeven.views.comparison.leaderboard import heading, table, verdict_word
 from breakeven.views.parts.actions import errors_shown, launch

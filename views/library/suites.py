@@ -10,8 +10,7 @@ from breakeven.storage import queries
 from breakeven.storage.exchange.rows import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Outcome, groups
-from breakeven.storage.suite.regressions import Against, against
+from breakeven.storage.suite.groups import Against, Outcome, against, groups
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from breakeven.views.charts import matrix as suite_charts

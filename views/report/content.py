@@ -16,12 +16,12 @@ from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.correctness import table as checks_table
+from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
-from breakeven.storage.plan import own_plan
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words

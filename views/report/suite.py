@@ -15,8 +15,7 @@ from breakeven.storage.statistics.speedups import (
     speed_doubt,
     with_ends,
 )
-from breakeven.storage.suite.groups import MIN_MODELS, Group, Outcome
-from breakeven.storage.suite.regressions import Against
+from breakeven.storage.suite.groups import MIN_MODELS, Against, Group, Outcome
 from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons

@@ -11,11 +11,11 @@ from breakeven.runner.specs.scenarios import Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.environments import Across
+from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
-from breakeven.storage.plan import own_plan
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import (
     compile_words,

@@ -24,8 +24,8 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.supervision.search import Search, why_unconfirmed
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import own_steps, plan
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import own_steps, plan
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.report import report
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

@@ -24,8 +24,8 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.break_even_words import break_even_reason, speed_reason
 from breakeven.storage.terminal.finding_words import explain_report
+from breakeven.storage.terminal.plan_words import break_even_reason, speed_reason
 from breakeven.storage.terminal.report import correctness_report, report
 from tests.helpers.comparisons import compared, notes_of, warnings_of
 from tests.helpers.device_journals import ON_CUDA

@@ -13,6 +13,7 @@ from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
@@ -20,7 +21,6 @@ from breakeven.storage.library.filters import chosen, facet_counts
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
-from breakeven.storage.plan import plan
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
 from breakeven.storage.terminal.gate import judge_environment

@@ -7,10 +7,10 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.exchange.rows import rows
 from breakeven.storage.index.store import Store
-from breakeven.storage.plan import plan
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.views.charts import break_even

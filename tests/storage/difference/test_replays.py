@@ -14,7 +14,7 @@ from breakeven.runner.specs.replays import replay
 from breakeven.storage.difference.replays import Replay, ReplayedNumber, load_replay, replays_of
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.replay import elsewhere, exit_status, replay_report, summary
+from breakeven.storage.terminal.difference import elsewhere, replay_report, replay_status, summary
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
@@ -98,7 +98,7 @@ def test_what_comes_out_the_same_is_inside_and_compiling_is_not_judged_yet(data_
     assert (speedup.low, speedup.high) == pytest.approx((1.98787, 2.01220), abs=2e-5)
     assert figure(found, "compile_seconds").reason == "compiled once"
     assert str(summary(found)) == "All 4 numbers that could be judged came out as expected."
-    assert exit_status(found) == 0
+    assert replay_status(found) == 0
     assert found.label == "inductor" and not found.differs
 
 
@@ -106,7 +106,7 @@ def test_a_slower_backend_is_found_and_a_slower_machine_no_fault_of_the_backend(
     found = load_replay(store, AGAIN["backend"])
     assert verdicts(found)["speedup"] == verdicts(found)["step_seconds"] == "outside"
     assert "2 of 4 numbers came out as expected, all but: speedup, step time" in str(summary(found))
-    assert exit_status(found) == 6
+    assert replay_status(found) == 6
     found = load_replay(store, AGAIN["machine"])
     assert verdicts(found)["step_seconds"] == verdicts(found)["speedup"] == "inside"
     step = figure(found, "step_seconds")

@@ -11,7 +11,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.statistics.inference import FIGURES, judge_inference
+from breakeven.storage.statistics.parity import FIGURES, judge_inference
 from breakeven.storage.terminal.parity_words import parity_words
 from tests.helpers.comparisons import compared
 from tests.helpers.journals import Recording, experiment_spec, falling_losses

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from breakeven.storage.statistics.learning import learned_by_accuracy, learned_by_loss
 from breakeven.storage.statistics.outcomes import (
     Quantity,
     Reading,
     Trainings,
+    learned_by_accuracy,
+    learned_by_loss,
     prediction_half_widths,
     readings,
     without_spikes,

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from breakeven.runner.loss_band import broken_from, leaves_open
-from breakeven.storage.statistics.learning import has_learned
+from breakeven.storage.statistics.outcomes import has_learned
 from breakeven.storage.statistics.parity import (
     Parity,
     judge_learning,

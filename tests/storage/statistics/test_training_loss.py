@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from breakeven.storage.statistics.learning import check_loss, loss_excess
+from breakeven.storage.statistics.outcomes import check_loss, loss_excess
 
 
 def losses(*of_windows: float, rest: int = 0) -> pd.Series:

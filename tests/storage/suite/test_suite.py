@@ -18,8 +18,7 @@ from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.suite.cells import outcomes
-from breakeven.storage.suite.groups import Cell, Group, Outcome, groups
-from breakeven.storage.suite.regressions import Against, against
+from breakeven.storage.suite.groups import Against, Cell, Group, Outcome, against, groups
 from breakeven.storage.terminal.suite import exit_status, other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 

@@ -10,12 +10,12 @@ from breakeven.runner.folders.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.difference.sides import load_sides
 from breakeven.storage.difference.speedups import differences
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.matrix import matrix
-from breakeven.storage.plan import own_plan
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.library import as_table
