@@ -14,9 +14,9 @@ from breakeven.runner.specs.investigations import (
     LONGEST_NAME,
     Finding,
     investigation,
+    replay,
 )
 from breakeven.runner.specs.ladder import with_ladder
-from breakeven.runner.specs.replays import replay
 from breakeven.runner.specs.scenarios import Part, Problem
 from breakeven.runner.texts import printable
 from breakeven.storage import queries

@@ -13,8 +13,8 @@ from breakeven.runner.checks.user_code import allowed
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.run_environment import without_own
-from breakeven.runner.specs.environments import FIELD, pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import pythons
 from breakeven.runner.suites import SUITES
 
 LEAST_PYTHON, LEAST_TORCH = (3, 10), (2, 6)
@@ -39,7 +39,7 @@ def check_environments(spec: ExperimentSpec, data_dir: DataDir) -> None:
     for name, python in pythons(spec.environments).items():
         check_allowed(python, data_dir)
         if why := why_unfit(python, packages_needed(spec)):
-            raise InvalidSpec(FIELD, f"{name}={python}", why)
+            raise InvalidSpec("environments", f"{name}={python}", why)
 
 
 def check_allowed(python: str, data_dir: DataDir) -> None:

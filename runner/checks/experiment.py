@@ -24,10 +24,9 @@ from breakeven.runner.machine.cpus import cores, cpu_allowance, memory_bytes
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.candidates import candidates
-from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.place import parse_cpus, write_cpus
-from breakeven.runner.specs.rules import check_task_fits
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import USER_CODE, Task
 from breakeven.runner.suites import SUITES

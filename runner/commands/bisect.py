@@ -21,9 +21,9 @@ from breakeven.runner.commands.waiting import Storage, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.environments import make, read_requirements, released_between
-from breakeven.runner.specs.environments import NAME
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import split_at_commas
+from breakeven.runner.specs.variants import ENVIRONMENT_NAME
 from breakeven.runner.texts import printable
 
 OPTION = "--bisect-versions"
@@ -51,7 +51,8 @@ def read_versions(text: str) -> Versions:
     named = versions.split("..") if is_range else split_at_commas(versions)
     valid = all(re.fullmatch(r"[A-Za-z0-9][\w.+!-]*", one) for one in named)
     few = len(named) != 2 if is_range else len(named) < 2
-    if few or not valid or len(set(named)) < len(named) or (equals and not NAME.fullmatch(package)):
+    valid = valid and (not equals or bool(ENVIRONMENT_NAME.fullmatch(package)))
+    if few or not valid or len(set(named)) < len(named):
         raise ValueError(f"{text!r} must read A..B or A,B,C, with the package in front unless it "
                          f"is {USUAL_PACKAGE}: transformers==4.50..5.0")  # fmt: skip
     return Versions(package or USUAL_PACKAGE, tuple(named), is_range)
@@ -194,7 +195,7 @@ def _requirements(beside: Sequence[str]) -> tuple[str, str]:
         return "", ""
     name, equals, given = beside[0].partition("=")
     is_python = os.path.isfile(given) and not given.endswith(".txt")
-    if len(beside) > 1 or not equals or not NAME.fullmatch(name) or is_python:
+    if len(beside) > 1 or not equals or not ENVIRONMENT_NAME.fullmatch(name) or is_python:
         rule = f"must be one NAME=REQUIREMENTS with {OPTION}: what each environment gets besides "
         raise InvalidSpec("environments", list(beside), rule + "the package")
     return name, read_requirements(name, given)

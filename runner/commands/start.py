@@ -50,14 +50,13 @@ from breakeven.runner.folders.queue import (
 from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
-from breakeven.runner.specs.environments import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
-from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.investigations import replay
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import read_whole_number, split_at_commas
-from breakeven.runner.specs.variants import Settings
+from breakeven.runner.specs.variants import Settings, pythons
 from breakeven.runner.suites import SUITES
 from breakeven.runner.suites.matrix import (
     PARTS,

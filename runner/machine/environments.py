@@ -16,8 +16,8 @@ from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import writing
-from breakeven.runner.specs.environments import FIELD, NAME, pythons
 from breakeven.runner.specs.values import nearest
+from breakeven.runner.specs.variants import ENVIRONMENT_NAME, pythons
 
 OWN = "own"
 """Name of Breakeven's own Python among the environments."""
@@ -66,16 +66,16 @@ def _split(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Names, each with its Python or requirements; a name without them gets an empty text."""
     for text in texts:
         name, equals, given = text.partition("=")
-        if equals and NAME.fullmatch(name):
+        if equals and ENVIRONMENT_NAME.fullmatch(name):
             yield name, given
         else:
             yield from ((one.strip(), "") for one in text.split(","))
 
 
 def _python(data_dir: DataDir, name: str, given: str) -> Path:
-    if not NAME.fullmatch(name):
+    if not ENVIRONMENT_NAME.fullmatch(name):
         rule = "must be NAME=PYTHON, NAME=REQUIREMENTS or the name of an environment"
-        raise InvalidSpec(FIELD, name, rule)
+        raise InvalidSpec("environments", name, rule)
     if not given:
         return _named(data_dir, name)
     path = Path(given).expanduser().absolute()
@@ -94,7 +94,7 @@ def read_requirements(name: str, given: str) -> str:
     words = shlex.split(given)
     if not words or not all(REQUIREMENT.fullmatch(one) for one in words):
         rule = "is neither a Python, nor a file of requirements, nor requirements"
-        raise InvalidSpec(FIELD, f"{name}={given}", rule)
+        raise InvalidSpec("environments", f"{name}={given}", rule)
     return "\n".join(words) + "\n"
 
 
@@ -136,7 +136,7 @@ def _named(data_dir: DataDir, name: str) -> Path:
     known = {one.name: one.python for one in uv_environments(data_dir)}
     if name not in known:
         rule = f"is no environment of {data_dir.environments}; make it with {name}=REQUIREMENTS"
-        raise InvalidSpec(FIELD, name, rule + nearest(name, [OWN, *known]))
+        raise InvalidSpec("environments", name, rule + nearest(name, [OWN, *known]))
     return known[name]
 
 

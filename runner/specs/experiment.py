@@ -1,176 +1,97 @@
 """Specifications of experiments and runs: frozen, checked on construction, stored as JSON.
 
-An `ExperimentSpec` is one workload (model, data, training) under several `torch.compile` backends.
-It expands into one `RunSpec` per variant. Each run folder has its complete `RunSpec`, so a copied
-folder needs no other file.
+An `ExperimentSpec` expands into one `RunSpec` per variant. Each run folder has its complete
+`RunSpec`, so a copied folder needs no other file. Functions called `check_...` raise `InvalidSpec`
+for the first field whose value breaks a rule that concerns several parts of the experiment.
 """
 
 import json
-import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Any
 
+from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.python310 import Self
-from breakeven.runner.specs import rules
-from breakeven.runner.specs.environments import check_environments, in_each, pythons
-from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
-from breakeven.runner.specs.place import PlaceSpec, check_ddp_modes, check_parallel
+from breakeven.runner.specs.experiment_fields import ExperimentFields
+from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, Spec, require
+from breakeven.runner.specs.place import MAX_RANKS
 from breakeven.runner.specs.scenarios import (
-    SCENARIOS,
     AccuracySpec,
     CacheSpec,
     InvestigationSpec,
-    Scenario,
-    ScenarioName,
     SpeedSpec,
     TuneSpec,
 )
 from breakeven.runner.specs.training import (
+    NO_OPTIMIZER,
     CheckpointSpec,
-    EvaluationPoint,
     EvaluationSpec,
     StoppingSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.variants import (
-    Settings,
-    Variant,
-    apply_settings,
-    cold_and_warm,
-    control,
-    expanded,
-    parse_backends,
+from breakeven.runner.specs.variants import ENVIRONMENT_NAME, Variant, parse_backends, pythons
+from breakeven.runner.specs.workload import (
+    BUILTIN,
+    BUILTIN_DATA,
+    BUILTIN_MODELS,
+    RANDOM_DATA,
+    SCRIPT_DATA,
+    SCRIPT_PREFIX,
+    SCRIPT_TASK,
+    SUITE_TASK,
+    USER_CODE,
+    DataSpec,
+    ModelSpec,
+    ScriptSpec,
+    Task,
+    check_task,
+    known_as,
 )
-from breakeven.runner.specs.workload import USER_CODE, DataSpec, ModelSpec, ScriptSpec, known_as
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "InvestigationSpec", "ModelSpec", "RunSpec", "Schedule", "ScriptSpec", "SpeedSpec",
-    "StoppingSpec", "TrainingSpec", "TuneSpec",
+    "InvestigationSpec", "ModelSpec", "RunSpec", "ScriptSpec", "SpeedSpec", "StoppingSpec",
+    "TrainingSpec", "TuneSpec",
 ]  # fmt: skip
 
-Schedule = Literal["turns", "sequential"]
-CompileTogether = Literal["alone", "together"]
-YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
-USUAL_BACKENDS = ("inductor",)
-CONTROLS = Bounds(0, 20, "each control is one more whole training")
-OTHERS_WAIT = "all other runs wait during a turn"
+MAX_BACKENDS = 64
+MAX_CANDIDATES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentSpec(PlaceSpec):
+class ExperimentSpec(ExperimentFields):
     """One comparison: a workload under several backends, with a baseline and a control."""
-
-    name: str
-    """Name of the experiment."""
-    scenario: ScenarioName = "train"
-    """What is measured: `train` a whole training; `speed`, `accuracy` or `cache` only that;
-    `tune` searches for the fastest way to train."""
-    task: str = "text_classification"
-    """What the model learns; each task is a module in `runner/worker/tasks/`."""
-    model: ModelSpec = field(default_factory=ModelSpec)
-    data: DataSpec = field(default_factory=DataSpec)
-    training: TrainingSpec = field(default_factory=TrainingSpec)
-    evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
-    stopping: StoppingSpec = field(default_factory=StoppingSpec)
-    checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
-    speed: SpeedSpec = field(default_factory=SpeedSpec)
-    accuracy: AccuracySpec = field(default_factory=AccuracySpec)
-    cache: CacheSpec = field(default_factory=CacheSpec)
-    tune: TuneSpec = field(default_factory=TuneSpec)
-    investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
-    script: ScriptSpec = field(default_factory=ScriptSpec)
-    callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
-    """`path.py:Class`, such as `/home/me/hooks.py:Sampler`. Its methods are called at the start and
-    end of training, epochs, steps and evaluations, and may record numbers, which get a chart. See
-    `runner/worker/callbacks.py`."""
-    backends: tuple[str, ...] = USUAL_BACKENDS
-    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
-    that torch does not list by its path, `package.module:attribute`."""
-    environments: Annotated[tuple[str, ...], Prompt(flag="--environment", several=True)] = ()
-    """Python installations in which all runs execute, side by side; the first is what the others
-    are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
-    which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
-    torch and what the task needs must be installed there (docs/environments.md)."""
-    settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
-    """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
-    the random numbers of eager code and float32 products do not use TF32. `harness`: those of
-    PyTorch's Dynamo harness: TF32, half-precision sums in attention without a fused kernel, CUDA
-    graphs for Inductor, and, if no losses are compared, the compiler's own random numbers."""
-    controls: Annotated[int, CONTROLS] = 1
-    """Number of further baselines with slightly changed weights, which measure noise and rounding.
-    Without a control there is no parity verdict. One control is enough unless equal trainings end
-    far apart; then each further control shows more precisely how far."""
-    more_controls: Annotated[int, CONTROLS, Prompt("Additional controls, at most", rare=True)] = 3
-    """Largest number of controls that a training adds by itself. They run one after the other,
-    after all runs, as long as the losses of a backend are too far from those of baseline and
-    controls to match, and too near to be broken."""
-    schedule: Schedule = "turns"
-    """`turns`: all runs are alive at once and alternate, so that drift affects all alike.
-    `sequential`: one after another, for a device that cannot hold all of them."""
-    compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
-    """`alone`: one run compiles at a time while all others wait, so nothing disturbs its compile
-    latency. `together`: runs that take turns compile at the same time before the timed rounds. The
-    answer comes sooner, but the compile latencies are those of a busy machine. Runs that autotune
-    always compile alone, because autotuning times kernels."""
-    block_steps: Annotated[int, Bounds(1, 10_000, OTHERS_WAIT), Prompt("Steps per turn")] = 10
-    """Steps that a run makes in one turn."""
-    profile_steps: Annotated[int, Bounds(0, 100, OTHERS_WAIT), Prompt("Profiled steps")] = 3
-    """Steps of each run that are profiled after the timed ones, to show where the time goes. They
-    have turns of their own and count in no timing; 0 for none."""
-    time_limit_seconds: Annotated[float, YEAR, Prompt("Time limit", "--time-limit")] = 3600.0
-    """Longest time that one run may work; waiting for its turn does not count."""
-    keep_code: bool = False
-    """Whether each run stores the compilers' graphs and generated code for its page. Writing them
-    makes compiling slower."""
-    keep_trace: Annotated[bool, Prompt("Keep torch's trace")] = False
-    """Whether each run stores torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`).
-    Writing it makes compiling slower."""
-    suite_run: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the suite run to which the experiment belongs."""
-    fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the experiment that this one repeats run by run because the device lacked memory."""
-    confirms: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the search whose best candidates this experiment trains from the beginning."""
-    replay_of: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the experiment whose backend this one measures again (`runner/specs/replays.py`)."""
-    investigates: Annotated[str | None, Prompt(hidden=True)] = None
-    """Id of the run whose fault this experiment investigates (`runner/specs/investigations.py`)."""
 
     def check_rules(self) -> None:
         compiled = parse_backends(self.backends)
-        rules.check_names(self.name, self.kind, self.backends, compiled)
+        _check_names(self, compiled)
         self.check_place()
-        rules.check_precision(self.device, self.training)
-        rules.check_optimizer(self.kind, self.training)
+        _check_precision(self)
+        _check_optimizer(self)
         if self.device == "mps":
-            rules.check_mps(self.kind, self.backends, compiled)
-        rules.check_workload(self.task, self.model, self.data)
+            _check_mps(self, compiled)
+        _check_workload(self)
         if self.kind.compares_causes:
-            rules.check_investigation(self)
+            _check_investigation(self, compiled)
         if self.is_script:
-            rules.check_script(self.kind, self.backends, compiled)
-        rules.check_batches(self.training, self.data, compiled)
-        rules.check_batch_times(self, compiled)
-        check_ddp_modes(self, compiled)
+            _check_script(self, compiled)
+        _check_batches(self, compiled)
+        _check_batch_times(self, compiled)
+        _check_ddp_modes(self, compiled)
         if len(self.devices) > 1 or self.nodes > 1:
-            check_parallel(self, compiled)
+            _check_parallel(self, compiled)
         if self.kind.searches:
-            rules.check_search(self)
-            rules.check_speed_batches(self.speed.batches, self.num_full_steps)
-        elif self.kind.cycles_batches:
-            rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
-            rules.check_speed_batches(self.speed.batches, self.num_full_steps)
-        else:
-            rules.check_length(self.num_steps, "training.epochs", self.training.epochs)
-        rules.check_evaluation(self.evaluation, self.training, self.stopping, self.data)
-        rules.check_callbacks(self.callbacks)
-        check_environments(self)
+            _check_search(self)
+        _check_length(self)
+        _check_evaluation(self)
+        for callback in self.callbacks:
+            rule = "must read path.py:Class"
+            require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
+        if self.environments:
+            _check_environments(self)
 
     @classmethod
     def from_dict(cls, content: Any, path: str = "") -> Self:
@@ -181,284 +102,6 @@ class ExperimentSpec(PlaceSpec):
         spec = super().from_dict(content, path)
         name = known_as(spec.name, spec.model.source, spec.data.source)
         return spec if name == spec.name else replace(spec, name=name)
-
-    @property
-    def kind(self) -> Scenario:
-        """Properties of the scenario."""
-        return SCENARIOS[self.scenario]
-
-    @property
-    def is_script(self) -> bool:
-        """Whether runs execute a user's training script, which itself determines model, samples,
-        steps and evaluations."""
-        return self.model.script is not None
-
-    @property
-    def subject(self) -> str:
-        """The specified model and data; for a script its name and arguments."""
-        if self.model.script is None:
-            return f"{self.model.source} on {self.data.source}"
-        return " ".join([PurePath(self.model.script).name, *self.script.arguments])
-
-    @property
-    def precision(self) -> str | None:
-        """Precision of the training; None for a script, which chooses its own."""
-        return None if self.is_script else self.training.precision
-
-    @property
-    def steps_like_harness(self) -> bool:
-        """Whether a step does its work in the order of PyTorch's harness."""
-        return self.kind.cycles_batches and self.settings == "harness"
-
-    @property
-    def has_dropout(self) -> bool:
-        """Whether every run of the experiment trains with the model's dropout."""
-        if self.kind.compares_tensors:
-            return False
-        if self.model.dropout == "auto":
-            everyone = (*self.variants, *self.candidates)
-            return not any(variant.draws_own_random_numbers for variant in everyone)
-        return self.model.dropout == "keep"
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps per epoch; the last one may have fewer micro-batches."""
-        num_batches = self.data.num_train_samples / self.training.batch_size
-        whole = math.floor if self.training.last_batch == "drop" else math.ceil
-        return math.ceil(whole(num_batches) / self.batches_per_step)
-
-    @property
-    def num_full_steps(self) -> int:
-        """Steps with full batches in one pass over the training samples."""
-        return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
-
-    @property
-    def num_fixed_batches(self) -> int:
-        """Batches that steps cycle through in scenarios without epochs."""
-        return min(self.speed.batches, self.num_full_steps)
-
-    @property
-    def is_inference(self) -> bool:
-        """Whether a step is a forward pass, which learns nothing and has no loss."""
-        return not self.trains and not self.kind.compares_tensors
-
-    @property
-    def trains(self) -> bool:
-        """Whether a run makes optimizer steps."""
-        return "training" in self.kind.parts(self)
-
-    @property
-    def batches_per_step(self) -> int:
-        """Micro-batches of a step."""
-        return 1 if self.is_inference else self.training.gradient_accumulation
-
-    @property
-    def profiles(self) -> bool:
-        """Whether runs are profiled after their steps."""
-        return self.kind.compares_runs and self.profile_steps > 0
-
-    @property
-    def user_code(self) -> tuple[str, ...]:
-        """Every script and every `path.py:name` of the user that the experiment runs."""
-        sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
-        scripts = [] if self.model.script is None else [self.model.script]
-        backends = filter(USER_CODE.fullmatch, self.paths_of_backends)
-        return (*scripts, *sources, *self.callbacks, *backends)
-
-    @property
-    def paths_of_backends(self) -> tuple[str, ...]:
-        """Backends that are named by their path."""
-        found = (variant.path_of_backend for variant in self.possible_variants)
-        return tuple(dict.fromkeys(filter(None, found)))
-
-    @property
-    def num_steps(self) -> int:
-        """Steps of one run; the maximum if measuring ends by itself; 0 for a script without a
-        limit."""
-        return self.script.steps if self.is_script else self.kind.num_steps(self)
-
-    @property
-    def num_evaluations(self) -> int:
-        """How often each run is evaluated, including the evaluation at the end."""
-        every = self.evaluation.every
-        match self.evaluates:
-            case "never":
-                return 0
-            case "end":
-                return 1
-            case "steps":
-                return math.ceil(self.num_steps / every)
-            case "epochs":
-                return math.ceil(self.num_steps / (every * self.steps_per_epoch))
-
-    @property
-    def first_checkpoint_step(self) -> int | None:
-        """Steps after which the first checkpoint is due; None if none are requested."""
-        every, unit = self.checkpoints.every, self.checkpoints.unit
-        if every is None:
-            return None
-        # One is written at the end in any case.
-        return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
-
-    @cached_property
-    def variants(self) -> tuple[Variant, ...]:
-        """Every run of the experiment, baseline first; repeat by repeat. An investigation has one
-        run, which makes all trials."""
-        if self.kind.compares_caches:
-            pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
-            return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
-        return tuple(variant for _, variant in self._expanded)
-
-    @property
-    def _expanded(self) -> Iterator[tuple[str, Variant]]:
-        return expanded(self._compared, self._num_repeats, self.num_places)
-
-    @cached_property
-    def further_controls(self) -> tuple[Variant, ...]:
-        """The controls that `more_controls` allows in each environment, in the order of their
-        start. None if runs are spread over devices, because each of these has controls of its
-        own."""
-        if not (self.kind.trains_fully and self.controls and self.num_places == 1):
-            return ()
-        numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
-        further = [self._under_settings(control(number)) for number in numbers]
-        return tuple(in_each(self.environments, further))
-
-    @cached_property
-    def candidates(self) -> tuple[Variant, ...]:
-        """The backends from which a search chooses."""
-        if not self.kind.searches:
-            return ()
-        return tuple(map(self._under_settings, parse_backends(self.backends)))
-
-    @property
-    def possible_variants(self) -> tuple[Variant, ...]:
-        """Every run that the experiment may start."""
-        return (*self.variants, *self.further_controls, *self.candidates)
-
-    def _under_settings(self, variant: Variant) -> Variant:
-        return apply_settings(
-            self.settings,
-            variant,
-            on_cuda=self.device.startswith("cuda"),
-            draws_freely=self.kind.cycles_batches or self.kind.compares_caches,
-        )
-
-    @cached_property
-    def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
-        """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
-        and `inductor-2`, `baseline` with `baseline-on-2`, or each label with itself."""
-        if self.kind.compares_caches:
-            return {variant.label: (variant.label,) for variant in self.variants}
-        found: dict[str, tuple[str, ...]] = {}
-        for label, variant in self._expanded:
-            found[label] = (*found.get(label, ()), variant.label)
-        later = (*self.further_controls, *self.candidates)
-        return found | {variant.label: (variant.label,) for variant in later}
-
-    def process_of(self, variant: Variant) -> int:
-        """Number of a run among the processes of its backend, from 1. Runs with the same number
-        took turns on one device."""
-        return (variant.repeat - 1) * self.num_places + variant.place
-
-    def company_of(self, variant: Variant) -> tuple[str, int] | tuple[int, int]:
-        """A key that runs share if they are alive at the same time and take turns."""
-        alone = (variant.label, variant.place)
-        return (variant.repeat, variant.place) if self.takes_turns else alone
-
-    @property
-    def _num_repeats(self) -> int:
-        return self.speed.repeats if self.kind.ends_by_width else 1
-
-    @property
-    def _compared(self) -> list[Variant]:
-        """Baseline, controls and backends. Controls exist only if times or losses are compared;
-        otherwise the reference in double precision shows the effect of rounding."""
-        if self.kind.compares_causes:
-            return list(map(self._under_settings, parse_backends(self.backends)))
-        compared = [Variant(label="baseline", role="baseline")]
-        if self.kind.compares_runs:
-            compared += map(control, range(1, self.controls + 1))
-        backends = [] if self.kind.searches else parse_backends(self.backends)
-        return in_each(self.environments, list(map(self._under_settings, [*compared, *backends])))
-
-    @cached_property
-    def environment_by_label(self) -> dict[str, str | None]:
-        """The environment of each run, and of each entry of `repeats_by_label`."""
-        of_runs = {one.label: one.environment for one in self.possible_variants}
-        whole = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
-        return of_runs | whole
-
-    @property
-    def environment_names(self) -> tuple[str | None, ...]:
-        """The environments in their order; None stands for Breakeven's own."""
-        return tuple(pythons(self.environments)) or (None,)
-
-    def python_of(self, variant: Variant) -> str | None:
-        """Path of the Python that a run executes; None for Breakeven's own."""
-        named = pythons(self.environments)
-        return None if variant.environment is None else named[variant.environment]
-
-    @property
-    def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
-        """Backend as written, cold variant and warm variant of every repeat; empty unless caches
-        are compared."""
-        if not self.kind.compares_caches:
-            return ()
-        return tuple(
-            (text, self._under_settings(cold), self._under_settings(warm))
-            for text, variant in zip(self.backends, parse_backends(self.backends), strict=True)
-            for cold, warm in cold_and_warm(variant, self.cache.repeats)
-        )
-
-    @property
-    def on_its_own(self) -> Self:
-        """The same work as an independent experiment: outside a suite run, and not a repetition of
-        another experiment. A search becomes a training under the usual backend."""
-        alone = replace(self, suite_run=None, fallback_of=None, replay_of=None, confirms=None)
-        if not self.kind.searches:
-            return alone
-        return replace(alone, scenario="train", backends=USUAL_BACKENDS)
-
-    def with_batch(self, times: int) -> Self:
-        """The same work in batches that are so many times as large, for as many samples, and
-        without the backends."""
-        training, steps = self.training, self.training.max_steps
-        batches = min(self.speed.batches, self.num_full_steps // times)
-        return replace(
-            self,
-            backends=(),
-            model=replace(self.model, dropout="keep" if self.has_dropout else "off"),
-            training=replace(
-                training,
-                batch_size=times * training.batch_size,
-                max_steps=None if steps is None else math.ceil(steps / times),
-                warmup_steps=training.warmup_steps // times,
-            ),
-            block_steps=max(1, self.block_steps // times),
-            speed=replace(self.speed, batches=batches),
-        )
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether all runs of a repeat are alive at once. A warm run waits for the end of the cold
-        one."""
-        return self.schedule == "turns" and not self.kind.compares_caches
-
-    @property
-    def compiling_together(self) -> frozenset[str]:
-        """Labels of the runs that compile at the same time as others of the experiment."""
-        if self.compile == "alone" or not self.takes_turns:
-            return frozenset()
-        plain = [one for one in self.variants if one.compile_effort and not one.autotunes]
-        companies = Counter(map(self.company_of, plain))
-        return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
-
-    @property
-    def evaluates(self) -> EvaluationPoint:
-        """When runs are evaluated; `never` for a script, which evaluates by itself."""
-        asks = self.kind.trains_fully and not self.is_script
-        return self.evaluation.when if asks else "never"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,3 +151,279 @@ class RunSpec(Spec):
 @lru_cache(maxsize=256)
 def _experiment(written: str) -> ExperimentSpec:
     return ExperimentSpec.from_dict(json.loads(written), path="experiment.")
+
+
+def _check_names(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    require(bool(spec.name.strip()), "name", spec.name, "must not be empty")
+    require(len(spec.name) <= 120, "name", spec.name, "must be at most 120 characters")
+    rule = "must not name a backend twice"
+    labels = {variant.label for variant in compiled}
+    require(len(labels) == len(compiled), "backends", spec.backends, rule)
+    most, why = MAX_BACKENDS, "each is a process, and all are alive at the same time"
+    if spec.kind.searches:
+        most, why = MAX_CANDIDATES, "a search tries a few of them"
+    require(len(compiled) <= most, "backends", spec.backends, f"must be at most {most}: {why}")
+
+
+def _check_precision(spec: ExperimentSpec) -> None:
+    precision = spec.training.precision
+    rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
+    fits = spec.device.startswith("cuda") or precision not in ("tf32", "fp16")
+    require(fits, "training.precision", precision, rule)
+
+
+def _check_optimizer(spec: ExperimentSpec) -> None:
+    optimizer = spec.training.optimizer
+    rule = (
+        f"must not be {NO_OPTIMIZER!r} for a whole training, which would learn nothing; choose an "
+        "optimizer, or the scenario speed or accuracy"
+    )
+    learns = optimizer != NO_OPTIMIZER or not spec.kind.trains_fully
+    require(learns, "training.optimizer", optimizer, rule)
+
+
+def _check_mps(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    """Refuses what Apple's devices do not support."""
+    rule = "needs double precision, which MPS does not have; choose another device"
+    require(not spec.kind.compares_tensors, "scenario", spec.scenario, rule)
+    rule = "must not capture CUDA graphs, which MPS does not have"
+    captures = any(variant.captures_cuda_graphs for variant in compiled)
+    require(not captures, "backends", spec.backends, rule)
+
+
+def _check_workload(spec: ExperimentSpec) -> None:
+    check_task(spec.task)
+    model, data, script = spec.model.source, spec.data.source, spec.model.script
+    is_suite, is_script = spec.task == SUITE_TASK, spec.task == SCRIPT_TASK
+    rule = f"must be a model of a benchmark suite with the task {SUITE_TASK!r}, and only then"
+    require((spec.model.from_suite is not None) == is_suite, "model.source", model, rule)
+    rule = f"must be {SCRIPT_PREFIX}path.py with the task {SCRIPT_TASK!r}, and only then"
+    require((script is not None) == is_script, "model.source", model, rule)
+    rule = "must name the script by its full path, such as /home/me/train.py"
+    is_full = script is None or Path(script).is_absolute()
+    require(is_full, "model.source", model, rule)
+    rule = f"must be {SCRIPT_DATA!r} with the task {SCRIPT_TASK!r}, and only then"
+    require((data == SCRIPT_DATA) == is_script, "data.source", data, rule)
+    rule = f"must be {RANDOM_DATA!r} with the task {SUITE_TASK!r}, and only then"
+    require((data == RANDOM_DATA) == is_suite, "data.source", data, rule)
+
+
+def _check_investigation(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    rule = "must name the run to investigate; `breakeven investigate EXPERIMENT.LABEL` does so"
+    require(spec.investigates is not None, "investigates", spec.investigates, rule)
+    rule = "must name one device for an investigation, whose trials are single processes"
+    require(len(spec.devices) == spec.nodes == 1, "devices", spec.devices, rule)
+    rule = "must be exactly one backend for an investigation, and one with a compiler"
+    is_one = len(compiled) == 1 and compiled[0].backend is not None
+    require(is_one, "backends", spec.backends, rule)
+
+
+def _check_script(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    """Refuses settings that do not work for scripts."""
+    rule = "must be 'train' or 'tune' for a script: Breakeven cannot run a single step of a script"
+    fits = spec.kind.trains_fully or spec.kind.compares_causes or spec.kind.searches
+    require(fits, "scenario", spec.scenario, rule)
+    for text, variant in zip(spec.backends, compiled, strict=True):
+        rule = "cannot have a scope for a script, which decides what is compiled. Leave scope out"
+        fits = variant.scope in ("iteration", "blocks")
+        require(fits, "backends", text, rule)
+
+
+def _check_batches(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    batch, samples = spec.training.batch_size, spec.data.num_train_samples
+    rule = f"must not exceed data.num_train_samples ({samples}): no batch would be full"
+    require(batch <= samples, "training.batch_size", batch, rule)
+    last_batch = spec.training.last_batch
+    fixed = any(variant.backend == "cudagraphs" for variant in compiled)
+    rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
+    require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
+
+
+def _check_batch_times(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    times = max((variant.batch_times for variant in compiled), default=1)
+    rule = "must not have batch_times except for a training or a search on one device"
+    fits = (spec.kind.trains_fully or spec.kind.searches) and len(spec.devices) == 1
+    require(times == 1 or fits, "backends", spec.backends, rule)
+    rule = "must not have batch_times for a script, which decides its batch size"
+    require(times == 1 or not spec.is_script, "backends", spec.backends, rule)
+    most = spec.num_full_steps
+    rule = f"must have batch_times of at most {most}: the training samples fill no larger batch"
+    require(times == 1 or times <= most, "backends", spec.backends, rule)
+
+
+def _check_ddp_modes(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    """Only a run with DDP can choose how DDP is compiled."""
+    has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
+    for text, variant in zip(spec.backends, compiled, strict=True):
+        rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
+        require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
+
+
+def _check_parallel(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    """Refuses settings that several devices do not support."""
+    _check_nodes(spec)
+    if spec.parallel == "spread":
+        _check_spread(spec)
+        return
+    rule = "must name one device for a script, which starts its own processes"
+    require(not spec.is_script, "devices", spec.devices, rule)
+    rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
+    require(not spec.kind.compares_tensors, "devices", spec.devices, rule)
+    rule = "must name one device for inference: without gradients devices have nothing to share"
+    require(not spec.is_inference, "devices", spec.devices, rule)
+    _check_parts(spec)
+    _check_torch(spec, compiled)
+
+
+def _check_nodes(spec: ExperimentSpec) -> None:
+    rule = "must be 'ddp' or 'fsdp' on several machines: 'dp' and 'spread' stay on one machine"
+    fits = spec.nodes == 1 or spec.parallel in ("ddp", "fsdp")
+    require(fits, "parallel", spec.parallel, rule)
+    rule = f"must be at most {MAX_RANKS} devices in all: every run has a process for each of them"
+    require(len(spec.devices) * spec.nodes <= MAX_RANKS, "nodes", spec.nodes, rule)
+    rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
+    require(spec.nodes == 1 or spec.kind.compares_runs, "nodes", spec.nodes, rule)
+
+
+def _check_spread(spec: ExperimentSpec) -> None:
+    rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
+    require(spec.kind.compares_runs, "parallel", spec.parallel, rule)
+    rule = f"must be at least as many as the devices, {len(spec.devices)}: a device with only the "
+    rule += "baseline shows nothing"
+    require(len(spec.backends) >= len(spec.devices), "backends", spec.backends, rule)
+
+
+def _check_parts(spec: ExperimentSpec) -> None:
+    count, training = len(spec.devices) * spec.nodes, spec.training
+    rule = f"must be a multiple of {count}: each of {count} devices takes an equal part"
+    is_equal = training.batch_size % count == 0
+    require(is_equal, "training.batch_size", training.batch_size, rule)
+    left_over = spec.data.num_train_samples % training.batch_size
+    rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
+    shares = training.last_batch != "dynamic" or left_over % count == 0
+    require(shares, "training.last_batch", training.last_batch, rule)
+    rule = f"must be 'drop': an epoch's last batch has {left_over} samples, not one for each "
+    rule += "device, and a mean over no sample is undefined"
+    fills = left_over == 0 or left_over > training.batch_size // count * (count - 1)
+    require(training.last_batch != "pad" or fills, "training.last_batch", "pad", rule)
+
+
+def _check_torch(spec: ExperimentSpec, compiled: Sequence[Variant]) -> None:
+    """Refuses what torch does not support (`tests/runner/worker/ranks/test_support.py`)."""
+    rule = "cannot be compiled with 'dp', which runs copies of the model in threads; name no "
+    rule += "backend, to time it uncompiled, or choose 'ddp'"
+    require(spec.parallel != "dp" or not compiled, "backends", spec.backends, rule)
+    for text, variant in zip(spec.backends, compiled, strict=True):
+        rule = "cannot be one graph: Dynamo cannot trace the code that gathers weights and "
+        rule += "averages gradients; choose scope=blocks, or with 'ddp' "
+        rule += "optimize_ddp=python_reducer"
+        traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
+        in_one = variant.fullgraph and not traces
+        require(not in_one, "backends", text, rule)
+    precision = spec.training.precision
+    rule = "does not work with 'fsdp', where each device would see an overflow only in its own "
+    rule += "gradients; choose bf16"
+    fits = spec.parallel != "fsdp" or precision != "fp16"
+    require(fits, "training.precision", precision, rule)
+
+
+def _check_search(spec: ExperimentSpec) -> None:
+    rule = "must be 'turns' for a search: candidates take turns with the best so far"
+    require(spec.schedule == "turns", "schedule", spec.schedule, rule)
+    rule = "must be at least 1 for a search: the control shows which losses are correct"
+    require(spec.controls > 0, "controls", spec.controls, rule)
+    rule = "must not be 'spread' for a search: each candidate is compared with the best so far"
+    require(spec.num_places == 1, "parallel", spec.parallel, rule)
+
+
+def _check_length(spec: ExperimentSpec) -> None:
+    field, value = "training.epochs", spec.training.epochs
+    if spec.kind.cycles_batches:
+        field, value = "speed.max_rounds", spec.speed.max_rounds
+    rule = f"makes {spec.num_steps:,} steps and must make at most {MAX_STEPS:,}: "
+    require(spec.num_steps <= MAX_STEPS or spec.kind.searches, field, value,
+            rule + EVERY_STEP_IS_KEPT)  # fmt: skip
+    batches, there = spec.speed.batches, spec.num_full_steps
+    rule = f"must be at most {there}: data.num_train_samples make no more full batches"
+    fits = batches <= there or not spec.kind.cycles_batches
+    require(fits, "speed.batches", batches, rule)
+
+
+def _check_evaluation(spec: ExperimentSpec) -> None:
+    when, never = spec.evaluation.when, spec.evaluation.when == "never"
+    rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
+    follows = spec.training.scheduler == "plateau"
+    require(not (never and follows), "evaluation.when", when, rule)
+    rule = "must not be 'never' if evaluations stop the training early"
+    stops = spec.stopping.follows_evaluation
+    require(not (never and stops), "evaluation.when", when, rule)
+    for name in ("splits", "predictions"):
+        splits = getattr(spec.evaluation, name)
+        rule = "must not name 'test' while data.num_test_samples is 0"
+        missing = "test" in splits and spec.data.num_test_samples == 0
+        require(not missing, f"evaluation.{name}", splits, rule)
+
+
+def _check_environments(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for names, paths and combinations that cannot run."""
+    for text in spec.environments:
+        name, equals, python = text.partition("=")
+        rule = "must read NAME=PATH, with a name of at most 40 letters, digits, '.', '_' and '-'"
+        require(bool(equals and ENVIRONMENT_NAME.fullmatch(name)), "environments", text, rule)
+        rule = "must name the Python by its full path, such as /home/me/torch211/bin/python"
+        require(PurePath(python).is_absolute(), "environments", text, rule)
+    rule = "must not use a name twice"
+    different = len(pythons(spec.environments)) == len(spec.environments)
+    require(different, "environments", spec.environments, rule)
+    rule = "can be compared in the scenarios 'train' and 'speed' alone"
+    fits = spec.kind.compares_runs and not spec.kind.searches
+    require(fits, "environments", spec.environments, rule)
+    rule = "cannot be compared by runs that are spread over devices"
+    require(spec.num_places == 1, "environments", spec.environments, rule)
+    rule = f"make more than {MAX_BACKENDS} runs with these backends: each is a process, and all "
+    rule += "live at the same time"
+    few = len(spec.environments) * len(spec.backends) <= MAX_BACKENDS
+    require(few, "environments", spec.environments, rule)
+
+
+def check_task_fits(spec: ExperimentSpec, task: Task) -> None:
+    """Raises `InvalidSpec` for a source or a metric that the task cannot use."""
+    if task.samples == "functions":
+        _check_functions(spec)
+    elif task.samples != "random":  # benchmark suites: the specification's own rules
+        check_sources(spec, task)
+    metric, known = spec.evaluation.metric, ("loss", *task.metrics)
+    if task.metrics and metric not in known:
+        rule = f"is not measured by task = {spec.task!r}; choose {' or '.join(known)}"
+        raise InvalidSpec("evaluation.metric", metric, rule)
+
+
+def check_sources(spec: ExperimentSpec, task: Task) -> None:
+    """Raises `InvalidSpec` for a source that the task cannot use.
+
+    The task's own names, files and names of the hub are allowed; functions are for the task
+    `custom`.
+    """
+    known = BUILTIN_MODELS | BUILTIN_DATA
+    for field, part, usable in (
+        ("model.source", spec.model, task.models),
+        ("data.source", spec.data, task.data),
+    ):
+        is_foreign = part.source.startswith(BUILTIN) and part.source not in usable
+        if is_foreign or part.is_user_code:
+            what = known.get(part.source, "a function in a Python file, for the task 'custom'")
+            rule = (
+                f"({what}) does not fit task = {spec.task!r}, which takes {', '.join(usable)}, "
+                "local files and names of the hub. Choose one of these, or another task"
+            )
+            raise InvalidSpec(field, part.source, rule)
+
+
+def _check_functions(spec: ExperimentSpec) -> None:
+    for field, part in (("model.source", spec.model), ("data.source", spec.data)):
+        if not part.is_user_code:
+            rule = (
+                f"does not fit task = {spec.task!r}, which takes functions in Python files, "
+                "path.py:function. Name one, or choose another task"
+            )
+            raise InvalidSpec(field, part.source, rule)

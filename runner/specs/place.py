@@ -1,18 +1,14 @@
-"""Where runs compute: devices, machines and CPUs, and what several devices do not support."""
+"""Where runs compute: devices, machines and CPUs."""
 
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
-from breakeven.runner.specs.scenarios import Scenario
-from breakeven.runner.specs.training import TrainingSpec
-from breakeven.runner.specs.variants import Variant
-from breakeven.runner.specs.workload import DataSpec
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -43,29 +39,6 @@ Parallel = Literal["ddp", "fsdp", "dp", "spread"]
 MAX_RANKS = 64
 
 
-class SharingSettings(Protocol):
-    """The fields of an experiment that decide whether several devices can share it."""
-
-    @property
-    def devices(self) -> tuple[str, ...]: ...
-    @property
-    def parallel(self) -> Parallel: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def kind(self) -> Scenario: ...
-    @property
-    def is_script(self) -> bool: ...
-    @property
-    def is_inference(self) -> bool: ...
-    @property
-    def training(self) -> TrainingSpec: ...
-    @property
-    def data(self) -> DataSpec: ...
-    @property
-    def backends(self) -> tuple[str, ...]: ...
-
-
 def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     """Checks the names of devices: one, or several of one kind."""
     rule = "must name one or several devices: 'cpu', 'cuda:N', 'cuda' for any GPU, or 'mps'"
@@ -82,82 +55,6 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     rule = "'dp' copies the model from one CUDA device to others; on CPUs choose 'ddp' or 'fsdp'"
     fits = parallel != "dp" or len(devices) == 1 or kinds == {"cuda"}
     require(fits, "parallel", parallel, rule)
-
-
-def check_ddp_modes(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
-    """Only a run with DDP can choose how DDP is compiled."""
-    has_ddp = spec.parallel == "ddp" and len(spec.devices) * spec.nodes > 1
-    for text, variant in zip(spec.backends, compiled, strict=True):
-        rule = "sets how Dynamo compiles DistributedDataParallel: name several devices, with 'ddp'"
-        require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
-
-
-def check_parallel(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
-    """Refuses settings that several devices do not support."""
-    _check_nodes(spec)
-    if spec.parallel == "spread":
-        _check_spread(spec)
-        return
-    rule = "must name one device for a script, which starts its own processes"
-    require(not spec.is_script, "devices", spec.devices, rule)
-    rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
-    require(not spec.kind.compares_tensors, "devices", spec.devices, rule)
-    rule = "must name one device for inference: without gradients devices have nothing to share"
-    require(not spec.is_inference, "devices", spec.devices, rule)
-    _check_batches(spec)
-    _check_torch(spec, compiled)
-
-
-def _check_nodes(spec: SharingSettings) -> None:
-    rule = "must be 'ddp' or 'fsdp' on several machines: 'dp' and 'spread' stay on one machine"
-    fits = spec.nodes == 1 or spec.parallel in ("ddp", "fsdp")
-    require(fits, "parallel", spec.parallel, rule)
-    rule = f"must be at most {MAX_RANKS} devices in all: every run has a process for each of them"
-    require(len(spec.devices) * spec.nodes <= MAX_RANKS, "nodes", spec.nodes, rule)
-    rule = "must be 1 in a scenario that compares no runs: machines have nothing to share"
-    require(spec.nodes == 1 or spec.kind.compares_runs, "nodes", spec.nodes, rule)
-
-
-def _check_spread(spec: SharingSettings) -> None:
-    rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
-    require(spec.kind.compares_runs, "parallel", spec.parallel, rule)
-    rule = f"must be at least as many as the devices, {len(spec.devices)}: a device with only the "
-    rule += "baseline shows nothing"
-    require(len(spec.backends) >= len(spec.devices), "backends", spec.backends, rule)
-
-
-def _check_batches(spec: SharingSettings) -> None:
-    count, training = len(spec.devices) * spec.nodes, spec.training
-    rule = f"must be a multiple of {count}: each of {count} devices takes an equal part"
-    is_equal = training.batch_size % count == 0
-    require(is_equal, "training.batch_size", training.batch_size, rule)
-    left_over = spec.data.num_train_samples % training.batch_size
-    rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
-    shares = training.last_batch != "dynamic" or left_over % count == 0
-    require(shares, "training.last_batch", training.last_batch, rule)
-    rule = f"must be 'drop': an epoch's last batch has {left_over} samples, not one for each "
-    rule += "device, and a mean over no sample is undefined"
-    fills = left_over == 0 or left_over > training.batch_size // count * (count - 1)
-    require(training.last_batch != "pad" or fills, "training.last_batch", "pad", rule)
-
-
-def _check_torch(spec: SharingSettings, compiled: Sequence[Variant]) -> None:
-    """Refuses what torch does not support (`tests/runner/worker/ranks/test_support.py`)."""
-    rule = "cannot be compiled with 'dp', which runs copies of the model in threads; name no "
-    rule += "backend, to time it uncompiled, or choose 'ddp'"
-    require(spec.parallel != "dp" or not compiled, "backends", spec.backends, rule)
-    for text, variant in zip(spec.backends, compiled, strict=True):
-        rule = "cannot be one graph: Dynamo cannot trace the code that gathers weights and "
-        rule += "averages gradients; choose scope=blocks, or with 'ddp' "
-        rule += "optimize_ddp=python_reducer"
-        traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
-        in_one = variant.fullgraph and not traces
-        require(not in_one, "backends", text, rule)
-    precision = spec.training.precision
-    rule = "does not work with 'fsdp', where each device would see an overflow only in its own "
-    rule += "gradients; choose bf16"
-    fits = spec.parallel != "fsdp" or precision != "fp16"
-    require(fits, "training.precision", precision, rule)
 
 
 def check_cpus(cpus: str | None) -> None:

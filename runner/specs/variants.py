@@ -44,6 +44,7 @@ CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 ENVIRONMENT_MARK = "@"
 """Between a label and the environment of the run: `inductor@torch211`."""
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,39}")
 RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
 LONGEST_DERIVED = 100
@@ -233,6 +234,25 @@ def expanded(
                 label = f"{variant.label}-on-{place}" if is_other else variant.label
                 label = label if repeats == 1 else f"{label}-{repeat}"
                 yield variant.label, replace(variant, label=label, repeat=repeat, place=place)
+
+
+def pythons(environments: Iterable[str]) -> dict[str, str]:
+    """The path of each environment's Python, by name, from texts such as
+    `torch211=/home/me/torch211/bin/python`."""
+    return {name: python for name, _, python in (text.partition("=") for text in environments)}
+
+
+def in_each(environments: Iterable[str], variants: Sequence[Variant]) -> list[Variant]:
+    """The variants in every environment: each has a baseline and controls of its own, such as
+    `baseline@torch211`. Without environments, the variants as they are."""
+    names = list(pythons(environments))
+    if not names:
+        return [*variants]
+    return [
+        replace(one, label=f"{one.label}{ENVIRONMENT_MARK}{name}", environment=name)
+        for name in names
+        for one in variants
+    ]
 
 
 def parse_backend(text: str) -> Variant:

@@ -4,7 +4,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
-from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.investigations import replay
 from breakeven.views.access import permissions
 from breakeven.views.access.permissions import NotAllowed
 from breakeven.views.comparison import related

@@ -8,7 +8,7 @@ import streamlit as st
 
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.specs.candidates import untried
-from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.investigations import replay
 from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import printable
 from breakeven.storage import queries

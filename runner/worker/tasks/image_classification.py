@@ -8,8 +8,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.rules import check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
 from breakeven.runner.worker.data.samples import choose_images, number_labels

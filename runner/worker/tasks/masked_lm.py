@@ -7,8 +7,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.rules import check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split

@@ -2,8 +2,7 @@
 
 from transformers import AutoModelForSequenceClassification
 
-from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.rules import check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ModelSpec, SpeedSpec, TrainingSpec
-from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.investigations import replay
 from tests.helpers.journals import experiment_spec
 
 RECORDED = experiment_spec(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.specs.replays import replay
+from breakeven.runner.specs.investigations import replay
 from breakeven.storage.difference.replays import Replay, ReplayedNumber, load_replay, replays_of
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store

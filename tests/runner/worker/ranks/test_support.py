@@ -33,7 +33,7 @@ def wrapped(parallel: str) -> nn.Module:
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_forward_of_several_ranks_is_not_one_graph(parallel: str) -> None:
-    """Should this fail, torch has learned it, and `runner/specs/place.py` may allow it."""
+    """Should this fail, torch has learned it, and `runner/specs/experiment.py` may allow it."""
     model = wrapped(parallel)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with pytest.raises(torch._dynamo.exc.Unsupported):

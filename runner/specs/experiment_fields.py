@@ -1,0 +1,411 @@
+"""The fields of an experiment and all that follows from them; `experiment.py` has their rules.
+
+An experiment is one workload (model, data, training) under several `torch.compile` backends.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from breakeven.runner.python310 import Self
+from breakeven.runner.specs.fields import Bounds, Prompt
+from breakeven.runner.specs.place import PlaceSpec
+from breakeven.runner.specs.scenarios import (
+    SCENARIOS,
+    AccuracySpec,
+    CacheSpec,
+    InvestigationSpec,
+    Scenario,
+    ScenarioName,
+    SpeedSpec,
+    TuneSpec,
+)
+from breakeven.runner.specs.training import (
+    CheckpointSpec,
+    EvaluationPoint,
+    EvaluationSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
+from breakeven.runner.specs.variants import (
+    Settings,
+    Variant,
+    apply_settings,
+    cold_and_warm,
+    control,
+    expanded,
+    in_each,
+    parse_backends,
+    pythons,
+)
+from breakeven.runner.specs.workload import USER_CODE, DataSpec, ModelSpec, ScriptSpec
+
+Schedule = Literal["turns", "sequential"]
+CompileTogether = Literal["alone", "together"]
+YEAR = Bounds(0, 31_536_000, "that is a year", above=True, unit="s")
+USUAL_BACKENDS = ("inductor",)
+CONTROLS = Bounds(0, 20, "each control is one more whole training")
+OTHERS_WAIT = "all other runs wait during a turn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentFields(PlaceSpec):
+    """The fields of an experiment."""
+
+    name: str
+    """Name of the experiment."""
+    scenario: ScenarioName = "train"
+    """What is measured: `train` a whole training; `speed`, `accuracy` or `cache` only that;
+    `tune` searches for the fastest way to train."""
+    task: str = "text_classification"
+    """What the model learns; each task is a module in `runner/worker/tasks/`."""
+    model: ModelSpec = field(default_factory=ModelSpec)
+    data: DataSpec = field(default_factory=DataSpec)
+    training: TrainingSpec = field(default_factory=TrainingSpec)
+    evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
+    stopping: StoppingSpec = field(default_factory=StoppingSpec)
+    checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
+    speed: SpeedSpec = field(default_factory=SpeedSpec)
+    accuracy: AccuracySpec = field(default_factory=AccuracySpec)
+    cache: CacheSpec = field(default_factory=CacheSpec)
+    tune: TuneSpec = field(default_factory=TuneSpec)
+    investigation: InvestigationSpec = field(default_factory=InvestigationSpec)
+    script: ScriptSpec = field(default_factory=ScriptSpec)
+    callbacks: Annotated[tuple[str, ...], Prompt(flag="--callback", several=True)] = ()
+    """`path.py:Class`, such as `/home/me/hooks.py:Sampler`. Its methods are called at the start and
+    end of training, epochs, steps and evaluations, and may record numbers, which get a chart. See
+    `runner/worker/callbacks.py`."""
+    backends: tuple[str, ...] = USUAL_BACKENDS
+    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`; one
+    that torch does not list by its path, `package.module:attribute`."""
+    environments: Annotated[tuple[str, ...], Prompt(flag="--environment", several=True)] = ()
+    """Python installations in which all runs execute, side by side; the first is what the others
+    are compared with. `NAME=path/to/python`; `NAME=torch==2.11.0` or `NAME=requirements.txt`, from
+    which `uv` makes one in the data folder; names of those, `a,b`; `own` for Breakeven's own. Only
+    torch and what the task needs must be installed there (docs/environments.md)."""
+    settings: Annotated[Settings, Prompt("Settings of torch")] = "plain"
+    """Settings of torch in every run. `plain`: torch's defaults, except that compiled code draws
+    the random numbers of eager code and float32 products do not use TF32. `harness`: those of
+    PyTorch's Dynamo harness: TF32, half-precision sums in attention without a fused kernel, CUDA
+    graphs for Inductor, and, if no losses are compared, the compiler's own random numbers."""
+    controls: Annotated[int, CONTROLS] = 1
+    """Number of further baselines with slightly changed weights, which measure noise and rounding.
+    Without a control there is no parity verdict. One control is enough unless equal trainings end
+    far apart; then each further control shows more precisely how far."""
+    more_controls: Annotated[int, CONTROLS, Prompt("Additional controls, at most", rare=True)] = 3
+    """Largest number of controls that a training adds by itself. They run one after the other,
+    after all runs, as long as the losses of a backend are too far from those of baseline and
+    controls to match, and too near to be broken."""
+    schedule: Schedule = "turns"
+    """`turns`: all runs are alive at once and alternate, so that drift affects all alike.
+    `sequential`: one after another, for a device that cannot hold all of them."""
+    compile: Annotated[CompileTogether, Prompt("Compiling")] = "alone"
+    """`alone`: one run compiles at a time while all others wait, so nothing disturbs its compile
+    latency. `together`: runs that take turns compile at the same time before the timed rounds. The
+    answer comes sooner, but the compile latencies are those of a busy machine. Runs that autotune
+    always compile alone, because autotuning times kernels."""
+    block_steps: Annotated[int, Bounds(1, 10_000, OTHERS_WAIT), Prompt("Steps per turn")] = 10
+    """Steps that a run makes in one turn."""
+    profile_steps: Annotated[int, Bounds(0, 100, OTHERS_WAIT), Prompt("Profiled steps")] = 3
+    """Steps of each run that are profiled after the timed ones, to show where the time goes. They
+    have turns of their own and count in no timing; 0 for none."""
+    time_limit_seconds: Annotated[float, YEAR, Prompt("Time limit", "--time-limit")] = 3600.0
+    """Longest time that one run may work; waiting for its turn does not count."""
+    keep_code: bool = False
+    """Whether each run stores the compilers' graphs and generated code for its page. Writing them
+    makes compiling slower."""
+    keep_trace: Annotated[bool, Prompt("Keep torch's trace")] = False
+    """Whether each run stores torch's structured trace of compiling (`TORCH_TRACE`, for `tlparse`).
+    Writing it makes compiling slower."""
+    suite_run: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the suite run to which the experiment belongs."""
+    fallback_of: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the experiment that this one repeats run by run because the device lacked memory."""
+    confirms: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the search whose best candidates this experiment trains from the beginning."""
+    replay_of: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the experiment whose backend this one measures again."""
+    investigates: Annotated[str | None, Prompt(hidden=True)] = None
+    """Id of the run whose fault this experiment investigates."""
+
+    @property
+    def kind(self) -> Scenario:
+        """Properties of the scenario."""
+        return SCENARIOS[self.scenario]
+
+    @property
+    def is_script(self) -> bool:
+        """Whether runs execute a user's training script, which itself determines model, samples,
+        steps and evaluations."""
+        return self.model.script is not None
+
+    @property
+    def subject(self) -> str:
+        """The specified model and data; for a script its name and arguments."""
+        if self.model.script is None:
+            return f"{self.model.source} on {self.data.source}"
+        return " ".join([PurePath(self.model.script).name, *self.script.arguments])
+
+    @property
+    def precision(self) -> str | None:
+        """Precision of the training; None for a script, which chooses its own."""
+        return None if self.is_script else self.training.precision
+
+    @property
+    def steps_like_harness(self) -> bool:
+        """Whether a step does its work in the order of PyTorch's harness."""
+        return self.kind.cycles_batches and self.settings == "harness"
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether every run of the experiment trains with the model's dropout."""
+        if self.kind.compares_tensors:
+            return False
+        if self.model.dropout == "auto":
+            everyone = (*self.variants, *self.candidates)
+            return not any(variant.draws_own_random_numbers for variant in everyone)
+        return self.model.dropout == "keep"
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps per epoch; the last one may have fewer micro-batches."""
+        num_batches = self.data.num_train_samples / self.training.batch_size
+        whole = math.floor if self.training.last_batch == "drop" else math.ceil
+        return math.ceil(whole(num_batches) / self.batches_per_step)
+
+    @property
+    def num_full_steps(self) -> int:
+        """Steps with full batches in one pass over the training samples."""
+        return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
+
+    @property
+    def num_fixed_batches(self) -> int:
+        """Batches that steps cycle through in scenarios without epochs."""
+        return min(self.speed.batches, self.num_full_steps)
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether a step is a forward pass, which learns nothing and has no loss."""
+        return not self.trains and not self.kind.compares_tensors
+
+    @property
+    def trains(self) -> bool:
+        """Whether a run makes optimizer steps."""
+        return "training" in self.kind.parts(self)
+
+    @property
+    def batches_per_step(self) -> int:
+        """Micro-batches of a step."""
+        return 1 if self.is_inference else self.training.gradient_accumulation
+
+    @property
+    def profiles(self) -> bool:
+        """Whether runs are profiled after their steps."""
+        return self.kind.compares_runs and self.profile_steps > 0
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """Every script and every `path.py:name` of the user that the experiment runs."""
+        sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
+        scripts = [] if self.model.script is None else [self.model.script]
+        backends = filter(USER_CODE.fullmatch, self.paths_of_backends)
+        return (*scripts, *sources, *self.callbacks, *backends)
+
+    @property
+    def paths_of_backends(self) -> tuple[str, ...]:
+        """Backends that are named by their path."""
+        found = (variant.path_of_backend for variant in self.possible_variants)
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of one run; the maximum if measuring ends by itself; 0 for a script without a
+        limit."""
+        return self.script.steps if self.is_script else self.kind.num_steps(self)
+
+    @property
+    def num_evaluations(self) -> int:
+        """How often each run is evaluated, including the evaluation at the end."""
+        every = self.evaluation.every
+        match self.evaluates:
+            case "never":
+                return 0
+            case "end":
+                return 1
+            case "steps":
+                return math.ceil(self.num_steps / every)
+            case "epochs":
+                return math.ceil(self.num_steps / (every * self.steps_per_epoch))
+
+    @property
+    def first_checkpoint_step(self) -> int | None:
+        """Steps after which the first checkpoint is due; None if none are requested."""
+        every, unit = self.checkpoints.every, self.checkpoints.unit
+        if every is None:
+            return None
+        # One is written at the end in any case.
+        return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """Every run of the experiment, baseline first; repeat by repeat. An investigation has one
+        run, which makes all trials."""
+        if self.kind.compares_caches:
+            pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
+            return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
+        return tuple(variant for _, variant in self._expanded)
+
+    @property
+    def _expanded(self) -> Iterator[tuple[str, Variant]]:
+        return expanded(self._compared, self._num_repeats, self.num_places)
+
+    @cached_property
+    def further_controls(self) -> tuple[Variant, ...]:
+        """The controls that `more_controls` allows in each environment, in the order of their
+        start. None if runs are spread over devices, because each of these has controls of its
+        own."""
+        if not (self.kind.trains_fully and self.controls and self.num_places == 1):
+            return ()
+        numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
+        further = [self._under_settings(control(number)) for number in numbers]
+        return tuple(in_each(self.environments, further))
+
+    @cached_property
+    def candidates(self) -> tuple[Variant, ...]:
+        """The backends from which a search chooses."""
+        if not self.kind.searches:
+            return ()
+        return tuple(map(self._under_settings, parse_backends(self.backends)))
+
+    @property
+    def possible_variants(self) -> tuple[Variant, ...]:
+        """Every run that the experiment may start."""
+        return (*self.variants, *self.further_controls, *self.candidates)
+
+    def _under_settings(self, variant: Variant) -> Variant:
+        return apply_settings(
+            self.settings,
+            variant,
+            on_cuda=self.device.startswith("cuda"),
+            draws_freely=self.kind.cycles_batches or self.kind.compares_caches,
+        )
+
+    @cached_property
+    def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
+        """Labels of runs by the label that is compared: `inductor` with its repeats `inductor-1`
+        and `inductor-2`, `baseline` with `baseline-on-2`, or each label with itself."""
+        if self.kind.compares_caches:
+            return {variant.label: (variant.label,) for variant in self.variants}
+        found: dict[str, tuple[str, ...]] = {}
+        for label, variant in self._expanded:
+            found[label] = (*found.get(label, ()), variant.label)
+        later = (*self.further_controls, *self.candidates)
+        return found | {variant.label: (variant.label,) for variant in later}
+
+    def process_of(self, variant: Variant) -> int:
+        """Number of a run among the processes of its backend, from 1. Runs with the same number
+        took turns on one device."""
+        return (variant.repeat - 1) * self.num_places + variant.place
+
+    def company_of(self, variant: Variant) -> tuple[str, int] | tuple[int, int]:
+        """A key that runs share if they are alive at the same time and take turns."""
+        alone = (variant.label, variant.place)
+        return (variant.repeat, variant.place) if self.takes_turns else alone
+
+    @property
+    def _num_repeats(self) -> int:
+        return self.speed.repeats if self.kind.ends_by_width else 1
+
+    @property
+    def _compared(self) -> list[Variant]:
+        """Baseline, controls and backends. Controls exist only if times or losses are compared;
+        otherwise the reference in double precision shows the effect of rounding."""
+        if self.kind.compares_causes:
+            return list(map(self._under_settings, parse_backends(self.backends)))
+        compared = [Variant(label="baseline", role="baseline")]
+        if self.kind.compares_runs:
+            compared += map(control, range(1, self.controls + 1))
+        backends = [] if self.kind.searches else parse_backends(self.backends)
+        return in_each(self.environments, list(map(self._under_settings, [*compared, *backends])))
+
+    @cached_property
+    def environment_by_label(self) -> dict[str, str | None]:
+        """The environment of each run, and of each entry of `repeats_by_label`."""
+        of_runs = {one.label: one.environment for one in self.possible_variants}
+        whole = {label: of_runs[runs[0]] for label, runs in self.repeats_by_label.items()}
+        return of_runs | whole
+
+    @property
+    def environment_names(self) -> tuple[str | None, ...]:
+        """The environments in their order; None stands for Breakeven's own."""
+        return tuple(pythons(self.environments)) or (None,)
+
+    def python_of(self, variant: Variant) -> str | None:
+        """Path of the Python that a run executes; None for Breakeven's own."""
+        named = pythons(self.environments)
+        return None if variant.environment is None else named[variant.environment]
+
+    @property
+    def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
+        """Backend as written, cold variant and warm variant of every repeat; empty unless caches
+        are compared."""
+        if not self.kind.compares_caches:
+            return ()
+        return tuple(
+            (text, self._under_settings(cold), self._under_settings(warm))
+            for text, variant in zip(self.backends, parse_backends(self.backends), strict=True)
+            for cold, warm in cold_and_warm(variant, self.cache.repeats)
+        )
+
+    @property
+    def on_its_own(self) -> Self:
+        """The same work as an independent experiment: outside a suite run, and not a repetition of
+        another experiment. A search becomes a training under the usual backend."""
+        alone = replace(self, suite_run=None, fallback_of=None, replay_of=None, confirms=None)
+        if not self.kind.searches:
+            return alone
+        return replace(alone, scenario="train", backends=USUAL_BACKENDS)
+
+    def with_batch(self, times: int) -> Self:
+        """The same work in batches that are so many times as large, for as many samples, and
+        without the backends."""
+        training, steps = self.training, self.training.max_steps
+        batches = min(self.speed.batches, self.num_full_steps // times)
+        return replace(
+            self,
+            backends=(),
+            model=replace(self.model, dropout="keep" if self.has_dropout else "off"),
+            training=replace(
+                training,
+                batch_size=times * training.batch_size,
+                max_steps=None if steps is None else math.ceil(steps / times),
+                warmup_steps=training.warmup_steps // times,
+            ),
+            block_steps=max(1, self.block_steps // times),
+            speed=replace(self.speed, batches=batches),
+        )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether all runs of a repeat are alive at once. A warm run waits for the end of the cold
+        one."""
+        return self.schedule == "turns" and not self.kind.compares_caches
+
+    @property
+    def compiling_together(self) -> frozenset[str]:
+        """Labels of the runs that compile at the same time as others of the experiment."""
+        if self.compile == "alone" or not self.takes_turns:
+            return frozenset()
+        plain = [one for one in self.variants if one.compile_effort and not one.autotunes]
+        companies = Counter(map(self.company_of, plain))
+        return frozenset(one.label for one in plain if companies[self.company_of(one)] > 1)
+
+    @property
+    def evaluates(self) -> EvaluationPoint:
+        """When runs are evaluated; `never` for a script, which evaluates by itself."""
+        asks = self.kind.trains_fully and not self.is_script
+        return self.evaluation.when if asks else "never"
