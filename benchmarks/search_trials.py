@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from breakeven.runner.specs.candidates import candidates, settings_of
+from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.race import Race
+from breakeven.runner.supervision.search import Race
 
 USUAL_COUNT = 200
 BLOCK_STEPS = 10
@@ -123,7 +123,7 @@ class Landscape:
     def __init__(self, seed: str) -> None:
         chance = random.Random(seed)
         spec = search()
-        settings = [settings_of(one) for one in (*spec.variants[:1], *spec.candidates)]
+        settings = [one.settings for one in (*spec.variants[:1], *spec.candidates)]
         values = sorted({(name, str(value)) for one in settings for name, value in one.items()})
         plain = {(name, str(value)) for name, value in settings[0].items()}
         self._factors = {
@@ -135,7 +135,7 @@ class Landscape:
 
     def speed(self, variant: Variant) -> tuple[float, float]:
         """Only a compiler takes compile time, and some settings take more."""
-        values = [(name, str(value)) for name, value in settings_of(variant).items()]
+        values = [(name, str(value)) for name, value in variant.settings.items()]
         compiling = sum(self._compiling[one] for one in values if one[1] not in ("None", "False"))
         share = math.prod(self._factors[one] for one in values)
         return (compiling if variant.backend else 0.0), share

@@ -1,19 +1,5 @@
 """Errors that a user can fix.
 
-    RunnerError
-    ├── InvalidSpec         a field of a specification breaks its rule (also a ValueError)
-    ├── InvalidRunFolder    a run folder contains an unreadable file
-    ├── UnknownExperiment   no experiment has this id
-    ├── NotEnoughDisk       the data folder has no room for another experiment
-    ├── NotWritable         the data folder cannot be written
-    ├── ProbeFailed         torch did not report the devices of this machine
-    ├── UnusableData        a data file is missing or cannot be read
-    ├── SettingsUnusable    `breakeven.toml` contains an invalid setting
-    ├── CodeNotAllowed      a user's Python file may not run here
-    ├── Refused             the check with torch refused a queued experiment
-    └── WorkloadError       the specified model, data or device cannot be used
-        └── NotLoaded       the model, tokenizer or data of all runs cannot be loaded
-
 Every message names the error, the value, and a remedy.
 
 `cause_of` reduces any exception's message to one line. Compilers wrap errors: Dynamo's exception

@@ -14,13 +14,13 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
-from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task
 
 HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.head")
@@ -31,7 +31,7 @@ Kind = Literal["text", "number", "truth", "image", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataColumn:
+class DataColumn(Spec):
     """A column of a table; counts refer to the rows that were read."""
 
     name: str
@@ -51,7 +51,7 @@ class DataColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class Head(Spec):
     """The beginning of a table, or all of a small one."""
 
     columns: tuple[DataColumn, ...]
@@ -72,15 +72,6 @@ class Head:
 
     def column(self, name: str) -> DataColumn | None:
         return next((column for column in self.columns if column.name == name), None)
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Head":
-        columns = (
-            DataColumn(**{**column, "multiplicities": tuple(map(tuple, column["multiplicities"]))})
-            for column in content["columns"]
-        )
-        rows = tuple(map(tuple, content["rows"]))
-        return cls(**{**content, "columns": tuple(columns), "rows": rows})
 
 
 def locate(source: str, *, may_be_folder: bool = False) -> Path:
@@ -195,21 +186,21 @@ def check_columns(data: DataSpec, task: Task, head: Head) -> None:
         named["label_column"] = data.label_column
     for field, name in named.items():
         rule = f"is not a column of {Path(data.source).name}; it has {', '.join(head.names)}"
-        require(head.column(name) is not None, f"data.{field}", name, rule)
+        data.require(field, name in head.names, rule)
     samples = _column(head, data.text_column)
     is_image = samples.kind == "image"
     rule = "contains images, but this task needs texts"
-    require(task.samples == "images" or not is_image, "data.text_column", samples.name, rule)
+    data.require("text_column", task.samples == "images" or not is_image, rule)
     may_be_image = is_image or samples.kind == "text"  # or paths of images
     rule = "contains neither images nor paths of images"
-    require(task.samples == "texts" or may_be_image, "data.text_column", samples.name, rule)
+    data.require("text_column", task.samples == "texts" or may_be_image, rule)
     rule = "contains lists or objects, but each row must have a text or a number"
     for field, name in named.items():
         plain = _column(head, name).kind != "other" or task.samples == "images"
-        require(plain, f"data.{field}", name, rule)
+        data.require(field, plain, rule)
     rule = "is also the text column, so each sample would be its own label"
-    same = task.labels == "sample" and data.label_column == data.text_column
-    require(not same, "data.label_column", data.label_column, rule)
+    differ = task.labels != "sample" or data.label_column != data.text_column
+    data.require("label_column", differ, rule)
 
 
 def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
@@ -227,24 +218,22 @@ def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
     rows = "rows with text" if blank else "rows"
     rule = f"{wanted} samples are more than the {usable:,} {rows} of {Path(data.source).name}; "
     rule += "take fewer"
-    require(sum(parts.values()) <= usable, "data.num_train_samples", data.num_train_samples, rule)
+    data.require("num_train_samples", data.num_samples <= usable, rule)
 
 
 def check_labels(data: DataSpec, head: Head) -> None:
     """Requires that labels exist, differ and recur; refuses only data that is certain to fail."""
-    labels, name = _column(head, data.label_column), data.label_column
-    num_samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
+    labels = _column(head, data.label_column)
     share = labels.num_missing / head.num_read
     rule = f"{labels.num_missing:,} of {head.num_read:,} rows have no label; remove these rows"
-    require(share * num_samples < CERTAIN, "data.label_column", name, rule)
+    data.require("label_column", share * data.num_samples < CERTAIN, rule)
     rule = "every row has the same label, so nothing can be learned; choose another column"
-    one = head.is_whole and labels.num_distinct < 2
-    require(not one, "data.label_column", name, rule)
+    data.require("label_column", labels.num_distinct > 1 or not head.is_whole, rule)
     rule = (
         f"{labels.num_distinct:,} different labels in {head.num_read:,} rows: held-out samples "
         "would have labels that no training sample has; choose another column"
     )
-    require(not _never_come_back(labels, data, head), "data.label_column", name, rule)
+    data.require("label_column", not _never_come_back(labels, data, head), rule)
 
 
 def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
@@ -257,7 +246,7 @@ def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
     if not head.is_whole:
         return alone > max(100, LABELS_OF_THEIR_OWN * head.num_read)
     rows, train = head.num_read, data.num_train_samples
-    held_out = data.num_eval_samples + data.num_test_samples
+    held_out = data.num_samples - train
     if rows <= train:
         return False
     if alone == rows:
@@ -270,9 +259,7 @@ def _never_come_back(labels: DataColumn, data: DataSpec, head: Head) -> bool:
 
 
 def _column(head: Head, name: str) -> DataColumn:
-    found = head.column(name)
-    assert found is not None, "columns are checked first"
-    return found
+    return head.columns[head.names.index(name)]
 
 
 def _check_image_folder(folder: Path) -> None:

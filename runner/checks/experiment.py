@@ -1,8 +1,9 @@
-"""Refuses experiments that are known to fail on this machine, before they start."""
+"""Refuses experiments that are known to fail on this machine, before they start.
 
-import json
+`python -m breakeven.runner.checks.experiment RUN_FOLDER` checks a queued experiment.
+"""
+
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from functools import lru_cache
@@ -12,20 +13,20 @@ from typing import Any
 
 from breakeven.runner.checks.data import check_data
 from breakeven.runner.checks.user_code import allowed, check_script, locate, module_files
-from breakeven.runner.errors import InvalidSpec, ProbeFailed
+from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.capabilities import (
     Capabilities,
+    ask_torch,
     check_mistyped,
     probe,
     read_capabilities,
 )
 from breakeven.runner.machine.cpus import cores, cpu_allowance, memory_bytes
-from breakeven.runner.machine.run_environment import for_runs
-from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
-from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.specs.workload import USER_CODE, Task
@@ -90,33 +91,29 @@ def _check_says_something(spec: ExperimentSpec) -> None:
     """
     if not spec.kind.compares_caches:
         return
-    steps, compiling = spec.cache.steps, _first_turn_steps(spec)
+    # The first turn also ends with an epoch or at a checkpoint.
+    often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
+    compiling = min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)
     rule = (
         f"must be at least {compiling + 1}: the first turn has {compiling} steps and compiles; "
         "only later steps show the time of a step without compiling. Choose "
         "more steps, or for a smaller block_steps"
     )
-    require(steps > compiling, "cache.steps", steps, rule)
-
-
-def _first_turn_steps(spec: ExperimentSpec) -> int:
-    """Steps of a run's first turn; a turn also ends with an epoch or at a checkpoint."""
-    often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
-    return min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)
+    spec.require("cache.steps", spec.cache.steps > compiling, rule)
 
 
 def _check_threads(spec: ExperimentSpec) -> None:
     there = cpu_allowance().cpus
     named = there if spec.cpus is None else parse_cpus(spec.cpus)
     rule = f"must be CPUs of this machine: {write_cpus(there)}"
-    require(named <= there, "cpus", spec.cpus, rule)
+    spec.require("cpus", named <= there, rule)
     parts = len(cores(named)) if spec.device == "cpu" else spec.num_places
     rule = f"must be at most {parts} to spread runs: this machine has {parts} cores for them"
-    require(spec.num_places <= parts, "devices", spec.devices, rule)
+    spec.require("devices", spec.num_places <= parts, rule)
     threads, cpus = spec.cpu_threads, len(named) // spec.num_places
     rule = f"must be at most {cpus}: a run may use {cpus} CPUs on this machine, and further "
     rule += "threads would only wait for each other"
-    require(threads is None or threads <= cpus, "cpu_threads", threads, rule)
+    spec.require("cpu_threads", threads is None or threads <= cpus, rule)
 
 
 def _check_memory(spec: ExperimentSpec, task: Task) -> None:
@@ -124,14 +121,13 @@ def _check_memory(spec: ExperimentSpec, task: Task) -> None:
     data, there = spec.data, memory_bytes()
     if task.samples != "texts" or there is None:
         return
-    samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
-    needed = samples * data.sequence_length * BYTES_PER_TOKEN
+    needed = data.num_samples * data.sequence_length * BYTES_PER_TOKEN
     rule = (
-        f"{samples:,} texts of {data.sequence_length} tokens take {needed / 1e9:,.0f} GB in every "
-        f"run, and this machine has {there / 1e9:,.0f} GB; take fewer, or a shorter "
+        f"{data.num_samples:,} texts of {data.sequence_length} tokens take {needed / 1e9:,.0f} GB "
+        f"in every run, and this machine has {there / 1e9:,.0f} GB; take fewer, or a shorter "
         "data.sequence_length"
     )
-    require(needed <= there, "data.num_train_samples", data.num_train_samples, rule)
+    data.require("num_train_samples", needed <= there, rule)
 
 
 def _check_suite_package(spec: ExperimentSpec) -> None:
@@ -165,7 +161,6 @@ def check_user_code(spec: ExperimentSpec) -> None:
 
 
 COMMAND = (sys.executable, "-m", "breakeven.runner.worker.settings_check")
-LIMIT_SECONDS = 120.0
 KEPT_ANSWERS = 256
 TASKS_OF_ANY_LABELS = ("custom", "suite")
 """Tasks whose labels may be classes or numbers, depending on the samples."""
@@ -225,23 +220,19 @@ def settings_of(spec: ExperimentSpec, *, execute: bool = False) -> ExperimentSpe
 
 @lru_cache(KEPT_ANSWERS)
 def _first_refused(settings: str) -> dict[str, Any]:
+    return ask_torch(COMMAND, "torch failed to check these settings", settings)
+
+
+def main() -> None:
+    """Checks a queued experiment with torch while its runs load; prints the reason for a refusal,
+    or nothing. The process of the baseline starts this before it changes its own environment."""
+    run = RunDir(Path(sys.argv[1]))
     try:
-        answer = subprocess.run(
-            COMMAND,
-            input=settings,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            cwd=PROJECT_ROOT,
-            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ProbeFailed(f"torch did not answer within {LIMIT_SECONDS:.0f} s") from None
-    try:
-        found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise ProbeFailed(f"torch failed to check these settings:\n{tail}"
-                          ) from None  # fmt: skip
-    return found
+        spec = placed(spec_in_use(run), os.environ)
+        check_with_torch(spec.experiment, DataDir(run.path.parent.parent))
+    except RunnerError as error:
+        sys.stdout.write(str(error))
+
+
+if __name__ == "__main__":
+    main()

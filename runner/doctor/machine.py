@@ -1,18 +1,19 @@
 """Checks of the installation and the devices; a separate process imports torch."""
 
-import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
+from breakeven.runner.errors import ProbeFailed
+from breakeven.runner.machine.capabilities import ask_torch
 from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier
-from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.project import PACKAGE
 from breakeven.runner.texts import printable
 
 REQUIREMENTS = PACKAGE / "requirements.txt"
@@ -22,7 +23,6 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
 RUNNER_NEEDS = {"torch", "transformers", "datasets"}
 """Packages that measurements need; the others only show results."""
 CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.probe", "try")
-CHECKUP_SECONDS = 180.0
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 DRIVER_SECONDS = 20.0
 INSTALL_COMPILER = (
@@ -79,10 +79,11 @@ def check_notifications(*, notify: bool = False) -> Finding:
 
 def check_devices() -> Iterator[Finding]:
     """Checks torch, each device that torch sees, and the GPU driver."""
-    answer = _ask_torch(CHECKUP)
-    if isinstance(answer, str):
+    try:
+        answer = ask_torch(CHECKUP, "torch gave no answer")
+    except ProbeFailed as error:
         remedy = f"`{sys.executable} -c 'import torch'` shows details; if it fails, reinstall torch"
-        yield wrong("torch", answer, remedy)
+        yield wrong("torch", printable(" ".join(str(error).split())), remedy)
         return
     triton = f", triton {answer['triton']}" if answer["triton"] else ""
     yield ok("torch", f"torch {answer['torch']}{triton}")
@@ -90,20 +91,6 @@ def check_devices() -> Iterator[Finding]:
         yield _device(device)
     sees_gpu = any(one["id"] != "cpu" for one in answer["devices"])
     yield check_driver(sees_gpu=sees_gpu, torch_version=answer["torch"])
-
-
-def _ask_torch(command: Sequence[str]) -> dict[str, Any] | str:
-    """The JSON object in the last output line of the command, or an error message."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
-                              timeout=CHECKUP_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return f"torch did not answer within {CHECKUP_SECONDS:.0f} s"
-    except (ValueError, IndexError):
-        last = "; ".join(done.stderr.strip().splitlines()[-2:])
-        return printable(last) or "torch gave no answer"
-    return answer
 
 
 def _device(device: dict[str, Any]) -> Finding:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.python310 import StrEnum
-from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.fields import Bounds, Spec
 from breakeven.runner.specs.place import check_cpus
 
 EarlyEnd = Literal["failed", "cancelled"]
@@ -178,7 +178,7 @@ class Exit(Spec):
         return cls(state=state, reason=reason, returncode=returncode, time=time.time())
 
     def check_rules(self) -> None:
-        require(self.state.is_final, "state", self.state, "must be that of a run which is over")
+        self.require("state", self.state.is_final, "must be that of a run which is over")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,12 +212,11 @@ class Labels(Spec):
 
     def check_rules(self) -> None:
         rule = f"must be 1 to {MAX_NAME} printable characters"
-        require(self.name is None or _is_line(self.name, MAX_NAME), "name", self.name, rule)
-        rule = f"must be at most {MAX_TAGS}"
-        require(len(self.tags) <= MAX_TAGS, "tags", self.tags, rule)
+        self.require("name", self.name is None or _is_line(self.name, MAX_NAME), rule)
+        self.require("tags", len(self.tags) <= MAX_TAGS, f"must be at most {MAX_TAGS}")
         rule = f"must each be 1 to {MAX_TAG} printable characters without a comma"
         valid = all(_is_line(tag, MAX_TAG) and "," not in tag for tag in self.tags)
-        require(valid, "tags", self.tags, rule)
+        self.require("tags", valid, rule)
 
     def tagged(self, add: Collection[str] = (), remove: Collection[str] = ()) -> "Labels":
         """The labels with some tags added and removed; each tag once, in order of addition."""

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,12 +29,13 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.placement import CPU
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.python310 import Self
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.specs.variants import QUICK_COMPILERS
 from breakeven.runner.specs.workload import TASKS, Task
-from breakeven.runner.texts import read_json
 
 VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
              "ROCR_VISIBLE_DEVICES")  # fmt: skip
@@ -76,7 +77,7 @@ def shows_gpu(sight: Sight) -> bool:
 
 PROBE_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.probe")
 MAX_AGE_SECONDS = 86_400.0
-PROBE_LIMIT_SECONDS = 120.0
+ANSWER_SECONDS = 180.0
 PLUGINS = "torch_dynamo_backends"
 """Entry points by which packages add backends."""
 PROVIDERS = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
@@ -94,7 +95,7 @@ one of them counts as mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(Spec):
     """A compute device; `id` is its name in specifications. None means unknown."""
 
     id: str
@@ -105,7 +106,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capabilities:
+class Capabilities(Spec):
     """The result of the probe. Backends tagged for testing or debugging are in `debug_backends`;
     backends whose package is not installed are omitted."""
 
@@ -124,16 +125,13 @@ class Capabilities:
     """When the probe ran, in seconds since the epoch."""
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Capabilities":
-        lists, backends = ("optimizers", "seen"), ("backends", "debug_backends")
-        return cls(
-            **{
-                **content,
-                "devices": tuple(Device(**device) for device in content["devices"]),
-                "tasks": {name: Task.from_dict(task) for name, task in content["tasks"].items()},
-                **{name: tuple(content[name]) for name in lists},
-                **{name: tuple(filter(_is_installed, content[name])) for name in backends},
-            }
+    def from_dict(cls, content: Any, path: str = "") -> Self:
+        """Leaves out the backends whose package is not installed."""
+        found = super().from_dict(content, path)
+        return replace(
+            found,
+            backends=tuple(filter(_is_installed, found.backends)),
+            debug_backends=tuple(filter(_is_installed, found.debug_backends)),
         )
 
     @property
@@ -240,8 +238,8 @@ def knows_devices(data_dir: DataDir) -> bool:
 
 def _kept(data_dir: DataDir) -> Capabilities | None:
     try:
-        return Capabilities.from_dict(read_json(data_dir.capabilities_file.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Capabilities.from_json(data_dir.capabilities_file.read_text())
+    except (OSError, ValueError):
         return None
 
 
@@ -277,29 +275,32 @@ def is_of_this_machine(found: Capabilities) -> bool:
 def probe(data_dir: DataDir) -> Capabilities:
     """Runs torch in a subprocess (seconds) and caches its answer; raises `ProbeFailed`."""
     before = seen()
-    try:
-        answer = subprocess.run(
-            PROBE_COMMAND,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_LIMIT_SECONDS,
-            cwd=PROJECT_ROOT,
-            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ProbeFailed(f"torch did not answer within {PROBE_LIMIT_SECONDS:.0f} s") from None
-    if answer.returncode != 0:
-        tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise ProbeFailed(f"torch did not report the devices of this machine:\n{tail}")
-    content = read_json(answer.stdout.splitlines()[-1])
+    content = ask_torch(PROBE_COMMAND, "torch did not report the devices of this machine")
     found = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}
     )
     with suppress(OSError):  # If the folder is read-only, the answer is used but not cached.
         data_dir.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
+        write_atomically(data_dir.capabilities_file, found.to_json())
     return found
+
+
+def ask_torch(command: Sequence[str], failed: str, text: str = "") -> dict[str, Any]:
+    """The JSON object in the last line that a command prints, which gets `text` as its input.
+    Raises `ProbeFailed` with `failed` and the end of the command's errors."""
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace",
+            timeout=ANSWER_SECONDS, cwd=PROJECT_ROOT,
+            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise ProbeFailed(f"torch did not answer within {ANSWER_SECONDS:.0f} s") from None
+    except (ValueError, IndexError):
+        tail = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise ProbeFailed(f"{failed}:\n{tail}") from None
+    return answer
 
 
 def _backends_of(spec: ExperimentSpec) -> list[str]:

@@ -3,11 +3,11 @@
 A row names a setting, the values that may be faster than torch's default, and where it applies. A
 candidate is a compiler with one value for each setting, written as in `backends`. A search does not
 try all of them: it starts from the baseline and tries candidates that differ from the best so far
-in one setting (`runner/supervision/race.py`).
+in one setting (`runner/supervision/search.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -23,7 +23,6 @@ FORMS = {
     "SGD": ("foreach", "fused"),
 }  # fmt: skip
 """Forms of optimizers in torch 2.13 other than `for_loop`."""
-SETTINGS_OF_RUNS = ("label", "role", "repeat", "perturbation_seed", "place", "cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +56,6 @@ class Move:
 
 def _on_cuda(spec: ExperimentSpec) -> bool:
     return spec.device.startswith("cuda")
-
-
-def _on_cpu(spec: ExperimentSpec) -> bool:
-    return spec.device == "cpu"
 
 
 def _allows_tf32(spec: ExperimentSpec) -> bool:
@@ -106,7 +101,7 @@ MOVES = (
     ),
     Move(
         name="mode", values=("max-autotune-no-cudagraphs",), compilers=("inductor",),
-        applies=_on_cpu,
+        applies=lambda spec: spec.device == "cpu",
         why="autotuning times several kernels for each product and keeps the fastest",
     ),
     Move(
@@ -181,10 +176,7 @@ def untried(spec: ExperimentSpec) -> str:
 
 def candidates(spec: ExperimentSpec) -> tuple[str, ...]:
     """Every combination for an experiment, written as in `backends`, without the baseline."""
-    return tuple(_combinations(spec))
-
-
-def _combinations(spec: ExperimentSpec) -> Iterator[str]:
+    found = []
     compilers = [one for one in EVERYONE if one != "cudagraphs" or _on_cuda(spec)]
     for compiler in compilers:
         moves = [move for move in MOVES if len(move.choices(spec, compiler)) > 1]
@@ -192,16 +184,8 @@ def _combinations(spec: ExperimentSpec) -> Iterator[str]:
             settings = [f"{move.name}={value}"
                         for move, value in zip(moves, values, strict=True) if value]  # fmt: skip
             if settings or compiler != NO_COMPILER:
-                yield ":".join(filter(None, [compiler, "+".join(settings)]))
-
-
-def settings_of(variant: Variant) -> dict[str, object]:
-    """The compiler of a run, its settings and options, by name."""
-    # Not `asdict`, which takes long: a search compares hundreds of candidates after each round.
-    settings = {one.name: getattr(variant, one.name) for one in fields(variant)
-                if one.name not in SETTINGS_OF_RUNS}  # fmt: skip
-    options: dict[str, object] = settings.pop("options")
-    return settings | options
+                found.append(":".join(filter(None, [compiler, "+".join(settings)])))
+    return tuple(found)
 
 
 def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
@@ -213,6 +197,6 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
 def difference(one: Variant, other: Variant) -> dict[str, object]:
     """The settings of `one` that differ from those of `other`; None for a setting that only `other`
     has."""
-    mine, theirs = settings_of(one), settings_of(other)
+    mine, theirs = one.settings, other.settings
     return {name: mine.get(name) for name in {**theirs, **mine}
             if mine.get(name) != theirs.get(name)}  # fmt: skip

@@ -167,7 +167,7 @@ class ExperimentFields(PlaceSpec):
             return False
         if self.model.dropout == "auto":
             everyone = (*self.variants, *self.candidates)
-            return not any(variant.draws_own_random_numbers for variant in everyone)
+            return not any(variant.captures_cuda_graphs for variant in everyone)
         return self.model.dropout == "keep"
 
     @property
@@ -261,7 +261,8 @@ class ExperimentFields(PlaceSpec):
 
     @property
     def _expanded(self) -> Iterator[tuple[str, Variant]]:
-        return expanded(self._compared, self._num_repeats, self.num_places)
+        repeats = self.speed.repeats if self.kind.ends_by_width else 1
+        return expanded(self._compared, repeats, self.num_places)
 
     @cached_property
     def further_controls(self) -> tuple[Variant, ...]:
@@ -315,10 +316,6 @@ class ExperimentFields(PlaceSpec):
         """A key that runs share if they are alive at the same time and take turns."""
         alone = (variant.label, variant.place)
         return (variant.repeat, variant.place) if self.takes_turns else alone
-
-    @property
-    def _num_repeats(self) -> int:
-        return self.speed.repeats if self.kind.ends_by_width else 1
 
     @property
     def _compared(self) -> list[Variant]:

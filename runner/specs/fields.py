@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache, cached_property
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -215,6 +216,11 @@ class Spec:
     def check_rules(self) -> None:
         """Raises `InvalidSpec` for the first field whose value breaks its rule."""
 
+    def require(self, name: str, condition: bool, rule: str) -> None:
+        """Raises `InvalidSpec` for the field `name` unless the condition holds."""
+        if not condition:
+            raise InvalidSpec(self._path + name, attrgetter(name)(self), rule)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"  # type: ignore[call-overload]
 
@@ -291,20 +297,12 @@ def _notes(kind: Any) -> dict[str, tuple[Any, Bounds | None, Prompt]]:
     return found
 
 
-def bounds_of(kind: Any) -> dict[str, Bounds]:
-    """The range of each field of a specification that has one, by name."""
-    return {name: bounds for name, (_, bounds, _) in _notes(kind).items() if bounds}
-
-
 @cache
 def _texts(kind: Any) -> dict[str, str]:
     """The texts below the fields in the source, each on one line; inherited fields first."""
     classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
-    return {name: text for one in classes for name, text in _own_texts(one).items()}
-
-
-def _own_texts(kind: Any) -> dict[str, str]:
-    return _texts_in(kind.__module__)[kind.__name__]
+    own = (_texts_in(one.__module__)[one.__name__] for one in classes)
+    return {name: text for texts in own for name, text in texts.items()}
 
 
 @cache
@@ -339,10 +337,14 @@ def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
         return value if isinstance(value, hint) else hint.from_dict(value, path=f"{name}.")
     if isinstance(hint, type) and issubclass(hint, StrEnum) and value in list(hint):
         return hint(value)
-    if get_origin(hint) is tuple and isinstance(value, list):
+    if get_origin(hint) is tuple and isinstance(value, (list, tuple)):
+        item = get_args(hint)[0]
+        return tuple(_from_plain(one, item, name, path) for one in value)
+    if get_origin(hint) in (UnionType, Union) and isinstance(value, list):
         return tuple(value)
     if get_origin(hint) is dict and isinstance(value, Mapping):
-        return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
+        item = get_args(hint)[1]
+        return {key: _from_plain(one, item, name, path) for key, one in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         check_plain(path + name, value)  # a float holds no number of 400 digits
         return float(value)

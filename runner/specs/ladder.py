@@ -4,10 +4,10 @@ The first rung that fails, computes wrong numbers or loses time names the respon
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.variants import WHICH_RUN, Variant, parse_backend
+from breakeven.runner.specs.variants import Variant, parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ def rung_of(variant: Variant) -> Rung | None:
     """The rung of a run; None for baseline, controls and other settings."""
     if variant.backend is None:
         return None
-    settings = _settings(variant)
+    settings = variant.settings
     return next((rung for rung in RUNGS
-                 if any(_settings(parse_backend(text)) == settings for text in rung.backends)),
+                 if any(parse_backend(text).settings == settings for text in rung.backends)),
                 None)  # fmt: skip
 
 
@@ -95,9 +95,3 @@ def _rung_named(text: str) -> Rung | None:
         return rung_of(parse_backend(text))
     except InvalidSpec:
         return None
-
-
-def _settings(variant: Variant) -> dict[str, object]:
-    """The settings of a variant, without its label."""
-    return {one.name: getattr(variant, one.name) for one in fields(variant)
-            if one.name not in (*WHICH_RUN, "cache")}  # fmt: skip

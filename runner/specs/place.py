@@ -1,14 +1,13 @@
 """Where runs compute: devices, machines and CPUs."""
 
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Literal
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
+from breakeven.runner.specs.fields import Bounds, Prompt, Spec
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -37,24 +36,6 @@ def write_cpus(cpus: Collection[int]) -> str:
 
 Parallel = Literal["ddp", "fsdp", "dp", "spread"]
 MAX_RANKS = 64
-
-
-def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
-    """Checks the names of devices: one, or several of one kind."""
-    rule = "must name one or several devices: 'cpu', 'cuda:N', 'cuda' for any GPU, or 'mps'"
-    named = all(re.fullmatch(r"cpu|mps|cuda(:\d+)?", device) for device in devices)
-    require(bool(devices) and named, "devices", devices, rule)
-    rule = f"must be at most {MAX_RANKS}: every run has a process for each of them"
-    require(len(devices) <= MAX_RANKS, "devices", devices, rule)
-    kinds = {device.partition(":")[0] for device in devices}
-    rule = "must all be of one kind: the slowest would delay all others"
-    require(len(kinds) == 1, "devices", devices, rule)
-    twice = [device for device, count in Counter(devices).items() if count > 1]
-    rule = "must not name a device twice; only 'cpu' can be shared by several processes"
-    require(set(twice) <= {"cpu", "cuda"}, "devices", devices, rule)
-    rule = "'dp' copies the model from one CUDA device to others; on CPUs choose 'ddp' or 'fsdp'"
-    fits = parallel != "dp" or len(devices) == 1 or kinds == {"cuda"}
-    require(fits, "parallel", parallel, rule)
 
 
 def check_cpus(cpus: str | None) -> None:
@@ -103,11 +84,6 @@ class PlaceSpec(Spec):
         Prompt("CPU threads", empty="half the CPUs"),
     ] = None
     """Threads of each run on the CPU; by default half of the CPUs that it may use."""
-
-    def check_place(self) -> None:
-        """Raises `InvalidSpec` for devices or CPUs that no machine has."""
-        check_devices(self.devices, self.parallel)
-        check_cpus(self.cpus)
 
     @property
     def device(self) -> str:

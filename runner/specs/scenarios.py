@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, get_args
 
-from breakeven.runner.specs.fields import Bounds, Prompt, Spec, require
+from breakeven.runner.specs.fields import Bounds, Prompt, Spec
 from breakeven.runner.specs.training import TrainingSpec
 
 Part = Literal["training", "inference"]
@@ -44,10 +44,8 @@ class AccuracySpec(Spec, path="accuracy."):
     depends on them."""
 
     def check_rules(self) -> None:
-        parts = self.parts
         rule = f"must name at least one of {', '.join(get_args(Part))}, and none twice"
-        valid = bool(parts) and len(set(parts)) == len(parts)
-        require(valid, "accuracy.parts", parts, rule)
+        self.require("parts", len(set(self.parts)) == len(self.parts) > 0, rule)
 
 
 MAX_CACHE_REPEATS = 9
@@ -125,9 +123,8 @@ class SpeedSpec(Spec, path="speed."):
     apply to each repeat."""
 
     def check_rules(self) -> None:
-        least, most = self.min_rounds, self.max_rounds
-        rule = f"must not be below speed.min_rounds ({least})"
-        require(most >= least, "speed.max_rounds", most, rule)
+        rule = f"must not be below speed.min_rounds ({self.min_rounds})"
+        self.require("max_rounds", self.max_rounds >= self.min_rounds, rule)
 
     @property
     def num_blocks(self) -> int:

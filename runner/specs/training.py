@@ -195,19 +195,16 @@ class TrainingSpec(Spec, path="training."):
         return self.scheduler == "constant" and self.warmup_steps == 0
 
     def check_rules(self) -> None:
-        require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
-                 "must be the name of a class in torch.optim")  # fmt: skip
-        warmup = self.warmup_steps
+        rule = "must be the name of a class in torch.optim"
+        self.require("optimizer", self.optimizer.isidentifier(), rule)
         rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
-        without = self.scheduler in WITHOUT_WARM_UP
-        require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
-        scaler = self.scaler_options
-        rule = "are for precision 'fp16' only"
-        require(not scaler or self.precision == "fp16", "training.scaler_options", scaler, rule)
-        require(bool(self.losses), "training.losses", self.losses, "must name at least one loss")
-        names = [loss.name for loss in self.loss_terms]
-        require(len(set(names)) == len(names), "training.losses", self.losses,
-                "must not name a loss twice")  # fmt: skip
+        fits = self.warmup_steps == 0 or self.scheduler not in WITHOUT_WARM_UP
+        self.require("warmup_steps", fits, rule)
+        fits = not self.scaler_options or self.precision == "fp16"
+        self.require("scaler_options", fits, "are for precision 'fp16' only")
+        self.require("losses", bool(self.losses), "must name at least one loss")
+        names = {loss.name for loss in self.loss_terms}
+        self.require("losses", len(names) == len(self.losses), "must not name a loss twice")
         _ = self.groups
 
     @property
@@ -247,11 +244,9 @@ class EvaluationSpec(Spec, path="evaluation."):
     def check_rules(self) -> None:
         for name in ("splits", "predictions"):
             value = getattr(self, name)
-            unique = len(set(value)) == len(value)
-            require(unique, f"evaluation.{name}", value, "must not name a split twice")
-        needed = self.when == "never" or bool(self.splits)
+            self.require(name, len(set(value)) == len(value), "must not name a split twice")
         rule = f"must name at least one of {', '.join(get_args(SplitName))}"
-        require(needed, "evaluation.splits", self.splits, rule)
+        self.require("splits", self.when == "never" or bool(self.splits), rule)
 
     @property
     def primary_split(self) -> SplitName:

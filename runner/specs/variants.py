@@ -109,11 +109,11 @@ class Variant(Spec):
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_', '-' or '@', starting with a letter or digit"
-        require(bool(LABEL.fullmatch(self.label)), "label", self.label, rule)
+        self.require("label", bool(LABEL.fullmatch(self.label)), rule)
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
-        require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
+        self.require("label", len(self.label.encode()) <= MAX_LABEL_BYTES, rule)
         rule = "must be null unless the role is 'backend'"
-        require(self.backend is None or self.role == "backend", "backend", self.backend, rule)
+        self.require("backend", self.backend is None or self.role == "backend", rule)
         rule = (
             "changes nothing: the baseline has no compiler either. Give it a setting, such as "
             f"{NO_COMPILER}:optimizer=fused, or name a backend"
@@ -143,6 +143,14 @@ class Variant(Spec):
         return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
 
     @property
+    def settings(self) -> dict[str, object]:
+        """The compiler of the run, its settings and options, by name."""
+        # Not `asdict`, which takes long: a search compares hundreds of candidates after each round.
+        settings = {one.name: getattr(self, one.name) for one in fields(self)
+                    if one.name not in (*WHICH_RUN, "cache", "options")}  # fmt: skip
+        return settings | self.options
+
+    @property
     def perturbation(self) -> float:
         """Relative change to the initial weights."""
         return CONTROL_PERTURBATION if self.role == "control" else 0.0
@@ -169,14 +177,9 @@ class Variant(Spec):
 
     @property
     def captures_cuda_graphs(self) -> bool:
-        """Whether steps are replayed from CUDA graphs."""
+        """Whether steps are replayed from CUDA graphs, which have a random state of their own."""
         by_mode = self.mode in ("reduce-overhead", "max-autotune")
         return self.backend == "cudagraphs" or bool(self.options.get("triton.cudagraphs", by_mode))
-
-    @property
-    def draws_own_random_numbers(self) -> bool:
-        """Whether dropout differs from eager's: a captured graph has its own random state."""
-        return self.captures_cuda_graphs
 
 
 def apply_settings(
@@ -305,12 +308,8 @@ def _label(name: str, settings: dict[str, Any]) -> str:
     label = "-".join(words)
     if RESERVED_LABELS.fullmatch(label):
         return f"backend-{label}"
-    return label if _is_label(label) else _marked(label, label)
-
-
-def _is_label(text: str) -> bool:
-    is_short = len(text.encode()) <= MAX_LABEL_BYTES
-    return is_short and bool(LABEL.fullmatch(text))
+    is_valid = len(label.encode()) <= MAX_LABEL_BYTES and LABEL.fullmatch(label)
+    return label if is_valid else _marked(label, label)
 
 
 def _marked(label: str, text: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from breakeven.runner.specs.fields import (
     EVERY_STEP_IS_KEPT,
@@ -28,7 +28,7 @@ TASKS = tuple(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Spec):
     """What fits a task; `TASK` in the task's module, which the probe passes to the launch form."""
 
     learns: str
@@ -43,11 +43,6 @@ class Task:
     """Data sets without a download."""
     metrics: tuple[Metric, ...] = ()
     """The task's scores in addition to the loss; empty if model and samples decide."""
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Task":
-        lists = {name: tuple(content[name]) for name in ("models", "data", "metrics")}
-        return cls(**{**content, **lists})
 
 
 def check_task(task: str) -> None:
@@ -92,9 +87,8 @@ class ScriptSpec(Spec, path="script."):
     count."""
 
     def check_rules(self) -> None:
-        rule = "must be the full path of a folder"
         is_full = not self.folder or Path(self.folder).is_absolute()
-        require(is_full, "script.folder", self.folder, rule)
+        self.require("folder", is_full, "must be the full path of a folder")
 
 
 BUILTIN = "builtin:"
@@ -156,18 +150,15 @@ class ModelSpec(Spec, path="model."):
     by step."""
 
     def check_rules(self) -> None:
-        require(bool(self.source), "model.source", self.source, "must name a model")
+        self.require("source", bool(self.source), "must name a model")
         if self.is_builtin:
-            rule = (
-                f"must be one of {', '.join(BUILTIN_MODELS)}{nearest(self.source, BUILTIN_MODELS)}"
-            )
-            require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
+            known = f"{', '.join(BUILTIN_MODELS)}{nearest(self.source, BUILTIN_MODELS)}"
+            self.require("source", self.source in BUILTIN_MODELS, f"must be one of {known}")
         suite = self.source.partition(":")[0]
         if suite in SUITE_SOURCES:
             found = self.from_suite
             fits = found is not None and (found.divisor == 1 or suite == "huggingface")
-            rule = f"must be a name such as {SUITE_SOURCES[suite]}"
-            require(fits, "model.source", self.source, rule)
+            self.require("source", fits, f"must be a name such as {SUITE_SOURCES[suite]}")
 
     @property
     def from_suite(self) -> SuiteModelName | None:
@@ -221,14 +212,18 @@ class DataSpec(Spec, path="data."):
     """Tokens per text; longer texts are cut, shorter ones padded."""
 
     def check_rules(self) -> None:
-        require(bool(self.source), "data.source", self.source, "must name a data set")
+        self.require("source", bool(self.source), "must name a data set")
         if self.source.startswith(BUILTIN):
             rule = f"must be one of {', '.join(BUILTIN_DATA)}{nearest(self.source, BUILTIN_DATA)}"
-            require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
+            self.require("source", self.source in BUILTIN_DATA, rule)
 
     @property
     def is_user_code(self) -> bool:
         return bool(USER_CODE.fullmatch(self.source))
+
+    @property
+    def num_samples(self) -> int:
+        return self.num_train_samples + self.num_eval_samples + self.num_test_samples
 
     @property
     def is_file(self) -> bool:

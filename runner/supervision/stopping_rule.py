@@ -19,7 +19,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.events import Order, read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.specs.fields import Spec, require
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.scenarios import MIN_ROUNDS, AddedRounds
 from breakeven.runner.specs.variants import Role, Variant
 
@@ -55,7 +55,7 @@ class Ending(Spec, path="ending."):
     def check_rules(self) -> None:
         is_spent = self.cause in ("rounds", "seconds", "loses", "equal")
         rule = "must be given for what is spent, and only then"
-        require((self.budget is not None) == is_spent, "ending.budget", self.budget, rule)
+        self.require("budget", (self.budget is not None) == is_spent, rule)
 
     @property
     def why(self) -> str:

@@ -18,7 +18,7 @@ from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 from breakeven.runner.worker.data.hub import go_offline_without_hub
 
-CHECK_COMMAND = ("-m", "breakeven.runner.checks")
+CHECK_COMMAND = ("-m", "breakeven.runner.checks.experiment")
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
                  "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip

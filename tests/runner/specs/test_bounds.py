@@ -17,7 +17,7 @@ from breakeven.runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec, bounds_of
+from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec
 from breakeven.runner.specs.scenarios import AddedRounds, InvestigationSpec, TuneSpec
 from breakeven.runner.specs.variants import Variant
 
@@ -49,7 +49,8 @@ def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), NUMERIC)
 def test_every_number_has_a_range_with_a_reason_around_its_default(kind: type, name: str) -> None:
-    bounds = bounds_of(kind)[name]
+    notes = get_args(get_type_hints(kind, include_extras=True)[name])
+    bounds = next(note for note in notes if isinstance(note, Bounds))
     assert -math.inf < bounds.least < bounds.most < math.inf and len(bounds.why) > 10
     bounds.check(name, next(one.default for one in fields(kind) if one.name == name))
 
