@@ -35,7 +35,6 @@ from breakeven.runner.folders.states import Claim, Exit, RunState
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import (
     Allocation,
-    Machine,
     Place,
     ResourceRequest,
     has_room,
@@ -61,18 +60,6 @@ class JobLost(Exception):
     """The process of an experiment, or its machine, is gone; the message is a sentence."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A machine of the cluster."""
-
-    name: str
-    facts: NodeFacts
-
-    @property
-    def machine(self) -> Machine:
-        return Machine(cpus=self.facts.cpus, shares=self.facts.shares, is_known=True)
-
-
 class Job(Protocol):
     """The execution of one experiment on a machine."""
 
@@ -93,8 +80,8 @@ class Job(Protocol):
 class Engine(Protocol):
     """Starts jobs on machines."""
 
-    def nodes(self) -> list[Node]:
-        """The current machines of the cluster."""
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        """The current machines of the cluster, by name."""
 
     def start(self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]) -> Job:
         """Starts an experiment on a machine; `key` identifies the job: experiment id and attempt.
@@ -210,12 +197,12 @@ class _Driver:
             experiment=experiment, job=job, allocation=allocation, known=known
         )
 
-    def _begin_what_can(self, nodes: list[Node]) -> None:
+    def _begin_what_can(self, nodes: Mapping[str, NodeFacts]) -> None:
         found = {one.experiment_id: one for one in startable(self._data_dir)
                  if one.experiment_id not in self._placed}  # fmt: skip
         if not found:
             return
-        machines = {node.name: node.machine for node in nodes if self._fits(node)}
+        machines = {name: node.machine for name, node in nodes.items() if self._fits(node)}
         held = {key: placed.allocation for key, placed in self._placed.items()}
         requests = [_anywhere(resource_request(one)) for one in found.values()]
         for request in requests:
@@ -242,12 +229,12 @@ class _Driver:
             say(f"{key}: placed on {allocation.node[:12]}, {allocation.place.devices}")
             self._place(experiment, job, allocation)
 
-    def _fits(self, node: Node) -> bool:
-        if self._usual is None or node.facts.versions == self._usual:
+    def _fits(self, node: NodeFacts) -> bool:
+        if self._usual is None or node.versions == self._usual:
             return True
-        other = {name: version for name, version in node.facts.versions.items()
+        other = {name: version for name, version in node.versions.items()
                  if self._usual.get(name) != version}  # fmt: skip
-        self._say_once(f"machine {node.facts.host} is skipped because its versions differ: {other}")
+        self._say_once(f"machine {node.host} is skipped because its versions differ: {other}")
         return False
 
     def _say_once(self, text: str) -> None:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.errors import InvalidRunFolder, RunnerError
@@ -24,6 +23,7 @@ from breakeven.runner.folders.inside import open_inside, walk
 from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
 from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
 from breakeven.runner.folders.states import Claim
+from breakeven.runner.machine.capabilities import version_of
 from breakeven.runner.machine.cpus import cores, cpu_allowance, numa_nodes, shares
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.supervision.exits import ExitRecords
@@ -184,11 +184,10 @@ Files = Mapping[str, Mapping[str, bytes]]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """CPUs and versions of a machine."""
+    """Resources and versions of a machine."""
 
     host: str
-    cpus: frozenset[int]
-    shares: Mapping[str, frozenset[int]]
+    machine: Machine
     versions: Mapping[str, str]
     """Versions of Python and of packages that influence measurements."""
 
@@ -200,14 +199,12 @@ def facts(num_gpus: int = 0) -> NodeFacts:
     """The facts of the current machine."""
     cpus = cpu_allowance().cpus
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
-    versions = {"python": sys.version.split()[0]}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return NodeFacts(host=socket.gethostname(), cpus=cpus, versions=versions,
-                     shares=shares(devices, cores(cpus), numa_nodes()))  # fmt: skip
+    found = {package: version_of(package) for package in PACKAGES}
+    versions = {name: version for name, version in found.items() if version is not None}
+    near = shares(devices, cores(cpus), numa_nodes())
+    return NodeFacts(host=socket.gethostname(),
+                     machine=Machine(cpus=cpus, shares=near, is_known=True),
+                     versions=versions | {"python": sys.version.split()[0]})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +221,29 @@ class Delivery:
     place: Place
     is_over: bool
     """Whether the experiment has ended and no parts are left to send."""
+
+
+def delivery(
+    data_dir: DataDir, known: Mapping[str, Known], host: str, place: Place, *, is_over: bool
+) -> Delivery:
+    """About `PART_BYTES` of data in a data folder that home lacks; `known` has the ids of the runs
+    that home sent. `is_over`: whether the experiment has ended."""
+    parts: list[Part] = []
+    claims: dict[str, Claim] = {}
+    specs: dict[str, str] = {}
+    left = PART_BYTES
+    for run in (run for one in experiments(data_dir) for run in one.runs):
+        if run.run_id not in known:
+            specs[run.run_id] = run.read_spec().to_json()
+            continue
+        claim = run.read_claim()
+        if claim is not None:
+            claims[run.run_id] = claim
+        if left > 0:
+            parts += missing(run, known[run.run_id], left)
+            left = PART_BYTES - sum(len(part.data) for part in parts)
+    return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
+                    is_over=is_over and not parts)  # fmt: skip
 
 
 @dataclass
@@ -272,28 +292,10 @@ class Host:
             time.sleep(LOOK_SECONDS)
 
     def deliver(self, known: Mapping[str, Known]) -> Delivery:
-        """Returns about `PART_BYTES` of data that home lacks; `known` has run ids as keys."""
+        """Returns the next data that home lacks; `known` has run ids as keys."""
         self._last_request = time.monotonic()
         is_over = self._is_over  # before the read: later writes go into the next delivery
-        mine, further = self._own_and_further()
-        parts: list[Part] = []
-        claims: dict[str, Claim] = {}
-        left = PART_BYTES
-        for run in mine.runs if mine else ():
-            claim = run.read_claim()
-            if claim is not None:
-                claims[run.run_id] = claim
-            if left > 0:
-                parts += missing(run, known.get(run.run_id, {}), left)
-                left = PART_BYTES - sum(len(part.data) for part in parts)
-        specs = {run.run_id: run.read_spec().to_json() for one in further for run in one.runs}
-        return Delivery(parts=parts, claims=claims, specs=specs, host=socket.gethostname(),
-                        place=self.place, is_over=is_over and not parts)  # fmt: skip
-
-    def _own_and_further(self) -> tuple[Experiment | None, list[Experiment]]:
-        every = list(experiments(self._data_dir))
-        mine = next((one for one in every if one.experiment_id == self.experiment_id), None)
-        return mine, [one for one in every if one is not mine]
+        return delivery(self._data_dir, known, socket.gethostname(), self.place, is_over=is_over)
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Requests a stop of runs."""

@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
-from breakeven.runner.cluster.driver import JobLost, Node
+from breakeven.runner.cluster.driver import JobLost
 from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, Host, NodeFacts, facts
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.placement import Place
@@ -65,9 +65,9 @@ class RayEngine:
             except (ConnectionError, ValueError, RuntimeError, RayError) as error:
                 raise RunnerError(f"--ray {address}: {error}") from error
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> dict[str, NodeFacts]:
         """Machines that have reported their `NodeFacts`; each machine reports once."""
-        found = []
+        found = {}
         alive = [node for node in ray.nodes() if node["Alive"]]
         self.alive = {str(node["NodeID"]) for node in alive}
         for node in alive:
@@ -75,7 +75,7 @@ class RayEngine:
             if name not in self._facts:
                 self._request_facts(name, int(node["Resources"].get("GPU", 0)))
             if name in self._facts and node["Resources"].get("CPU", 0) >= 1:
-                found.append(Node(name=name, facts=self._facts[name]))
+                found[name] = self._facts[name]
         return found
 
     def _request_facts(self, node: str, num_gpus: int) -> None:

@@ -18,20 +18,11 @@ from pathlib import Path
 
 import submitit
 
-from breakeven.runner.cluster.driver import JobLost, Node
-from breakeven.runner.cluster.host import (
-    PART_BYTES,
-    WORKER,
-    Delivery,
-    HomeFile,
-    NodeFacts,
-    Part,
-    missing,
-)
+from breakeven.runner.cluster.driver import JobLost
+from breakeven.runner.cluster.host import WORKER, Delivery, HomeFile, NodeFacts, delivery
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import experiments, find_experiment
-from breakeven.runner.folders.states import Claim
+from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.machine.placement import Machine, Place
@@ -133,15 +124,16 @@ class SubmititEngine:
         executor.update_parameters(**(self._parameters | resources))
         return executor
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> dict[str, NodeFacts]:
         """One dummy machine for each further job that may wait: Slurm chooses the real machines and
         queues the jobs."""
         self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
         one = frozenset({0})
         shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
-        facts = NodeFacts(host="of Slurm", cpus=one, shares=shares, versions={})
+        machine = Machine(cpus=one, shares=shares, is_known=True)
+        facts = NodeFacts(host="of Slurm", machine=machine, versions={})
         free = max(0, self._most_jobs - len(self.jobs))
-        return [Node(name=f"job {next(self._numbers)}", facts=facts) for _ in range(free)]
+        return {f"job {next(self._numbers)}": facts for _ in range(free)}
 
     def start(
         self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
@@ -201,26 +193,10 @@ class SubmititJob:
             self._check_alive()
             if not self._job.alive.exists():
                 return None  # The job still waits in Slurm's queue.
-        parts: list[Part] = []
-        claims: dict[str, Claim] = {}
-        specs: dict[str, str] = {}
-        left = PART_BYTES
-        for experiment in experiments(self._job.data_dir):
-            for run in experiment.runs:
-                if run.run_id not in known:
-                    specs[run.run_id] = run.read_spec().to_json()
-                    continue
-                claim = run.read_claim()
-                if claim is not None:
-                    claims[run.run_id] = claim
-                if left > 0:
-                    parts += missing(run, known[run.run_id], left)
-                    left = PART_BYTES - sum(len(part.data) for part in parts)
-        host = self._job.alive.read_text()
         # The job itself keeps to Slurm's allocation; home needs no place.
         place = Place(devices=(), cpus=frozenset())
-        return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
-                        is_over=is_over and not parts)  # fmt: skip
+        host = self._job.alive.read_text()
+        return delivery(self._job.data_dir, known, host, place, is_over=is_over)
 
     def _check_alive(self) -> None:
         """Raises `JobLost` if the file `alive` stops changing; its time is not compared, since

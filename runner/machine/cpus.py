@@ -162,6 +162,13 @@ def _listed(file: Path) -> frozenset[int]:
         return frozenset()
 
 
+def equal_parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]] | None:
+    """The CPUs of so many parts with equal numbers of whole cores; None with too few cores."""
+    size = len(cores) // count
+    parts = (cores[number * size : (number + 1) * size] for number in range(count))
+    return [frozenset[int]().union(*part) for part in parts] if size else None
+
+
 def shares(
     devices: Mapping[str, int | None],
     cores: Sequence[frozenset[int]],
@@ -180,13 +187,11 @@ def shares(
           for name, node in devices.items()}  # fmt: skip
     if None in at.values():  # The nearest memory is unknown.
         at = dict.fromkeys(devices)
-    found = {}
+    found: dict[str, frozenset[int]] = {}
     for node in set(at.values()):
         mine = [name for name in devices if at[name] == node]
-        near = [core for core in cores if core <= cpus[node]]
-        size = len(near) // len(mine)
-        if not size:
+        parts = equal_parts([core for core in cores if core <= cpus[node]], len(mine))
+        if parts is None:
             return dict.fromkeys(devices, every)
-        for place, name in enumerate(mine):
-            found[name] = frozenset[int]().union(*near[place * size : (place + 1) * size])
+        found |= dict(zip(mine, parts, strict=True))
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from breakeven.runner.machine.cpus import equal_parts
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.place import write_cpus
 
@@ -144,11 +145,8 @@ def split(
         cpus and cpus <= place.cpus for cpus in near
     ):
         return [replace(place, cpus=cpus) for cpus in near]
-    size = len(cores) // count
-    if not size:
-        return [place] * count
-    parts = (cores[number * size : (number + 1) * size] for number in range(count))
-    return [replace(place, cpus=frozenset[int]().union(*part)) for part in parts]
+    parts = equal_parts(cores, count)
+    return [place] * count if parts is None else [replace(place, cpus=part) for part in parts]
 
 
 def has_room(request: ResourceRequest, machine: Machine) -> bool:

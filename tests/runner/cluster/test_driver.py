@@ -12,8 +12,8 @@ import pytest
 
 import breakeven.runner.supervision.run_process
 from breakeven.runner import notifications
-from breakeven.runner.cluster.driver import JobLost, Node, drive
-from breakeven.runner.cluster.host import Delivery, HomeFile, Host, Part, facts
+from breakeven.runner.cluster.driver import JobLost, drive
+from breakeven.runner.cluster.host import Delivery, HomeFile, Host, NodeFacts, Part, facts
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
@@ -70,11 +70,11 @@ class LocalEngine:
             self.names.remove(node)
             raise JobLost("its machine has left the cluster")
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> dict[str, NodeFacts]:
         self.num_looks += 1
         own = facts()
         other = replace(own, versions=self.versions) if self.versions else own
-        return [Node(name=name, facts=other) for name in self.names]
+        return dict.fromkeys(self.names, other)
 
     def start(
         self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]
