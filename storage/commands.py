@@ -8,9 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-from breakeven.runner.commands.conditions import Condition, check_gate
+from breakeven.runner.commands.conditions import Condition, Length, check_gate
 from breakeven.runner.commands.filters import Filter, read_filter
-from breakeven.runner.commands.length import Length
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import why_no_rounds
 from breakeven.runner.folders.data_dir import DataDir

@@ -5,7 +5,6 @@ import argparse
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, log2
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from breakeven.runner.checks.environments import check_environments
 from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
-from breakeven.runner.commands.entry import JUDGE_VERSION
+from breakeven.runner.commands.entry import JUDGE_VERSION, tell
 from breakeven.runner.commands.options import checked
 from breakeven.runner.commands.waiting import Storage, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
@@ -209,5 +208,4 @@ def _check_conditions(conditions: Sequence[Condition], first: Sequence[str]) -> 
 
 
 def _print(text: str) -> None:
-    sys.stdout.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
-    sys.stdout.flush()
+    tell("\n".join(map(printable, text.split("\n"))))

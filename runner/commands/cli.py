@@ -14,17 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
-from breakeven.runner.commands.entry import STORED, renamed
-from breakeven.runner.commands.investigate import add_investigate_command
+from breakeven.runner.commands.entry import BAD_INPUT, STORED, renamed
 from breakeven.runner.commands.library import add_library_commands
 from breakeven.runner.commands.options import former_options
-from breakeven.runner.commands.queue import add_queue_options, manage_queue
+from breakeven.runner.commands.searches import add_search_commands
 from breakeven.runner.commands.start import add_start_commands
-from breakeven.runner.commands.tune import add_tune_command
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
-
-BAD_INPUT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,9 +65,7 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     add_start_commands(add)
-    add_tune_command(add)
-    add_investigate_command(add)
-    add_queue_options(add("queue", manage_queue, "list, reorder, hold and pause the queue"))
+    add_search_commands(add)
     add_library_commands(add)
     for name, text in STORED.items():
         if name not in commands.choices:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from types import FrameType
 
 from breakeven.runner.cluster.driver import Engine, drive
 from breakeven.runner.errors import RunnerError
@@ -143,24 +142,15 @@ class Joiner:
         self._meetings.leave(self._holder)
 
 
-def join(data_dir: DataDir, stop: threading.Event) -> None:
-    """Takes part until `stop` is set."""
+def join_until_stopped(data_dir: DataDir) -> int:
+    """Takes part until SIGTERM or Ctrl-C."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     joiner = Joiner(data_dir)
     try:
         while not stop.wait(LOOK_SECONDS):
             joiner.look()
     finally:
         joiner.close()
-
-
-def join_until_stopped(data_dir: DataDir) -> int:
-    """Takes part until SIGTERM or Ctrl-C."""
-    stop = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
-    join(data_dir, stop)
     return 0

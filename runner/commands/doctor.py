@@ -1,4 +1,5 @@
-"""`breakeven doctor`: prints findings with evidence and remedy; writes a file for an issue.
+"""`breakeven doctor`: makes all checks, prints findings with evidence and remedy, and writes a file
+for an issue.
 
 All texts of the file are masked. It has no models, data, checkpoints and other files of runs.
 """
@@ -11,13 +12,22 @@ import sys
 import textwrap
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from breakeven.runner.doctor.examination import examine
+from breakeven.runner.commands.entry import tell
+from breakeven.runner.doctor.data_folder import check_disk, check_run_folders
 from breakeven.runner.doctor.findings import Finding, Health, worst
+from breakeven.runner.doctor.machine import (
+    check_devices,
+    check_notifications,
+    check_packages,
+    check_python,
+)
+from breakeven.runner.doctor.processes import check_processes
 from breakeven.runner.errors import NotWritable, RunnerError
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
@@ -50,13 +60,41 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
         findings = examine(data_dir) if repaired else findings
     if options.json:
         content = {"health": worst(findings), "findings": [one.to_dict() for one in findings]}
-        _print(mask(json.dumps(content, indent=2)))
+        tell(mask(json.dumps(content, indent=2)))
     else:
-        _print(mask(report(findings)))
+        tell(mask(report(findings)))
     if options.bundle is not None:
         count = write_bundle(data_dir, findings, options.bundle)
         sys.stderr.write(f"{count} files in {options.bundle}; check them before you send it\n")
     return SOMETHING_WRONG if worst(findings) is Health.WRONG else 0
+
+
+def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
+    """Runs all checks; takes as long as torch needs to start and compile. `notify`: whether to send
+    a test notification."""
+    return [*_made("Python", lambda: [check_python()]),
+            *_made("Packages", lambda: [check_packages()]),
+            *_made("Notifications", lambda: [check_notifications(notify=notify)]),
+            *_made("Devices", check_devices),
+            *look(data_dir),
+            *_made("Run folders", partial(check_run_folders, data_dir))]  # fmt: skip
+
+
+def look(data_dir: DataDir) -> list[Finding]:
+    """Quick findings that do not disturb a training: no compiler, no torch, no journal."""
+    return [*_made("Disk", partial(check_disk, data_dir)),
+            *_made("Processes", partial(check_processes, data_dir))]  # fmt: skip
+
+
+def _made(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """The findings of a check up to its first error, and that error."""
+    found: list[Finding] = []
+    try:
+        found.extend(check())
+    except Exception as error:  # A check that fails must not hide the findings of others.
+        evidence = f"this check itself failed: {type(error).__name__}: {printable(error)}"
+        found.append(Finding(subject=subject, health=Health.UNKNOWN, evidence=evidence))
+    return found
 
 
 def report(findings: Sequence[Finding]) -> str:
@@ -92,10 +130,6 @@ def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
 def _wrapped(text: str, head: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head),
                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 LAST_EXPERIMENTS = 5

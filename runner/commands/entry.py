@@ -1,11 +1,15 @@
 """Start and end of every command: which package runs it, former names, and closed pipes."""
 
+import argparse
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
+Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
+"""Adds a command: its name, the function that runs it, and its text."""
+BAD_INPUT = 2
 STORED = {
     "list": "search, filter and sort experiments and their results; or list the states of runs",
     "show": "print the result of an experiment, a replay or a suite run",
@@ -64,6 +68,12 @@ def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         words = [word for group in replaced for word in group]
         hints.append(HINT.format(former, now))
     return words, hints
+
+
+def tell(text: str) -> None:
+    """Prints a line of a command's answer."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def ends_quietly(main: Callable[[], int]) -> int:

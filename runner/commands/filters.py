@@ -98,15 +98,6 @@ def parse_terms(text: str) -> Terms:
     return Terms(wanted=tuple(wanted), unwanted=tuple(unwanted), comparisons=tuple(comparisons))
 
 
-def check_sort(text: str) -> str:
-    """Returns the text; raises `ValueError` if lists cannot be sorted by it."""
-    if text.removeprefix("-") not in SORTS:
-        raise ValueError(
-            f"{text!r} is not an order; choose from {', '.join(SORTS)}, with or without - in front"
-        )
-    return text
-
-
 def add_list_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `read_filter` reads, and the format of the output."""
     numbers = ", ".join(f"{name} ({text})" for name, text in NUMBERS.items())
@@ -118,7 +109,8 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
                         help="list archived experiments, too, or alone (default: no)")  # fmt: skip
-    parser.add_argument("--sort", type=checked(check_sort), default="-when", metavar="[-]NAME",
+    orders = [f"{sign}{name}" for name in SORTS for sign in ("", "-")]
+    parser.add_argument("--sort", choices=orders, default="-when", metavar="[-]NAME",
                         help=f"one of {', '.join(SORTS)}; with - in front, the largest first: "
                         "--sort=-speedup (default: -when)")  # fmt: skip
     written = parser.add_mutually_exclusive_group()

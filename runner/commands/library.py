@@ -1,4 +1,5 @@
-"""Commands on existing experiments: list --runs, label, delete, clean, cancel; and `audit`."""
+"""Commands on existing experiments and the queue: list --runs, label, delete, clean, cancel, queue;
+and `audit`."""
 
 import argparse
 import json
@@ -10,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from breakeven.runner.commands.entry import STORED
+from breakeven.runner.commands.entry import BAD_INPUT, STORED, Add, tell
 from breakeven.runner.commands.filters import (
     FACETS,
     Filter,
@@ -21,17 +22,23 @@ from breakeven.runner.commands.filters import (
 from breakeven.runner.commands.options import checked
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import parse_size
-from breakeven.runner.folders import audit, library
+from breakeven.runner.folders import audit, library, queue_order
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import cancel, damages, find_experiment, listed
+from breakeven.runner.folders.queue import (
+    cancel,
+    damages,
+    ensure_supervisor,
+    find_experiment,
+    listed,
+)
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, Labels
 from breakeven.runner.machine import environments
+from breakeven.runner.machine.capabilities import knows_devices
+from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 
-Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
-BAD_INPUT = 2
 OVER_BUDGET = 1
 
 
@@ -76,6 +83,7 @@ def add_library_commands(add: Add) -> None:
     add_cancel_options(add("cancel", cancel_many, text))
     text = "list the audit log: starts, stops, deletions, uploads, settings"
     add_audit_options(add("audit", show_audit, text))
+    add_queue_options(add("queue", manage_queue, "list, reorder, hold and pause the queue"))
     listing = add("list", print_status, STORED["list"])
     text = "list the states of all runs; reads no database"
     listing.add_argument("--runs", action="store_true", required=True, help=text)
@@ -121,7 +129,7 @@ def _restore(data_dir: DataDir, ids: Sequence[str]) -> int:
         return each(ids, one)
     for found in library.trash(data_dir):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.deleted))
-        _print(f"{printable(found.experiment_id)}  deleted {when}  {printable(found.name)}")
+        tell(f"{printable(found.experiment_id)}  deleted {when}  {printable(found.name)}")
     return 0
 
 
@@ -134,7 +142,7 @@ def _clean(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.environments is not None:
         return _clean_environments(data_dir, options.environments)
     if options.trash:
-        _print(f"{library.empty_trash(data_dir)} experiments removed permanently")
+        tell(f"{library.empty_trash(data_dir)} experiments removed permanently")
         return 0
     return _shrink(data_dir, options) if options.budget is not None else _free(data_dir, options)
 
@@ -151,7 +159,7 @@ def _clean_environments(data_dir: DataDir, names: Sequence[str]) -> int:
 
     for found in known.values() if not names else ():
         requirements = printable(" ".join(found.requirements.split()))
-        _print(f"{found.name}: {library.size_of(found.folder) / 1e6:,.1f} MB  {requirements}")
+        tell(f"{found.name}: {library.size_of(found.folder) / 1e6:,.1f} MB  {requirements}")
     return each(names, one)
 
 
@@ -169,10 +177,10 @@ def _shrink(data_dir: DataDir, options: argparse.Namespace) -> int:
         if not options.dry_run:
             removal.remove()
         done = "would be removed" if options.dry_run else "removed"
-        _print(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {done}")
-    _print(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
+        tell(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {done}")
+    tell(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
     if not found.is_enough:
-        _print("Only results, active and resumable runs, and the index are left: delete "
+        tell("Only results, active and resumable runs, and the index are left: delete "
                "experiments, or raise the budget.")  # fmt: skip
     return 0 if found.is_enough else OVER_BUDGET
 
@@ -182,7 +190,7 @@ def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
     status = 0
     for experiment_id in experiments:
         try:
-            _print(f"{experiment_id}: {act(experiment_id)}")
+            tell(f"{experiment_id}: {act(experiment_id)}")
         except RunnerError as error:
             sys.stderr.write(f"{printable(experiment_id)}: {error}\n")
             status = BAD_INPUT
@@ -245,16 +253,16 @@ def add_runs_options(parser: argparse.ArgumentParser) -> None:
 def print_status(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the state of every run, and the unreadable run folders."""
     for experiment in listed(data_dir):
-        _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
+        tell(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
         for label, run, damage in experiment.runs:
-            _print(f"    {label:<20} {_run_line(run, damage)}")
+            tell(f"    {label:<20} {_run_line(run, damage)}")
     damaged = list(damages(data_dir))
     if damaged:
-        _print(f"{len(damaged):,} run folders cannot be read:")
+        tell(f"{len(damaged):,} run folders cannot be read:")
     for run_id, why in damaged[: None if options.all else SHOWN]:
-        _print(f"    {printable(run_id)}: {_without_path(data_dir.runs / run_id, why)}")
+        tell(f"    {printable(run_id)}: {_without_path(data_dir.runs / run_id, why)}")
     if len(damaged) > SHOWN and not options.all:
-        _print(f"    and {len(damaged) - SHOWN:,} more; `list --runs --all` names all")
+        tell(f"    and {len(damaged) - SHOWN:,} more; `list --runs --all` names all")
     return 0
 
 
@@ -295,5 +303,72 @@ def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
+Act = Callable[[DataDir, str], object]
+ONE: dict[str, tuple[str, Act]] = {
+    "next": ("start the experiment next", queue_order.move),
+    "up": ("move it one place up", lambda data_dir, key: queue_order.move(data_dir, key, by=-1)),
+    "down": ("move it one place down", lambda data_dir, key: queue_order.move(data_dir, key, by=1)),
+    "hold": ("do not start it", queue_order.hold),
+    "release": ("end the hold", queue_order.release),
+    "duplicate": (
+        "queue it once more, in any state",
+        lambda data_dir, key: queue_order.duplicate(data_dir, find_experiment(data_dir, key)),
+    ),
+}
+"""Actions on one experiment."""
+ALL: dict[str, tuple[str, Callable[[DataDir], object]]] = {
+    "list": ("list the waiting experiments in order", lambda data_dir: None),
+    "pause": ("start no experiment", queue_order.pause),
+    "continue": ("end the pause", lambda data_dir: queue_order.pause(data_dir, paused=False)),
+}
+"""Actions on the whole queue."""
+STARTING = ("continue", "release", "next")
+"""Actions after which an experiment may start, so that a supervisor must work."""
+
+
+def add_queue_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the action and its experiment."""
+    texts = {name: text for name, (text, _) in {**ALL, **ONE}.items()}
+    held_words = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=held_words)
+    parser.add_argument("experiment", nargs="?", help="id of the experiment, as in `queue list`")
+    parser.usage = "breakeven queue [options] [ACTION [EXPERIMENT]]"
+
+
+def manage_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Does the action, and prints the queue."""
+    if options.action in ONE:
+        if options.experiment is None:
+            raise RunnerError(f"queue {options.action} needs the id of an experiment")
+        ONE[options.action][1](data_dir, options.experiment)
+    else:
+        ALL[options.action][1](data_dir)
+    if options.action in STARTING:
+        ensure_supervisor(data_dir)
+    _print_queue(data_dir)
+    return 0
+
+
+def _print_queue(data_dir: DataDir) -> None:
+    order = queue_order.read_order(data_dir)
+    at_work = list(queue_order.at_work(data_dir))
+    running = {one.experiment_id for one in at_work}
+    found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
+    if order.paused:
+        tell("the queue is paused; `breakeven queue continue` ends the pause")
+    held = held_by(at_work)
+    for one in at_work:
+        place = held.get(one.experiment_id)
+        where = f"  ({held_words(place)})" if place else ""
+        tell(f"running: {one.experiment_id}  {printable(one.spec.name)}{where}")
+    if not found:
+        tell("no experiment waits")
+    free = [one for one in found if one.experiment_id not in order.held]
+    waits, known = outlook(data_dir, free, at_work).waits, knows_devices(data_dir)
+    for number, one in enumerate(found, start=1):
+        why = "held" if one.experiment_id in order.held else ""
+        if one.experiment_id in waits and not order.paused and at_work:
+            others = ", ".join(waits[one.experiment_id])
+            why = waiting_words(one, others, devices_known=known)
+        shown = f"  ({why})" if why else ""
+        tell(f"{number}. {one.experiment_id}  {printable(one.spec.name)}{shown}")

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
@@ -36,13 +36,6 @@ SCRIPT_FLAGS = {"script.steps": "--steps"}
 WIDTH = 100
 
 Read = TypeVar("Read")
-
-
-class Setting(NamedTuple):
-    """A field and its value, as `--set` takes them."""
-
-    field: Field
-    value: Any
 
 
 def add_spec_options(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +78,8 @@ def add_field_options(
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         flag = (flags or {}).get(path, field.flag)
-        help = argparse.SUPPRESS if path in hidden else _help(field)
-        groups[title].add_argument(flag, dest=path, help=help, **_arguments(field))
+        help = argparse.SUPPRESS if path in hidden else help_of(field)
+        groups[title].add_argument(flag, dest=path, help=help, **arguments_of(field))
 
 
 def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> ExperimentSpec:
@@ -132,14 +125,16 @@ def former_options(given: argparse.Namespace) -> list[str]:
     ]
 
 
-def write_spec(spec: ExperimentSpec) -> list[str]:
+def write_spec(spec: ExperimentSpec, flags: Mapping[str, str | None] | None = None) -> list[str]:
     """The arguments from which `read_spec` makes the same experiment, without defaults except the
-    device, whose default depends on the machine."""
+    device, whose default depends on the machine. `flags`: the fields to write, with options that
+    replace theirs; by default all."""
+    flags = flags or dict.fromkeys(FIELDS)
     return [
         argument
-        for field in FIELDS.values()
+        for field in map(FIELDS.__getitem__, flags)
         if (value := field.value_in(spec)) != field.default or field.prompt.usual
-        for argument in written(field, value)
+        for argument in written(field, value, flags[field.path])
     ]
 
 
@@ -198,14 +193,8 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
 def write_script(spec: ExperimentSpec) -> list[str]:
     """The arguments of the command that makes the same experiment; defaults are left out."""
     assert spec.model.script is not None
-    options = [
-        argument
-        for path in SCRIPT_FIELDS
-        if (value := FIELDS[path].value_in(spec)) != FIELDS[path].default
-        or FIELDS[path].prompt.usual
-        for argument in written(FIELDS[path], value, SCRIPT_FLAGS.get(path, FIELDS[path].flag))
-    ]
-    return [spec.model.script, *options, "--", *spec.script.arguments]
+    flags = {path: SCRIPT_FLAGS.get(path, FIELDS[path].flag) for path in SCRIPT_FIELDS}
+    return [spec.model.script, *write_spec(spec, flags), "--", *spec.script.arguments]
 
 
 COMMAND = "breakeven compare"
@@ -256,7 +245,8 @@ class _ListFields(argparse.Action):
         parser.exit()
 
 
-def _read_setting(text: str, paths: Collection[str]) -> Setting:
+def _read_setting(text: str, paths: Collection[str]) -> tuple[Field, Any]:
+    """A field and its value, as `--set` takes them."""
     path, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} must read FIELD=VALUE, such as training.last_batch=pad")
@@ -264,7 +254,7 @@ def _read_setting(text: str, paths: Collection[str]) -> Setting:
         listed = "--help-fields lists all"
         raise ValueError(f"{path!r} is not a field here; {listed}{nearest(path, paths)}")
     try:
-        return Setting(FIELDS[path], FIELDS[path].read(value))
+        return FIELDS[path], FIELDS[path].read(value)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -273,7 +263,8 @@ def _has_default(field: Field) -> bool:
     return field.path != "name" and field.default not in (None, (), {}, "")
 
 
-def _help(field: Field) -> str:
+def help_of(field: Field) -> str:
+    """The help of a field's option."""
     text = field.text
     if field.prompt.several:
         text += " Can be given several times."
@@ -286,7 +277,7 @@ def _default(field: Field) -> str:
     return field.prompt.usual or field.written(field.default)
 
 
-def _arguments(field: Field) -> dict[str, Any]:
+def arguments_of(field: Field) -> dict[str, Any]:
     """How argparse reads a field. A missing option is None, so that the specification's default
     applies."""
     if field.kind is bool:

@@ -3,7 +3,6 @@ resume, add-rounds."""
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,14 +18,22 @@ from breakeven.runner.commands.cluster import (
     join_until_stopped,
     supervise_cluster,
 )
-from breakeven.runner.commands.conditions import Condition, add_fail_if, check_gate
-from breakeven.runner.commands.length import Length, add_plan
+from breakeven.runner.commands.conditions import (
+    Condition,
+    Length,
+    add_fail_if,
+    add_plan,
+    check_gate,
+)
+from breakeven.runner.commands.entry import Add, tell
 from breakeven.runner.commands.options import (
     FIELDS,
     add_field_options,
     add_script_options,
     add_spec_options,
+    arguments_of,
     checked,
+    help_of,
     read_fields,
     read_script,
     read_spec,
@@ -38,7 +45,6 @@ from breakeven.runner.files import is_locked
 from breakeven.runner.folders.added_rounds import add_rounds, backends_of
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.library import example_folders
-from breakeven.runner.folders.moved import moved_spec
 from breakeven.runner.folders.queue import (
     agreed_spec,
     ensure_supervisor,
@@ -48,10 +54,11 @@ from breakeven.runner.folders.queue import (
     submit,
 )
 from breakeven.runner.folders.queue_order import startable
+from breakeven.runner.folders.run_dir import moved_spec
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
 from breakeven.runner.machine.environments import resolved
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.fields import Bounds
+from breakeven.runner.specs.fields import Bounds, fields_of
 from breakeven.runner.specs.investigations import replay
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.specs.training import Precision
@@ -68,8 +75,6 @@ from breakeven.runner.suites.matrix import (
     submit_missing,
 )
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS, supervise
-
-Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 
 
 def add_start_commands(add: Add) -> None:
@@ -101,17 +106,8 @@ def add_start_commands(add: Add) -> None:
     more.add_argument("experiment", help="id of the experiment, as in `list`")
     more.add_argument("--backends", metavar="LABEL,...", help="labels of the backends to time, as "
                       "in the table (default: all)")  # fmt: skip
-    rounds = AddedRounds()
-    more.add_argument("--processes", type=int, default=rounds.processes, metavar="N",
-                      help="how often each run starts again, because two processes of the same "
-                      f"program differ in speed (default: {rounds.processes})")  # fmt: skip
-    more.add_argument("--target-width", type=float, default=rounds.target_width, metavar="SHARE",
-                      help="a process ends once the intervals of all its speedups are narrower "
-                      "than this share "
-                      f"(default: {rounds.target_width})")  # fmt: skip
-    more.add_argument("--max-seconds", type=float, default=rounds.max_seconds, metavar="S",
-                      help="largest total time of the steps of all runs and processes (default: "
-                      f"{rounds.max_seconds:.0f})")  # fmt: skip
+    for field in fields_of(AddedRounds):
+        more.add_argument(field.flag, dest=field.name, help=help_of(field), **arguments_of(field))
     more.usage = f"{more.usage} EXPERIMENT"
     for command in (compare, script, again, work, go_on, more):
         add_allow_code(command)
@@ -171,7 +167,7 @@ def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = read_work(data_dir, options)
     is_checked = check_at_once(spec, read_capabilities(data_dir))
     check_environments(spec, data_dir)
-    _print(submit(data_dir, spec, is_checked=is_checked))
+    tell(submit(data_dir, spec, is_checked=is_checked))
     return 0
 
 
@@ -181,10 +177,10 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
     checked = [cell for cell in cells if check_at_once(cell, machine)]
     queued = submit_missing(data_dir, cells, checked)
     for experiment_id, cell in queued:
-        _print(f"{experiment_id}  {cell.name}")
+        tell(f"{experiment_id}  {cell.name}")
     waits = startable(data_dir) and not is_locked(data_dir.supervisor_lock)
     how = "; `breakeven supervise` runs the queue" if waits else ""
-    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued{how}")
+    tell(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued{how}")
     return 0
 
 
@@ -197,7 +193,7 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.ray is not None or options.slurm is not None:
         work = partial(supervise_cluster, data_dir, options)
     if not work():
-        _print(f"another supervisor is running for {data_dir.path}")
+        tell(f"another supervisor is running for {data_dir.path}")
     return 0
 
 
@@ -218,7 +214,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
             done = f"from step {progress.checkpoint_step}"
             if experiment.spec.kind.compares_causes:
                 done = f"after {progress.steps_done} trials"
-            _print(f"{variant.label} resumes {done}{where}")
+            tell(f"{variant.label} resumes {done}{where}")
     ensure_supervisor(data_dir)
     return 0
 
@@ -232,12 +228,9 @@ def _add_rounds(data_dir: DataDir, options: argparse.Namespace) -> int:
     if unknown:
         known = ", ".join(backends)
         raise InvalidSpec("--backends", unknown[0], f"is not a backend of the experiment: {known}")
-    rounds = AddedRounds(
-        processes=options.processes,
-        target_width=options.target_width,
-        max_seconds=options.max_seconds,
-    )
-    add_rounds(experiment, chosen, rounds)
+    given = {one.name: getattr(options, one.name) for one in fields_of(AddedRounds)}
+    rounds = {name: value for name, value in given.items() if value is not None}
+    add_rounds(experiment, chosen, AddedRounds(**rounds))
     storage = Storage(data_dir)
     follow(data_dir, experiment, storage)
     return storage.run("show", [experiment.experiment_id])
@@ -302,11 +295,6 @@ def _add_moving(go_on: argparse.ArgumentParser) -> None:
     go_on.add_argument("--device", metavar="DEVICES", help=text)
     text = "how several devices work together from here on"
     go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from types import FrameType
 
 from breakeven.runner.checks.experiment import check_at_once, check_user_code
-from breakeven.runner.commands.entry import FROM_INPUT
+from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.errors import Refused
 from breakeven.runner.files import is_locked
@@ -154,9 +154,6 @@ def _doing(run: RunProgress) -> str:
     return printable(run.phase, limit=16) or "starting"
 
 
-BAD_INPUT = 2
-
-
 def run_through(data_dir: DataDir, spec: ExperimentSpec, storage: "Storage") -> Experiment:
     """Checks and submits an experiment, and waits for its end. Returns it, or the experiment that
     repeats it run by run if the device could not hold all runs at once. Raises `InvalidSpec`, or
@@ -171,7 +168,7 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec, storage: "Storage") -> 
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
-        _print("The device cannot hold all runs at once; the runs are repeated one after another.")
+        tell("The device cannot hold all runs at once; the runs are repeated one after another.")
         experiment = repeat
 
 
@@ -179,7 +176,7 @@ def follow(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
     """Runs a queued experiment and waits for its end; meanwhile `storage` starts. Returns the
     experiment with the runs that it added."""
     ensure_supervisor(data_dir)
-    _print(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
+    tell(f"experiment {experiment.experiment_id} on {experiment.spec.place}, "
            f"{_length(experiment.spec)}")  # fmt: skip
     return _watch(data_dir, experiment, storage)
 
@@ -195,7 +192,7 @@ def _watch(data_dir: DataDir, experiment: Experiment, storage: "Storage") -> Exp
         known = {run.run_id for run in experiment.runs}
         labels = ", ".join(run.run_id.partition(".")[2] for run in grown.runs
                            if run.run_id not in known)  # fmt: skip
-        _print(f"Further controls ({labels}): the losses of a backend are too far from those of "
+        tell(f"Further controls ({labels}): the losses of a backend are too far from those of "
                "equal trainings to match.")  # fmt: skip
         experiment = grown
 
@@ -233,7 +230,7 @@ class Storage:
         """Runs the command; returns its exit status."""
         self.start()
         if self._process is None:
-            _print(
+            tell(
                 f"The runs are in {self._data_dir.runs}. The comparison needs duckdb, which is not "
                 "installed here: install duckdb, or copy the runs to `runs/` of a data folder on a "
                 f"machine with duckdb and run `breakeven {shlex.join([command, *arguments])} "
@@ -275,8 +272,3 @@ def _interrupt_cancels(data_dir: DataDir, experiment_id: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from breakeven.runner.commands.length import Length, Unit
+from breakeven.runner.commands.conditions import Length, Unit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence, of_role

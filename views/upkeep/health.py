@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.doctor.examination import look
+from breakeven.runner.commands.doctor import look
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir

@@ -12,8 +12,8 @@ import pytest
 
 from breakeven.runner.commands import cli, start, waiting
 from breakeven.runner.commands.cli import parser
+from breakeven.runner.commands.conditions import read_length
 from breakeven.runner.commands.entry import FORMER
-from breakeven.runner.commands.length import read_length
 from breakeven.runner.commands.options import (
     FIELDS,
     command_line,

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.commands.cli import parser, split_at_dashes
 from breakeven.runner.commands.options import read_script
-from breakeven.runner.commands.tune import steps_of
+from breakeven.runner.commands.searches import steps_of
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec

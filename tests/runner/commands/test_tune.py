@@ -11,7 +11,7 @@ import breakeven.runner.commands.waiting
 import breakeven.runner.supervision.supervisor
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.tune import TOO_SHORT, read_budget
+from breakeven.runner.commands.searches import TOO_SHORT, read_budget
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import experiments

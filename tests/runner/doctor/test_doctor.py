@@ -17,9 +17,8 @@ import pytest
 
 from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
-from breakeven.runner.commands.doctor import write_bundle
+from breakeven.runner.commands.doctor import look, write_bundle
 from breakeven.runner.doctor import data_folder, machine
-from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.findings import Finding, Health, worst
 from breakeven.runner.doctor.processes import (
     check_orphaned_processes,

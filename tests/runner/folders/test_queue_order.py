@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from breakeven.runner.commands import cli, queue
+from breakeven.runner.commands import cli, library
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import queue_order
 from breakeven.runner.folders.data_dir import DataDir
@@ -98,7 +98,7 @@ def test_the_command_line_does_the_same_and_prints_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[DataDir] = []
-    monkeypatch.setattr(queue, "ensure_supervisor", started.append)
+    monkeypatch.setattr(library, "ensure_supervisor", started.append)
 
     def command(*arguments: str) -> str:
         assert cli.main(["queue", *arguments, f"--data-folder={data_dir.path}"]) == 0

@@ -1,13 +1,15 @@
-"""`tune`: finds the fastest way to train for a planned length."""
+"""Commands that search: `tune` finds the fastest way to train for a planned length; `investigate`
+finds the cause of a run that failed, learned something else, or is slow."""
 
 import argparse
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from breakeven.runner.commands.length import Length, add_plan
+from breakeven.runner.commands.conditions import Length, add_plan
+from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.options import add_spec_options, checked
 from breakeven.runner.commands.start import add_allow_code, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
@@ -17,6 +19,7 @@ from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, experiments
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.investigations import BUDGET_SECONDS
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.values import split_at_commas
 from breakeven.runner.supervision.search import why_unconfirmed
@@ -29,11 +32,10 @@ TOO_SHORT = (
     "The script ended before the search had tried all candidates. Let the script train longer, or "
     "give a smaller --block-steps."
 )
-Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 
 
-def add_tune_command(add: Add) -> None:
-    """Adds the command."""
+def add_search_commands(add: Add) -> None:
+    """Adds the commands."""
     command = add("tune", _tune, "find the fastest way to train a model, or with a script of your "
                   "own, for a planned length: try compilers and settings, end losing ones, confirm "
                   "the best")  # fmt: skip
@@ -50,6 +52,14 @@ def add_tune_command(add: Add) -> None:
     text += "larger batches, which are another training"
     command.add_argument("--allow", type=split_at_commas, default=[], metavar="NAME,...", help=text)
     add_spec_options(command)
+    command = add("investigate", _investigate, "find the cause of a run that failed, learned "
+                  "something else than the baseline, or is slower")  # fmt: skip
+    text = "the run, EXPERIMENT.LABEL, as its folder is named"
+    command.add_argument("run", metavar="RUN", help=text)
+    text = "time for the search, such as 90s, 30m or 2h; for a run that is only slow, time for "
+    text += f"each stage of the compiler (default: {duration(BUDGET_SECONDS)})"
+    command.add_argument("--budget", type=checked(read_budget), default=BUDGET_SECONDS,
+                         metavar="TIME", help=text)  # fmt: skip
 
 
 def read_budget(text: str) -> float:
@@ -72,24 +82,24 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = spec if options.name is None else replace(spec, name=options.name)
     tune = spec.tune
     count = len(spec.backends)
-    _print(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
+    tell(f"{count} candidate{'s' * (count != 1)} for a training of {tune.steps:,} steps; the "
            f"search takes at most {duration(tune.max_seconds)}.")  # fmt: skip
-    _print(untried(spec))
+    tell(untried(spec))
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
     status = storage.run("show", [experiment.experiment_id])
     training = confirmation_of(data_dir, experiment.experiment_id)
     if training is None:
         baseline = experiment.runs[0]
-        _print(why_unconfirmed(baseline.state))
+        tell(why_unconfirmed(baseline.state))
         if baseline.state.ended_early:
             return status
         if spec.is_script and not any(
             event["kind"] == "stopped" for event in each_event(baseline.events_file)
         ):
-            _print(TOO_SHORT)
+            tell(TOO_SHORT)
         return 0
-    _print("The best candidates now train from the beginning, in fresh processes, to confirm the "
+    tell("The best candidates now train from the beginning, in fresh processes, to confirm the "
            "answer.")  # fmt: skip
     follow(data_dir, training, storage)
     return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
@@ -125,6 +135,16 @@ def steps_of(spec: ExperimentSpec, length: Length | None) -> int:
     return max(1, ceil(length.amount * sizes[length.unit]))
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:
+    storage = Storage(data_dir)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "spec.json"
+        arguments = [options.run, f"--budget={options.budget}", f"--output={file}"]
+        status = storage.run(PLAN_INVESTIGATION, arguments)
+        if status:
+            return status
+        spec = ExperimentSpec.from_json(file.read_text())
+    experiment = run_through(data_dir, spec, storage)
+    if spec.kind.compares_causes:
+        return storage.run("show", [experiment.experiment_id])
+    return storage.run("explain", ["--ladder", experiment.experiment_id])
