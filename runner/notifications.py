@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -57,15 +56,6 @@ KINDS: dict[ExperimentState, Kind] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Notification:
-    """A message for the services."""
-
-    title: str
-    body: str
-    kind: Kind
-
-
 class Notifier:
     """Sends notifications; without addresses it does nothing.
 
@@ -77,7 +67,8 @@ class Notifier:
         self.problems: list[str] = []
         """Errors of unusable addresses, without secrets."""
         self._services = self._load(given.split()) if given.strip() else None
-        self._waiting: queue.Queue[Notification] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[tuple[str, str, Kind]] = queue.Queue(MAX_WAITING)
+        """Titles, texts and kinds."""
         for problem in self.problems:
             log.error("%s", problem)
         if self.is_any:
@@ -92,10 +83,6 @@ class Notifier:
     def service_names(self) -> list[str]:
         """The name of each address's service: `JSON`, `E-Mail`."""
         return [str(one.service_name) for one in self._services or ()]
-
-    @property
-    def num_waiting(self) -> int:
-        return self._waiting.qsize()
 
     def _load(self, addresses: Sequence[str]) -> "Apprise | None":
         try:
@@ -154,7 +141,7 @@ class Notifier:
 
     def send_test(self) -> str | None:
         """Sends a test now; returns None if every service accepted it, else the error."""
-        return self._send(Notification(title="test", body="Notifications arrive.", kind="info"))
+        return self._send("test", "Notifications arrive.", "info")
 
     def finish(self) -> None:
         """Waits at most `FINISH_SECONDS` for unsent notifications."""
@@ -166,7 +153,7 @@ class Notifier:
         if not self.is_any:
             return
         try:
-            self._waiting.put_nowait(Notification(title=title, body=body, kind=kind))
+            self._waiting.put_nowait((title, body, kind))
         except queue.Full:
             log.error("too many notifications wait; one is dropped")
 
@@ -174,7 +161,7 @@ class Notifier:
         while True:
             notification = self._waiting.get()
             try:
-                problem = self._send(notification)
+                problem = self._send(*notification)
                 if problem is not None:
                     log.warning("a notification did not arrive: %s", problem)
             except Exception:  # The thread must send the next one.
@@ -182,7 +169,7 @@ class Notifier:
             finally:
                 self._waiting.task_done()
 
-    def _send(self, notification: Notification) -> str | None:
+    def _send(self, title: str, body: str, kind: Kind) -> str | None:
         """Returns None if every service accepted it, else the error without secrets."""
         import apprise
 
@@ -190,10 +177,9 @@ class Notifier:
         capture = apprise.LogCapture(level=logging.WARNING, fmt="%(message)s")  # type: ignore[no-untyped-call]
         with capture as captured:
             arrived = self._services.notify(
-                title=f"Breakeven on {socket.gethostname()}: "
-                f"{printable(mask(notification.title), 200)}",
-                body=printable(mask(notification.body or notification.title), MAX_BODY),
-                notify_type=notification.kind,
+                title=f"Breakeven on {socket.gethostname()}: {printable(mask(title), 200)}",
+                body=printable(mask(body or title), MAX_BODY),
+                notify_type=kind,
                 body_format=apprise.NotifyFormat.TEXT,
             )
             lines = dict.fromkeys(captured.getvalue().splitlines())

@@ -49,9 +49,11 @@ def test_a_task_is_one_module_with_what_the_guide_says() -> None:
         assert ({"TASK"} if task == SCRIPT_TASK else {"TASK", "load"}) <= defined
 
 
-def test_a_suite_has_a_module_on_either_side() -> None:
-    for suite in SUITES:
-        assert (PROJECT_ROOT / f"runner/suites/{suite}.py").exists()
+def test_the_models_of_a_suite_have_a_module_on_either_side() -> None:
+    models = [model for suite in SUITES.values() for model in suite.models]
+    for origin in {model.source.partition(":")[0] for model in models}:
+        for place in ("suites", "worker/model"):
+            assert (PROJECT_ROOT / f"runner/{place}/{origin}.py").exists()
 
 
 def test_an_export_format_has_a_function_in_a_module_of_its_room() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from breakeven.runner.errors import RunnerError, WorkloadError
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders import audit
-from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.queue import Experiment, writing
 from breakeven.runner.folders.run_dir import RunDir
@@ -46,8 +45,8 @@ def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRou
             write_atomically(run.rounds_file, rounds.to_json())
             run.reopen()
     names = [run.run_id.partition(".")[2] for run in chosen]
-    data_dir = DataDir(experiment.runs[0].path.parent.parent)
-    audit.record(data_dir, "add rounds", experiment.experiment_id, runs=", ".join(names))
+    audit.record(experiment.data_dir, "add rounds", experiment.experiment_id,
+                 runs=", ".join(names))  # fmt: skip
     return names
 
 

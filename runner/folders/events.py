@@ -18,7 +18,6 @@ import gzip
 import os
 import re
 import stat
-import struct
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -35,8 +34,6 @@ ENDING = ".gz"
 CHUNK = 2**20
 MAX_RATIO = 100
 """Real journals compress to 1/6 of their size; a file above this ratio may be an attack."""
-TRAILER = struct.Struct("<II")
-"""End of a gzip file: checksum and size of its content."""
 
 
 def unpack(plain: Path) -> bool:
@@ -64,15 +61,14 @@ def unpack(plain: Path) -> bool:
 
 
 def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
-    size = _content_size(source, shown)
     found = os.fstat(source.fileno())
     descriptor, temporary = tempfile.mkstemp(dir=plain.parent, prefix=f".{plain.name}.")
     try:
         with gzip.GzipFile(fileobj=source) as content, os.fdopen(descriptor, "wb") as target:
             while chunk := content.read(CHUNK):
                 target.write(chunk)
-                if target.tell() > size:
-                    raise InvalidRunFolder(f"{shown} is damaged: it holds more than it declares")
+                if target.tell() > MAX_RATIO * found.st_size:
+                    raise InvalidRunFolder(f"{shown} is not opened: it grows {MAX_RATIO} times")
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, stat.S_IMODE(found.st_mode))
@@ -82,19 +78,6 @@ def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
             os.link(temporary, plain)
     finally:
         os.unlink(temporary)
-
-
-def _content_size(file: BinaryIO, shown: str) -> int:
-    """Bytes of the content as the file declares them; raises for an impossible number."""
-    packed = file.seek(0, os.SEEK_END)
-    if packed < TRAILER.size:
-        raise InvalidRunFolder(f"{shown} is damaged: it is too short")
-    file.seek(packed - TRAILER.size)
-    size = int(TRAILER.unpack(file.read(TRAILER.size))[1])
-    file.seek(0)
-    if size > MAX_RATIO * packed:
-        raise InvalidRunFolder(f"{shown} is not opened: {packed:,} bytes would become {size:,}")
-    return size
 
 
 FORMAT_VERSION = 1
@@ -246,21 +229,12 @@ def open_journal(path: Path) -> BinaryIO:
         return open_inside(path.parent, path.name)
 
 
-@dataclass(frozen=True)
-class JournalStat:
-    """Size and identity of a journal."""
-
-    size: int
-    """Bytes of its lines."""
-    inode: int
-
-
-def stat_journal(path: Path) -> JournalStat | None:
-    """The journal's size and inode; None without it. Raises `InvalidRunFolder` if not plain."""
+def stat_journal(path: Path) -> os.stat_result | None:
+    """The file status of a journal; None without one. Raises `InvalidRunFolder` if not plain."""
     found = stat_inside(path.parent, path.name)
     if found is None and unpack(path):
         found = stat_inside(path.parent, path.name)
-    return None if found is None else JournalStat(found.st_size, found.st_ino)
+    return found
 
 
 def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[bytes, int]:

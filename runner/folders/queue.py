@@ -28,9 +28,8 @@ from breakeven.runner.files import is_locked
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import open_journal, require_known_format
-from breakeven.runner.folders.moved import write_devices
 from breakeven.runner.folders.process import start_in_own_session
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, write_devices
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.masking import has_secret, mask
 from breakeven.runner.project import PROJECT_ROOT
@@ -56,6 +55,10 @@ class Experiment:
         """The variant of each run."""
         known = {variant.label: variant for variant in self.spec.possible_variants}
         return tuple(known[run.run_id.partition(".")[2]] for run in self.runs)
+
+    @property
+    def data_dir(self) -> DataDir:
+        return DataDir(self.runs[0].path.parent.parent)
 
     @property
     def is_over(self) -> bool:
@@ -288,12 +291,12 @@ def cancel(experiment: Experiment) -> None:
         if not run.is_recorded and not run.is_link:
             with writing(run.path):
                 run.request_cancel()
-    audit.record(_data_dir_of(experiment), "stop", experiment.experiment_id)
+    audit.record(experiment.data_dir, "stop", experiment.experiment_id)
 
 
 def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str]:
     """Queues every run that ended early and has a checkpoint; returns their labels. They resume on
-    their former devices, or on those of `on` (`runner.folders.moved`).
+    their former devices, or on those of `on`.
 
     Raises `RunnerError` if there is no such run, and `NotWritable`.
     """
@@ -308,13 +311,9 @@ def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str
             run.reopen()
     labels = [run.read_spec().variant.label for run in runs]
     where = {} if on is None else {"on": on.place}
-    audit.record(_data_dir_of(experiment), "resume", experiment.experiment_id,
+    audit.record(experiment.data_dir, "resume", experiment.experiment_id,
                  runs=", ".join(labels), **where)  # fmt: skip
     return labels
-
-
-def _data_dir_of(experiment: Experiment) -> DataDir:
-    return DataDir(experiment.runs[0].path.parent.parent)
 
 
 def _why_none_can_resume(experiment: Experiment) -> str:

@@ -90,11 +90,8 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
     """Holds an experiment: it does not start. Raises the errors of `move`."""
-
-    def held(order: QueueOrder, ids: list[str]) -> QueueOrder:
-        return replace(order, held=tuple(dict.fromkeys((*order.held, experiment_id))))
-
-    _change(data_dir, held, experiment_id)
+    _change(data_dir, lambda order, ids: replace(order, held=(*order.held, experiment_id)),
+            experiment_id)  # fmt: skip
     audit.record(data_dir, "hold", experiment_id)
 
 
@@ -135,6 +132,6 @@ def _change(
                 "`breakeven queue` lists what does"
             )
         after = change(read_order(data_dir), ids)
-        held = tuple(one for one in after.held if one in ids)
+        held = tuple(one for one in dict.fromkeys(after.held) if one in ids)
         order = tuple(one for one in after.order if one in ids)
         write_atomically(data_dir.queue_file, replace(after, held=held, order=order).to_json())

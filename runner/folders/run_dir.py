@@ -31,12 +31,14 @@ Only `RunDir` has these names. A run's state is derived from the files and never
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import lacks_room, write_atomically
 from breakeven.runner.folders.events import open_journal
 from breakeven.runner.folders.inside import (
@@ -48,8 +50,9 @@ from breakeven.runner.folders.inside import (
 )
 from breakeven.runner.folders.states import Claim, Exit, Labels, RunState, RunStatus
 from breakeven.runner.masking import mask
-from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.fields import UNKNOWN_FIELD, Spec, require
+from breakeven.runner.specs.place import Parallel
 from breakeven.runner.texts import printable
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
@@ -63,19 +66,10 @@ LINKED = "its folder is a link to one elsewhere: it is read, and not run here"
 NEWER = ". If a newer version of Breakeven wrote the folder, update this one to use it"
 
 
-class Inside:
+def _inside(name: str) -> cached_property[Path]:
     """A file or folder of a run folder. The path object is built on first use: code that walks
     thousands of run folders uses few paths."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __set_name__(self, owner: type, attribute: str) -> None:
-        self._attribute = attribute
-
-    def __get__(self, run: "RunDir", owner: type) -> Path:
-        path: Path = run.__dict__.setdefault(self._attribute, run.path / self._name)
-        return path
+    return cached_property(lambda run: run.path / name)
 
 
 class RunDir:
@@ -85,21 +79,21 @@ class RunDir:
     opened, and all content is checked.
     """
 
-    spec_file = Inside("spec.json")
-    claim_file = Inside("claim.json")
-    events_file = Inside("events.jsonl")
-    output_file = Inside("output.log")
-    cancel_file = Inside("cancel")
-    devices_file = Inside("devices.json")
-    rounds_file = Inside("rounds.json")
-    unchecked_file = Inside("unchecked")
-    exit_file = Inside("exit.json")
-    labels_file = Inside("labels.json")
-    artifacts = Inside("artifacts")
-    checkpoints = Inside("artifacts/checkpoints")
-    attempts = Inside("attempts")
-    compile_cache = Inside("compile-cache")
-    workplace = Inside("work")
+    spec_file = _inside("spec.json")
+    claim_file = _inside("claim.json")
+    events_file = _inside("events.jsonl")
+    output_file = _inside("output.log")
+    cancel_file = _inside("cancel")
+    devices_file = _inside("devices.json")
+    rounds_file = _inside("rounds.json")
+    unchecked_file = _inside("unchecked")
+    exit_file = _inside("exit.json")
+    labels_file = _inside("labels.json")
+    artifacts = _inside("artifacts")
+    checkpoints = _inside("artifacts/checkpoints")
+    attempts = _inside("attempts")
+    compile_cache = _inside("compile-cache")
+    workplace = _inside("work")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -396,3 +390,60 @@ class RunDir:
 def _spec_at(folder: Path, *version: int) -> RunSpec:
     """Caches spec.json, which is written once but read at every look at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevices(Spec):
+    """The devices on which a run resumes. The specification remains unchanged; `devices.json`
+    applies until the run is moved again or restarts from the beginning."""
+
+    devices: tuple[str, ...]
+    parallel: Parallel
+
+
+def moved_spec(
+    spec: ExperimentSpec, devices: Sequence[str] | None, parallel: str | None
+) -> ExperimentSpec:
+    """The same training on other devices; raises `InvalidSpec` if the change is impossible.
+
+    All devices together compute one batch, so batch size, order of samples and all other settings
+    stay the same.
+    """
+    new = tuple(devices) if devices else spec.devices
+    mode = parallel or spec.parallel
+    if len(new) > 1:
+        rule = "cannot change to or from spread when a run resumes: each device has its own runs"
+        require("spread" not in (mode, spec.parallel), "parallel", mode, rule)
+    rule = "cannot change to another kind of device when a run resumes, only in number"
+    kinds = {name.partition(":")[0] for name in (*new, *spec.devices)}
+    require(len(kinds) == 1, "devices", new, rule)
+    rule = "cannot be changed for a script, which selects its device itself"
+    require(not spec.is_script, "devices", new, rule)
+    moved: ExperimentSpec = replace(spec, devices=new, parallel=mode)  # type: ignore[arg-type]
+    return moved
+
+
+def write_devices(run: RunDir, spec: ExperimentSpec) -> None:
+    """Makes the run resume on the devices of `spec`."""
+    moved = OnDevices(devices=spec.devices, parallel=spec.parallel)
+    write_atomically(run.devices_file, moved.to_json())
+
+
+def spec_in_use(run: RunDir) -> RunSpec:
+    """The run's specification with its current devices; raises `RunnerError` if a file is
+    unreadable."""
+    spec = run.read_spec()
+    moved = run.read(run.devices_file, OnDevices)
+    if moved is None:
+        return spec
+    experiment = replace(spec.experiment, devices=moved.devices, parallel=moved.parallel)
+    return replace(spec, experiment=experiment)
+
+
+def devices_in_use(run: RunDir, spec: ExperimentSpec) -> tuple[str, ...]:
+    """The current devices, for planning; those of `spec` if `devices.json` is missing or
+    unreadable."""
+    if run.devices_file.exists():
+        with suppress(RunnerError):
+            return spec_in_use(run).experiment.devices
+    return spec.devices

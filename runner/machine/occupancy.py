@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from breakeven.runner.errors import ProbeFailed, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.moved import devices_in_use
 from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.run_dir import devices_in_use
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.capabilities import (
     Sight,

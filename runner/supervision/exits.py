@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import threading
 from contextlib import suppress
@@ -9,11 +10,14 @@ from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.files import lacks_room
 from breakeven.runner.folders.added_rounds import NOT_ADDED
+from breakeven.runner.folders.events import each_event
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.logs import log
+from breakeven.runner.machine.cpus import memory_bytes
 from breakeven.runner.masking import mask
 from breakeven.runner.notifications import Notifier
 
@@ -32,24 +36,57 @@ class WorkerExit(IntEnum):
     RANK_LOST = 79
 
 
+ENDS = {
+    WorkerExit.FINISHED: (RunState.FINISHED, "training is over"),
+    WorkerExit.CANCELLED: (RunState.CANCELLED, "stopped on request"),
+    WorkerExit.OUT_OF_MEMORY: (
+        RunState.OUT_OF_MEMORY, "the run ran out of memory; output.log says where",
+    ),
+    WorkerExit.DISK_FULL: (
+        RunState.FAILED, "the disk was full; free some space, then resume or start it anew",
+    ),
+    WorkerExit.RANK_LOST: (
+        RunState.FAILED, "one of its processes ended or hung; output.log says which",
+    ),
+}  # fmt: skip
+
+
 def explain(returncode: int) -> tuple[RunState, str]:
     """State and reason of a run whose process the supervisor did not stop."""
-    if returncode == WorkerExit.FINISHED:
-        return RunState.FINISHED, "training is over"
-    if returncode == WorkerExit.CANCELLED:
-        return RunState.CANCELLED, "stopped on request"
-    if returncode == WorkerExit.OUT_OF_MEMORY:
-        return RunState.OUT_OF_MEMORY, "the run ran out of memory; output.log says where"
-    if returncode == WorkerExit.DISK_FULL:
-        return RunState.FAILED, "the disk was full; free some space, then resume or start it anew"
-    if returncode == WorkerExit.RANK_LOST:
-        reason = "one of its processes ended or hung; output.log says which"
-        return RunState.FAILED, reason
+    if returncode in ENDS:
+        return ENDS[WorkerExit(returncode)]
     if returncode < 0:
         known = -returncode in set(signal.Signals)
         name = signal.Signals(-returncode).name if known else str(-returncode)
         return RunState.FAILED, f"ended by signal {name}"
     return RunState.FAILED, f"exit status {returncode}; output.log says why"
+
+
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+"""Units in messages of torch's allocators."""
+_SIZE = rf"(\d+\.?\d* (?:{'|'.join(_UNITS)}))"
+_ON_DEVICE = re.compile(rf"Tried to allocate {_SIZE}\. GPU \d+ has a total capacity of {_SIZE}")
+_ALLOCATED = re.compile(rf"Of the allocated memory {_SIZE} is allocated by PyTorch")
+_ON_HOST = re.compile(r"you tried to allocate (\d+) bytes")
+
+
+def lacks_memory_alone(run: RunDir) -> bool:
+    """Whether the last error of a run says that its tensors need more memory than there is."""
+    message = ""
+    with suppress(RunnerError):
+        for event in each_event(run.events_file):
+            message = str(event.get("message")) if event["kind"] == "error" else message
+    if host := _ON_HOST.search(message):
+        return int(host[1]) > (memory_bytes() or float("inf"))
+    device, allocated = _ON_DEVICE.search(message), _ALLOCATED.search(message)
+    if device is None:
+        return False
+    return _bytes(device[1]) + (_bytes(allocated[1]) if allocated else 0.0) > _bytes(device[2])
+
+
+def _bytes(size: str) -> float:
+    number, unit = size.split()
+    return float(number) * _UNITS[unit]
 
 
 MAX_BYTES = 64_000_000

@@ -34,8 +34,7 @@ from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
-from breakeven.runner.supervision.exits import ExitRecords, say
-from breakeven.runner.supervision.memory import lacks_memory_alone
+from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
@@ -342,7 +341,9 @@ class Scheduler:
                 self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
-            if process.said_finished and self._is_last(process.run):
+            others_open = any(other != process.run and self._is_open(other)
+                              for other in self._variants)  # fmt: skip
+            if process.said_finished and not others_open:
                 self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
             state, why = process.record_exit(self._exits, warm_run)
@@ -362,9 +363,6 @@ class Scheduler:
             return True
         is_ready = any(process.is_ready for process in self._processes)
         return is_ready or any(_tells(run, LOADED) for run in self._variants)
-
-    def _is_last(self, run: RunDir) -> bool:
-        return not any(other != run and self._is_open(other) for other in self._variants)
 
     def _add_control(self, last: RunDir) -> None:
         """Queues another control, of the first environment that needs one, if the losses of the

@@ -1,20 +1,402 @@
-"""Runs a search: feeds the journals to its race, and queues the training that confirms it."""
+"""Searches for the fastest way to train: chooses candidates to try, to end, and the best one, from
+the journals of the runs; queues the training that confirms the best.
 
+The race begins with the baseline. Candidates that differ from the best so far in one setting take
+turns with it. A candidate ends as soon as it surely loses at the planned length, compile time
+included, or its losses leave the band of equal trainings, or `MAX_ROUNDS` rounds show no
+difference. A candidate that surely wins becomes the best so far, and its neighbours are tried next:
+so settings that gain are combined, and their combination is measured.
+
+"Surely" holds at every look. Each round compares the times of a block. If the median ratio of a
+candidate to the best is at most r, its ratio exceeds r in at most half of the rounds, and a bet on
+"above r" multiplies its stake by 1 or less on average. So the stake reaches 1/a with probability
+at most a, in any number of rounds (Ville 1939; bets mixed evenly over all odds: Robbins 1970).
+"""
+
+import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache
+from operator import itemgetter
+from statistics import median
+from typing import Any, NamedTuple, get_args
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.candidates import text_of
+from breakeven.runner.loss_band import broken_from, half_widths
+from breakeven.runner.specs.candidates import MOVES, difference, text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.race import Decision, Race
-from breakeven.runner.supervision.stopping_rule import JournalTails
+from breakeven.runner.supervision.stopping_rule import Ending, JournalTails
+
+ERROR_RATE = 0.05
+"""Upper bound of the probability that the best candidate is dropped."""
+MAX_ROUNDS = 60
+"""Rounds without a difference after which a candidate ends."""
+MIN_GAIN = 0.01
+"""Smallest gain, as a share of a step, that counts: two processes of the same program differ by
+about as much."""
+PROMISING = 1.3
+"""Settings of another family are tried up to this multiple of the total time of the best so far."""
+LARGEST_LEAP = 4
+"""Largest factor between the batch sizes of two neighbours."""
+PLAIN_MODES = (None, "reduce-overhead")
+"""The usual mode of each family: without CUDA graphs and with them."""
+MIN_ROUNDS = 3
+"""Rounds before the times of a candidate are judged."""
+
+
+@dataclass
+class Racer:
+    """The times and losses in the journal of a run."""
+
+    variant: Variant
+    blocks: dict[int, float] = field(default_factory=dict)
+    """Seconds of the blocks that count, by round."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
+    compiling: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds and steps of the blocks in which something compiled."""
+    losses: dict[int, float] = field(default_factory=dict)
+    precision: Precision | None = None
+    """In which a script computes, as its run found out."""
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median seconds per step of its blocks; None before the first block that counts."""
+        times = [seconds / self.steps[number] for number, seconds in self.blocks.items()]
+        return median(times) if times else None
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds that blocks with compilation took longer than their steps take now."""
+        step = self.step_seconds or 0.0
+        return sum(max(0.0, seconds - steps * step) for seconds, steps in self.compiling)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Records an event; raises `KeyError`, `TypeError` or `ValueError` for wrong values."""
+        if event["kind"] == "step" and event.get("loss") is not None:
+            self.losses[int(event["step"])] = float(event["loss"])
+        elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
+            self.precision = event["precision"]
+        elif event["kind"] == "block":
+            seconds = float(event["seconds"])
+            steps = int(event["num_steps"]) * self.variant.batch_times
+            if not (0 < seconds < math.inf and steps > 0):
+                return
+            if event["compiled"]:
+                self.compiling.append((seconds, steps))
+            elif not event.get("warm_up"):
+                self.blocks[int(event["round"])] = seconds
+                self.steps[int(event["round"])] = steps
+
+
+class Family(NamedTuple):
+    """A kind of compiled code. All families are neighbours of each other: a training that waits for
+    the host may gain from CUDA graphs alone."""
+
+    compiler: str | None
+    replays_graphs: bool
+    """Whether it replays its steps as CUDA graphs."""
+
+
+class Loss(NamedTuple):
+    """A setting that brought no gain."""
+
+    family: Family
+    change: Mapping[str, object]
+    """The tried values, by the name of the setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The decision after a round."""
+
+    dropped: Mapping[str, Ending] = field(default_factory=dict)
+    """Candidates that end with their next turn, by label."""
+    joining: tuple[Variant, ...] = ()
+    """Candidates that join the race."""
+    over: Ending | None = None
+    """Why the search ends; None if it continues."""
+
+
+class Race:
+    """Decides after each round from the journals of all runs."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec, self._plan = spec, spec.tune
+        self._racers: dict[str, Racer] = {}
+        self._ended: set[str] = set()
+        """Candidates that are decided not to be the best."""
+        self._broken: set[str] = set()
+        """Candidates whose losses leave the band of equal trainings."""
+        self._losses: list[Loss] = []
+        self._origins: dict[str, Variant] = {}
+        """The variant that a candidate was derived from, by the candidate's label."""
+        self._best = "baseline"
+        self._bound = max(2, len(spec.candidates)) / ERROR_RATE
+
+    def add(self, variant: Variant) -> None:
+        """Adds a run to the race."""
+        self._racers[variant.label] = Racer(variant)
+
+    def take(self, label: str, event: Mapping[str, Any]) -> None:
+        """Records an event of a run."""
+        self._racers[label].take(event)
+
+    @property
+    def best(self) -> str:
+        """Label of the best so far: at first the baseline, then each run that surely beats it."""
+        return self._best
+
+    @property
+    def baseline_step_seconds(self) -> float | None:
+        """Median seconds per step; None before its first block that counts."""
+        return self._racers["baseline"].step_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all blocks, compile time included."""
+        racers = self._racers.values()
+        timed = sum(sum(one.blocks.values()) for one in racers)
+        return timed + sum(seconds for one in racers for seconds, _ in one.compiling)
+
+    def decide(self, living: Collection[str], elapsed: float) -> Decision:
+        """Decides. `living`: labels of runs that continue. `elapsed`: seconds since the start."""
+        if "baseline" not in living:
+            return Decision(over=self._ending("nothing_left"))
+        self._forget_dead(living)
+        self._judge_losses()
+        dropped = self._depose()
+        for racer in self._racing(living):
+            ending = self._why_dropped(racer)
+            if ending is not None:
+                dropped[racer.label] = ending
+                self._end(racer)
+            elif self._beats(racer, self._racers[self._best]):
+                dropped |= self._succeed(racer)
+        if elapsed >= self._plan.max_seconds:
+            return Decision(dropped=dropped, over=self._ending("seconds", self._plan.max_seconds))
+        racing, waiting = self._racing(living), self._untried()
+        if not racing and not waiting:
+            return Decision(dropped=dropped, over=self._ending("searched"))
+        joining = waiting[: max(0, self._plan.at_once - len(racing))]
+        return Decision(dropped=dropped, joining=tuple(joining))
+
+    def is_compiling(self, label: str) -> bool:
+        """Whether the run is a candidate without a block that counts."""
+        racer = self._racers[label]
+        return racer.variant.role == "backend" and not racer.blocks
+
+    def most_compile_seconds(self) -> float | None:
+        """Longest compile time of a candidate: beyond it, even steps of 0 s would lose. None before
+        the best so far is timed."""
+        best = self._racers[self._best]
+        return self._total(best)
+
+    def finalists(self, most: int = 3) -> tuple[Variant, ...]:
+        """The best so far, then other candidates that probably beat the baseline, the fastest at
+        the planned length first: the best may turn out to train wrongly. One of them is the same
+        training, in batches of the same size. A training confirms them, so a bound per candidate
+        suffices."""
+        self._judge_losses()
+        baseline = self._racers["baseline"]
+        found = [one for one in self._racers.values() if one.variant.role == "backend"
+                 and one.label not in self._broken
+                 and self._beats(one, baseline, bound=1 / ERROR_RATE)]  # fmt: skip
+        ranked = sorted(found, key=lambda one: (one.label != self._best,
+                                                self._total(one) or math.inf))  # fmt: skip
+        same = [one for one in ranked if one.variant.batch_times == 1]
+        if same and same[0] not in ranked[:most]:
+            ranked[most - 1 :] = same[:1]
+        return tuple(one.variant for one in ranked[:most])
+
+    def _racing(self, living: Collection[str]) -> list[Racer]:
+        """The living candidates that are neither the best nor decided."""
+        decided = {self._best, *self._ended}
+        return [one for label, one in self._racers.items() if one.variant.role == "backend"
+                and label in living and label not in decided]  # fmt: skip
+
+    def _forget_dead(self, living: Collection[str]) -> None:
+        """Ends candidates that failed; the baseline replaces a best so far that failed."""
+        if self._best not in living:
+            self._best = "baseline"
+        for label, racer in self._racers.items():
+            if racer.variant.role == "backend" and label not in {*living, *self._ended}:
+                self._end(racer)
+
+    def _end(self, racer: Racer) -> None:
+        """Marks a candidate as not the best. If it is not faster than its origin either, records
+        the tried setting as no gain."""
+        self._ended.add(racer.label)
+        origin = self._origins.get(racer.label)
+        if origin is None:
+            return
+        before, now = self._total(self._racers[origin.label]), self._total(racer)
+        if racer.label in self._broken or now is None or before is None or now >= before:
+            change = difference(racer.variant, origin)
+            self._losses.append(Loss(family_of(racer.variant), change))
+
+    def _succeed(self, racer: Racer) -> dict[str, Ending]:
+        """Makes a candidate the best so far, and ends the former one, which has lost."""
+        before, self._best = self._best, racer.label
+        if before == "baseline":  # stays: all speedups refer to it
+            return {}
+        self._end(self._racers[before])
+        return {before: self._ending("loses", self._plan.steps, racer.label)}
+
+    def _why_dropped(self, racer: Racer) -> Ending | None:
+        best = self._racers[self._best]
+        if racer.label in self._broken:
+            return self._ending("wrong")
+        if self._beats(best, racer, gain=0.0):
+            return self._ending("loses", self._plan.steps, best.label)
+        if len(_shared(racer, best)) >= MAX_ROUNDS:
+            return self._ending("equal", MAX_ROUNDS, best.label)
+        return None
+
+    def _beats(
+        self, one: Racer, other: Racer, *, gain: float = MIN_GAIN, bound: float | None = None
+    ) -> bool:
+        """Whether a run surely takes less time at the planned length than another, by at least
+        `gain`, a share of the other's steps. `bound`: required stake; default: the search's."""
+        rounds = _shared(one, other)
+        step = other.step_seconds
+        if len(rounds) < MIN_ROUNDS or step is None:
+            return False
+        steps = self._plan.steps * step
+        # It does if its step takes less than this share of the other's step.
+        share = 1 - gain + (other.compile_seconds - one.compile_seconds) / steps
+        if share <= 0:
+            return False
+        below = sum(_ratio(one, other, number) < share for number in rounds)
+        return stake(below, len(rounds)) >= (self._bound if bound is None else bound)
+
+    def _judge_losses(self) -> None:
+        """Marks candidates whose losses leave the band of equal trainings by more than rounding."""
+        precision = self._racers["baseline"].precision or self._spec.training.precision
+        equals = [one.losses for one in self._racers.values() if one.variant.role != "backend"]
+        if len(equals) < 2:
+            return
+        band = half_widths(equals[0], equals[1:], precision)
+        limit = broken_from(precision, len(equals) - 1)
+        are_finite = all(math.isfinite(loss) for losses in equals for loss in losses.values())
+        for label, racer in self._racers.items():
+            if racer.variant.role != "backend" or label in self._broken:
+                continue
+            diverges = are_finite and not all(map(math.isfinite, racer.losses.values()))
+            # Losses of larger batches are those of another training.
+            judged = racer.losses if racer.variant.batch_times == 1 else {}
+            if diverges or any(abs(loss - equals[0][step]) > limit * band[step]
+                               for step, loss in judged.items() if step in band):  # fmt: skip
+                self._broken.add(label)
+
+    def _depose(self) -> dict[str, Ending]:
+        """Replaces a best so far by the baseline if its losses turn out wrong."""
+        if self._best not in self._broken:
+            return {}
+        before, self._best = self._best, "baseline"
+        self._end(self._racers[before])
+        return {before: self._ending("wrong")}
+
+    def _total(self, racer: Racer) -> float | None:
+        """Seconds at the planned length, from the rounds that it shares with the baseline."""
+        baseline = self._racers["baseline"]
+        rounds, step = _shared(racer, baseline), baseline.step_seconds
+        if not rounds or step is None:
+            return None
+        ratio = median(_ratio(racer, baseline, number) for number in rounds)
+        return racer.compile_seconds + self._plan.steps * step * ratio
+
+    def _untried(self) -> list[Variant]:
+        """Untried candidates that differ in one setting from the best so far; if none is left, from
+        the best of another family."""
+        for origin in self._bases():
+            found = self._neighbours(origin)
+            if found:
+                self._origins |= dict.fromkeys((one.label for one in found), origin)
+                return found
+        return []
+
+    def _bases(self) -> list[Variant]:
+        """The best so far, and the best of each other family up to `PROMISING` times its total."""
+        best = self._racers[self._best]
+        limit = PROMISING * (self._total(best) or math.inf)
+        leaders: dict[Family, tuple[float, Variant]] = {}
+        for racer in self._racers.values():
+            total = self._total(racer)
+            family = family_of(racer.variant)
+            if total is None or total > limit or racer.label in self._broken:
+                continue
+            if racer.variant.role != "control" and family != family_of(best.variant):
+                former = leaders.get(family)
+                if former is None or total < former[0]:
+                    leaders[family] = (total, racer.variant)
+        ranked = sorted(leaders.values(), key=itemgetter(0))
+        return [best.variant, *(variant for _, variant in ranked)]
+
+    def _neighbours(self, origin: Variant) -> list[Variant]:
+        """Untried neighbours of a variant in the order of `MOVES`, families first. A setting that
+        brought no gain in a family is not tried again in that family."""
+        found = {
+            variant.label: (_rank(change), variant)
+            for variant in self._spec.candidates
+            if variant.label not in self._racers
+            and _are_neighbours(variant, origin, change := difference(variant, origin))
+            and Loss(family_of(variant), change) not in self._losses
+        }
+        return [variant for _, variant in sorted(found.values(), key=itemgetter(0))]
+
+    def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
+        return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)
+
+
+def family_of(variant: Variant) -> Family:
+    return Family(variant.backend, variant.captures_cuda_graphs)
+
+
+def _are_neighbours(one: Variant, other: Variant, change: Mapping[str, object]) -> bool:
+    """Whether two variants differ in one setting, or only in their family. A larger batch is tried
+    once a batch of a quarter of its size has won."""
+    if one.batch_times > LARGEST_LEAP * other.batch_times:
+        return False
+    is_family = change.keys() <= {"backend", "mode"} and one.mode in PLAIN_MODES
+    return len(change) == 1 or (is_family and family_of(one) != family_of(other))
+
+
+def _shared(one: Racer, other: Racer) -> list[int]:
+    """Rounds in which both runs have a block that counts."""
+    return sorted(one.blocks.keys() & other.blocks.keys())
+
+
+def _ratio(one: Racer, other: Racer, number: int) -> float:
+    """Ratio of their step times in a round."""
+    return one.blocks[number] / one.steps[number] * other.steps[number] / other.blocks[number]
+
+
+def _rank(change: Mapping[str, object]) -> int:
+    names = ["backend", *(move.name for move in MOVES)]
+    return min((names.index(name) for name in change if name in names), default=len(names))
+
+
+@cache
+def stake(wins: int, rounds: int) -> float:
+    """The current stake of bets on winning that began with 1, mixed evenly over all odds above
+    even: twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1. This incomplete
+    beta function is a sum of binomial coefficients."""
+    tail = sum(math.comb(rounds + 1, k) for k in range(wins + 1))
+    return tail / ((rounds + 1) * math.comb(rounds, wins))
+
 
 UNCONFIRMED = "No candidate gained enough to be confirmed by a training."
 STOPPED = "The search was stopped: this is its best so far, which no training has confirmed."

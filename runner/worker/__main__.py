@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from breakeven.runner.errors import Refused, RunnerError
-from breakeven.runner.folders.moved import spec_in_use
 from breakeven.runner.folders.process import ProcessIdentity
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.folders.states import Claim, Exit
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.machine.run_environment import OWN_PYTHON_VARIABLE

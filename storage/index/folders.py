@@ -323,7 +323,7 @@ def count_left_out(run_dir: RunDir) -> int:
 def read_journal(seen: FolderScan, run: IndexedRun, run_dir: RunDir) -> IndexedRun:
     """Reads new events of the journal, unless the look is full; returns the new progress."""
     stands = stat_journal(run_dir.events_file)
-    size, inode = (stands.size, stands.inode) if stands else (0, None)
+    size, inode = (stands.st_size, stands.st_ino) if stands else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)

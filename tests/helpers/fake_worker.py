@@ -22,8 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from breakeven.runner.errors import NotLoaded
-from breakeven.runner.folders.moved import spec_in_use
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit

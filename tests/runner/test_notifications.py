@@ -114,7 +114,7 @@ def test_of_notifications_that_nobody_takes_only_so_many_wait(
     notifier = Notifier()
     for number in range(2_000):
         notifier.run_ended(str(number), RunState.FAILED, "")
-    assert 0 < notifier.num_waiting <= notifications.MAX_WAITING
+    assert 0 < notifier._waiting.qsize() <= notifications.MAX_WAITING
 
 
 def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(

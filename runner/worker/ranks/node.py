@@ -15,8 +15,7 @@ from pathlib import Path
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import Meeting, Meetings
-from breakeven.runner.folders.moved import spec_in_use
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.process import prepare

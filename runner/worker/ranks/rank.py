@@ -19,8 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breakeven.runner.folders.moved import spec_in_use
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.turns import Turn, TurnTaker

@@ -6,9 +6,8 @@ import pytest
 
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.moved import devices_in_use, moved_spec, spec_in_use
 from breakeven.runner.folders.queue import find_experiment, resume, submit
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, devices_in_use, moved_spec, spec_in_use
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.machine.occupancy import resource_request
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec

@@ -36,7 +36,7 @@ def test_the_first_look_unpacks_the_journal_and_keeps_every_byte(run: RunDir) ->
     packed = compress(run)
     packed.chmod(0o640)
     found = stat_journal(run.events_file)
-    assert found is not None and found.size == len(before)
+    assert found is not None and found.st_size == len(before)
     assert run.events_file.read_bytes() == before and not packed.exists()
     assert run.events_file.stat().st_mode & 0o777 == 0o640
 

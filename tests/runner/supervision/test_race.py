@@ -9,7 +9,7 @@ from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.specs.candidates import candidates, difference
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.supervision.race import ERROR_RATE, Race, stake
+from breakeven.runner.supervision.search import ERROR_RATE, Race, stake
 
 STEP = 0.01
 """Seconds of the baseline's steps."""

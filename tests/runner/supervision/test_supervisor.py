@@ -32,8 +32,7 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
-from breakeven.runner.supervision.exits import ExitRecords
-from breakeven.runner.supervision.memory import lacks_memory_alone
+from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
