@@ -10,12 +10,12 @@ import sys
 import threading
 
 from breakeven.runner.cluster.driver import Engine, drive
+from breakeven.runner.commands.entry import tell
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import Meeting, Meetings
 from breakeven.runner.folders.process import end_group, start_in_own_session
 from breakeven.runner.machine.run_environment import for_runs
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 
 HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"
@@ -121,19 +121,12 @@ class Joiner:
 
     def _start(self, meeting: Meeting, number: int) -> subprocess.Popen[bytes]:
         run = self._data_dir.run_dir(meeting.run_id)
-        command = [
-            sys.executable,
-            "-m",
-            "breakeven.runner.worker.ranks.node",
-            str(run.path),
-            str(number),
-        ]
-        sys.stdout.write(f"{meeting.run_id}: machine {number + 1} of {meeting.nodes}\n")
-        sys.stdout.flush()
-        output = run.path / f"output-{number}.log"
+        command = [sys.executable, "-m", "breakeven.runner.worker.ranks.node"]
+        tell(f"{meeting.run_id}: machine {number + 1} of {meeting.nodes}")
         return start_in_own_session(
-            command, output=output, cwd=PROJECT_ROOT, env=for_runs(os.environ)
-        )
+            [*command, str(run.path), str(number)], run.path / f"output-{number}.log",
+            for_runs(os.environ),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Ends all parts and frees their places."""

@@ -223,7 +223,7 @@ def cancel_many(data_dir: DataDir, options: argparse.Namespace) -> int:
 
     names = [*dict.fromkeys([*options.experiments, *found])]
     if not names:
-        sys.stdout.write("no active experiment matches\n")
+        tell("no active experiment matches")
     return each(names, one)
 
 
@@ -299,7 +299,7 @@ def show_audit(data_dir: DataDir, options: argparse.Namespace) -> int:
         source = f" from {row['from']}" if row["from"] else ""
         head = f"{row['time']}  {row['who']}{source} ({row['via']}): {row['action']} {row['about']}"
         line = json.dumps(entry) if options.json else printable(f"{head}  {row['details']}", 600)
-        sys.stdout.write(f"{line.rstrip()}\n")
+        tell(line.rstrip())
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.fields import Bounds, Spec
 
 RUN_VARIABLE = "BREAKEVEN_RUN_FOLDER"
@@ -62,25 +63,14 @@ def _start_mark(pid: int) -> str | None:
 
 
 def start_in_own_session(
-    command: Sequence[str],
-    *,
-    output: Path,
-    cwd: Path,
-    env: Mapping[str, str] | None = None,
-    pass_fds: Sequence[int] = (),
+    command: Sequence[str], output: Path, env: Mapping[str, str], pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """Starts `command` as the leader of a new session, its output appended to a file."""
     with output.open("ab") as log:
         return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=cwd,
-            env=None if env is None else dict(env),
-            pass_fds=pass_fds,
-        )
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True, cwd=PROJECT_ROOT, env=env, pass_fds=pass_fds,
+        )  # fmt: skip
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:

@@ -32,7 +32,6 @@ from breakeven.runner.folders.process import start_in_own_session
 from breakeven.runner.folders.run_dir import RunDir, write_devices
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.masking import has_secret, mask
-from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
 
@@ -354,14 +353,7 @@ def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
         if is_locked(data_dir.supervisor_lock):
             return None
         data_dir.make()
-        command = [
-            sys.executable,
-            "-m",
-            "breakeven",
-            "supervise",
-            "--data-folder",
-            str(data_dir.path),
-        ]
+        command = [sys.executable, "-m", "breakeven", "supervise", "--data-folder"]
         return start_in_own_session(
-            command, output=data_dir.supervisor_log, cwd=PROJECT_ROOT, env=os.environ
+            [*command, str(data_dir.path)], data_dir.supervisor_log, os.environ
         )

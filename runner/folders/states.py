@@ -19,7 +19,20 @@ EarlyEnd = Literal["failed", "cancelled"]
 """Replaces the verdict on a run that ended before enough was measured."""
 
 
-class RunState(StrEnum):
+class State(StrEnum):
+    """A state of a run or an experiment."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a run waits or works on this machine."""
+        return self in ("queued", "running")
+
+    @property
+    def is_final(self) -> bool:
+        return not self.is_active and self != "elsewhere"
+
+
+class RunState(State):
     """The state of a run."""
 
     QUEUED = "queued"
@@ -33,15 +46,6 @@ class RunState(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     LOST = "lost"
     """Its process vanished without a record, for instance by SIGKILL or a power cut."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the run waits or works on this machine."""
-        return self in (RunState.QUEUED, RunState.RUNNING)
-
-    @property
-    def is_final(self) -> bool:
-        return not self.is_active and self is not RunState.ELSEWHERE
 
     @property
     def ended_early(self) -> bool:
@@ -65,7 +69,7 @@ class RunState(StrEnum):
         return "failed" if self.is_failed else "cancelled"
 
 
-class ExperimentState(StrEnum):
+class ExperimentState(State):
     """The state of an experiment, from the states of its runs."""
 
     QUEUED = "queued"
@@ -100,15 +104,6 @@ class ExperimentState(StrEnum):
         if others == {RunState.CANCELLED}:
             return cls.CANCELLED
         return cls.PARTLY_FAILED if RunState.FINISHED in runs else cls.FAILED
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a run waits or works on this machine."""
-        return self in (ExperimentState.QUEUED, ExperimentState.RUNNING)
-
-    @property
-    def is_final(self) -> bool:
-        return not self.is_active and self is not ExperimentState.ELSEWHERE
 
 
 ACTIVE_RUNS = [state.value for state in RunState if state.is_active]

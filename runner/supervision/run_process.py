@@ -22,7 +22,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.machine.placement import DEVICES_VARIABLE, Place
 from breakeven.runner.machine.run_environment import for_python, for_runs, hint, withheld
-from breakeven.runner.project import PROJECT_ROOT, linked_code
+from breakeven.runner.project import linked_code
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.supervision.exits import (
     ExitRecords,
@@ -93,11 +93,7 @@ class RunProcess:
                 command = (python, *command[1:])
                 environment = for_python(environment, linked_code(run.path.parents[1]))
             self._process = start_in_own_session(
-                [*command, str(run.path)],
-                output=run.output_file,
-                cwd=PROJECT_ROOT,
-                env=environment,
-                pass_fds=(read_fd, write_fd),
+                [*command, str(run.path)], run.output_file, environment, (read_fd, write_fd)
             )
         except OSError:
             self.post.close()

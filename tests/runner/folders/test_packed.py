@@ -65,6 +65,7 @@ def test_a_damaged_journal_is_reported_stays_as_it_is_and_hides_no_other_run(
         "checksum": whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:],
         "cut off": whole[: len(whole) // 2],
         "too short": b"abc",
+        "all zeros": gzip.compress(bytes(2**24)),
         "a lie about the size": whole[:-4] + struct.pack("<I", 10),
         "an impossible size": whole[:-4] + struct.pack("<I", 2**32 - 1),
     }

@@ -52,7 +52,6 @@ class Work:
         self.process = start_in_own_session(
             [sys.executable, "-m", "breakeven.runner.worker", str(self.run.path)],
             output=self.run.output_file,
-            cwd=PROJECT_ROOT,
             env={**os.environ, TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}"},
             pass_fds=(read_fd, write_fd),
         )
