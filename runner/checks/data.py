@@ -14,13 +14,12 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.machine.run_environment import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
-from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES, Task
 
 HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.head")
@@ -31,7 +30,7 @@ Kind = Literal["text", "number", "truth", "image", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataColumn(Spec):
+class DataColumn:
     """A column of a table; counts refer to the rows that were read."""
 
     name: str
@@ -51,7 +50,7 @@ class DataColumn(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head(Spec):
+class Head:
     """The beginning of a table, or all of a small one."""
 
     columns: tuple[DataColumn, ...]
@@ -72,6 +71,16 @@ class Head(Spec):
 
     def column(self, name: str) -> DataColumn | None:
         return next((column for column in self.columns if column.name == name), None)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Head":
+        # Not a `Spec`, which refuses some texts that a file may have.
+        columns = (
+            DataColumn(**{**column, "multiplicities": tuple(map(tuple, column["multiplicities"]))})
+            for column in content["columns"]
+        )
+        rows = tuple(map(tuple, content["rows"]))
+        return cls(**{**content, "columns": tuple(columns), "rows": rows})
 
 
 def locate(source: str, *, may_be_folder: bool = False) -> Path:

@@ -68,9 +68,7 @@ def _unpack(source: BinaryIO, plain: Path, shown: str) -> None:
             while chunk := content.read(CHUNK):
                 target.write(chunk)
                 if target.tell() > MAX_RATIO * found.st_size:
-                    raise InvalidRunFolder(
-                        f"{shown} is not opened: it would grow {MAX_RATIO} times"
-                    )
+                    raise InvalidRunFolder(f"{shown} is not opened: it grows {MAX_RATIO}-fold")
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, stat.S_IMODE(found.st_mode))

@@ -196,6 +196,12 @@ def test_a_packed_file_is_unpacked(tmp_path: Path, name: str) -> None:
     assert len(choose_texts(of.data, seed=0)["train"].samples) == 8
 
 
+@pytest.mark.usefixtures("here")
+def test_a_name_that_no_specification_may_have_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text" * 2000: "x"}))
+    assert read_head(str(tmp_path / "a.jsonl")).names == ("text" * 2000,)
+
+
 def test_of_a_huge_file_only_the_beginning_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.csv"
     with path.open("wb") as file:
