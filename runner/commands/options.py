@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from breakeven.runner.commands.entry import HINT
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -24,7 +25,6 @@ from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_T
 FIELDS = {field.path: field for field in fields_of(ExperimentSpec)}
 """Every field that users can set, by path, those of the experiment itself first."""
 SET = "--set"
-HINT = "{0} is now {1} {2}=VALUE; the next release no longer accepts it"
 SCRIPT_FIELDS = (
     "name", "backends", "environments", "settings", "controls", "devices", "cpus", "exclusive",
     "priority", "cpu_threads", "schedule", "compile", "block_steps", "profile_steps",
@@ -119,7 +119,7 @@ def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
 def former_options(given: argparse.Namespace) -> list[str]:
     """A hint for each rare field that was set by an option that the command no longer lists."""
     return [
-        HINT.format(FIELDS[path].flag, SET, path)
+        HINT.format(FIELDS[path].flag, f"{SET} {path}=VALUE")
         for path in getattr(given, "hidden_fields", ())
         if getattr(given, path) is not None
     ]
