@@ -24,9 +24,14 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     StoppingSpec,
 )
-from breakeven.runner.worker.device import cuda
+from breakeven.runner.worker.device import devices
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device.cuda import CudaClock, CudaDevice, NvidiaDriver
+from breakeven.runner.worker.device.devices import (
+    THROTTLE_REASONS,
+    CudaClock,
+    CudaDevice,
+    NvidiaDriver,
+)
 from breakeven.runner.worker.device.processes import ExperimentProcesses
 from breakeven.runner.worker.process import is_out_of_memory
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
@@ -156,7 +161,7 @@ def test_memory_and_device_are_recorded(tmp_path: Path) -> None:
     assert all(0 < b["peak_memory_bytes"] <= b["reserved_memory_bytes"] for b in blocks)
 
 
-needs_nvml = pytest.mark.skipif(cuda.pynvml is None, reason="needs nvidia-ml-py")
+needs_nvml = pytest.mark.skipif(devices.pynvml is None, reason="needs nvidia-ml-py")
 ONE_GIB = 2**30
 STRANGER = f"""
 import os, sys
@@ -194,7 +199,7 @@ def watched() -> NvidiaDriver:
 @needs_nvml
 def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     device = watched()
-    uuid = cuda.pynvml.nvmlDeviceGetUUID(device._handle)
+    uuid = devices.pynvml.nvmlDeviceGetUUID(device._handle)
     assert str(torch.cuda.get_device_properties(0).uuid) in uuid
     work = torch.randn(4096, 4096, device="cuda:0")
     device.begin()
@@ -207,7 +212,7 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     assert 10 <= fields["temperature_celsius"] <= 100
     assert 20 <= fields["power_watts"] <= 1.2 * device.limits["power_limit_watts"]
     assert 0 < fields["energy_joules"] < 60 * device.limits["power_limit_watts"]
-    assert set(fields["throttle_reasons"]) <= set(cuda.THROTTLE_REASONS.values())
+    assert set(fields["throttle_reasons"]) <= set(THROTTLE_REASONS.values())
     assert "power cap" in fields["throttled_seconds"]
     assert all(0 <= seconds < 60 for seconds in fields["throttled_seconds"].values())
     assert fields["device_memory_used_bytes"] >= work.nbytes
@@ -406,7 +411,7 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
-        "import torch; from breakeven.runner.worker.device.cuda import NvidiaDriver, pynvml; "
+        "import torch; from breakeven.runner.worker.device.devices import NvidiaDriver, pynvml; "
         "from breakeven.runner.worker.device.processes import ExperimentProcesses; "
         "found = NvidiaDriver(torch.device('cuda:0'), ExperimentProcesses('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"

@@ -121,7 +121,7 @@ class Joiner:
 
     def _start(self, meeting: Meeting, number: int) -> subprocess.Popen[bytes]:
         run = self._data_dir.run_dir(meeting.run_id)
-        command = [sys.executable, "-m", "breakeven.runner.worker.ranks.node"]
+        command = [sys.executable, "-m", "breakeven.runner.worker.ranks.elastic"]
         tell(f"{meeting.run_id}: machine {number + 1} of {meeting.nodes}")
         return start_in_own_session(
             [*command, str(run.path), str(number)], run.path / f"output-{number}.log",

@@ -1,25 +1,57 @@
 """One run from its specification to its last event."""
 
-from collections.abc import Callable
+import copy
+import os
+import platform
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from breakeven.runner.folders.added_rounds import require_same_work
 from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, version_of
+from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
+from breakeven.runner.machine.placement import given_devices
+from breakeven.runner.machine.run_environment import WITHHELD_VARIABLE, named_variables
+from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
+from breakeven.runner.worker.compiler.observer import save_outputs
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
-from breakeven.runner.worker.description import describe_workload, record_environment
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.device.devices import cpu_name, open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.group import ALONE, RankGroup
-from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.process import name_of_visible
-from breakeven.runner.worker.training.forward_passes import ForwardPasses
-from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.training.training import ForwardPasses, Trainer
 from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
+from breakeven.runner.worker.user_code import keep_sources
+
+PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
+VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
+OF_ONE_RUN = "TORCHELASTIC_"
+"""Prefix of variables that torchrun sets for ranks; they are not settings."""
+NUM_SAMPLES = 2
+"""Batch size of a count, enough for layers that normalize over the batch."""
+AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
+LEFT_OVER_NOTES = {
+    "drop": "Each epoch leaves out {} samples that do not fill a batch.",
+    "pad": "Each epoch's last batch holds {} samples; the rest is filled up and does not count.",
+    "dynamic": "Each epoch's last batch holds {} samples; compiled code takes batches of any size.",
+}
 
 
 def run_session(
@@ -91,3 +123,138 @@ def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], boo
     if context.experiment.is_inference:
         return ForwardPasses(context, workload).measure
     return Trainer(context, workload).train
+
+
+def record_environment(context: RunContext) -> None:
+    """Writes the `environment` event; rank 0 also keeps sources and the compiler's outputs."""
+    experiment, run, log = context.experiment, context.run, context.log
+    log.append("environment", **_environment(context))
+    if context.group.rank == 0:
+        keep_sources(experiment, run, log)
+        save_outputs(experiment, run, log)
+
+
+def _environment(context: RunContext) -> dict[str, Any]:
+    allowance = cpu_allowance()
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "python": sys.version.split()[0],
+        # Torch's own version names its build (+cpu, +cu130); its package's may not.
+        "versions": {
+            "torch": torch.__version__,
+            **{
+                name: version
+                for name in (*PACKAGES, *_of_backends(context.experiment))
+                if (version := version_of(name))
+            },
+        },
+        "cpu_model": cpu_name(),
+        "num_cpus": os.cpu_count(),
+        "usable_cpus": allowance.usable,
+        "cpus": write_cpus(allowance.cpus),
+        "devices": given_devices(os.environ),
+        "cpu_threads": torch.get_num_threads(),
+        "cpu_threads_reason": explain_threads(context.experiment.cpu_threads, allowance),
+        "interop_threads": torch.get_num_interop_threads(),
+        **context.device.describe(context.spec.experiment_id),
+        "variables": {
+            name: MASKED if is_secret_name(name) else value
+            for name, value in sorted(os.environ.items())
+            if (name.startswith(VARIABLE_PREFIXES) and not name.startswith(OF_ONE_RUN))
+            or name in named_variables(os.environ)
+        },
+        "withheld_variables": [*filter(None, os.environ.get(WITHHELD_VARIABLE, "").split(","))],
+    }
+
+
+def _of_backends(experiment: ExperimentSpec) -> Iterator[str]:
+    """The packages of all backends, so that runs of one environment have the same versions."""
+    for backend in {variant.backend or "" for variant in experiment.possible_variants}:
+        for plugin in metadata.entry_points(group=PLUGINS, name=backend):
+            yield from [plugin.dist.name] if plugin.dist else []
+        if module := re.split("[.:]", backend)[0] if ":" in backend else PROVIDERS.get(backend):
+            yield from metadata.packages_distributions().get(module, [])
+
+
+def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:
+    """The fields of the `workload` event; the model is on the device with its initial weights."""
+    experiment, model, data = spec.work, workload.model, workload.data
+    samples = experiment.training.batch_size * experiment.batches_per_step
+    has_tokens = data.vocabulary_size is not None
+    notes = _notes(spec)
+    flops = _flops_per_sample(spec, workload, device, notes)
+    return {
+        "task": experiment.task,
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "num_labels": len(data.labels),
+        "labels": data.labels,
+        "num_train_samples": len(data.train),
+        "num_eval_samples": len(data.validation),
+        "num_test_samples": 0 if data.test is None else len(data.test),
+        "num_steps": experiment.num_steps,
+        "steps_per_epoch": experiment.steps_per_epoch,
+        "block_steps": experiment.block_steps,
+        "samples_per_step": samples,
+        "tokens_per_step": samples * experiment.data.sequence_length if has_tokens else None,
+        "padding_share": data.padding_share,
+        "flops_per_step": None if flops is None else flops * samples,
+        "majority_share": data.majority_share,
+        "weights_sha256": weights_sha256(model),
+        "data_sha256": data.sha256,
+        "notes": notes,
+    }
+
+
+def _flops_per_sample(
+    spec: RunSpec, workload: Workload, device: torch.device, notes: list[str]
+) -> float | None:
+    """Floating-point operations of a step's passes for one sample; None with a note on failure.
+
+    `torch.utils.flop_counter` counts matrix products, convolutions and attention; an addition and a
+    multiplication are two operations. A copy of the model runs, on the model's device. Attention
+    runs as plain matrix products, which the counter knows on every device.
+    """
+    objective, split = Objective(spec.experiment.training, workload), workload.data.train
+    try:
+        trial = copy.deepcopy(workload.model).train()
+        inputs = split.batch(torch.arange(min(NUM_SAMPLES, len(split))))
+        batch = {name: tensor.to(device) for name, tensor in inputs.items()}
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            loss, _ = objective(trial(**batch), batch["labels"])
+            if not spec.experiment.is_inference:
+                loss.backward()  # type: ignore[no-untyped-call]
+        total: int = counter.get_total_flops()
+        return total / len(batch["labels"])
+    except Exception as error:
+        # A model that cannot be copied may still train.
+        notes.append(f"Floating-point operations could not be counted: {error}")
+        return None
+
+
+def _notes(spec: RunSpec) -> list[str]:
+    """Facts that a reader of the results needs and would not guess."""
+    experiment, training = spec.experiment, spec.experiment.training
+    notes = []
+    if experiment.data.source == "builtin:reviews":
+        notes.append("The reviews are written by a generator, not by people.")
+    if not experiment.has_dropout:
+        is_asked = experiment.model.dropout == "off" or experiment.kind.compares_tensors
+        reason = "" if is_asked else f" ({AUTO_DROPOUT_REASON})"
+        notes.append(f"Dropout is switched off{reason}.")
+    if experiment.stopping.nonfinite:
+        notes.append("Every step waits for the device, to see whether its loss is finite.")
+    if experiment.kind.cycles_batches:
+        notes.append(_fixed_batches(experiment))
+        return notes
+    left_over = experiment.data.num_train_samples % training.batch_size
+    if left_over:
+        notes.append(LEFT_OVER_NOTES[training.last_batch].format(left_over))
+    return notes
+
+
+def _fixed_batches(experiment: ExperimentSpec) -> str:
+    what = "forward pass, without gradients" if experiment.is_inference else "full optimizer step"
+    count = experiment.speed.batches
+    batches = "the same batch" if count == 1 else f"the same {count} batches"
+    return f"A step is a {what}; steps go over {batches} again and again."

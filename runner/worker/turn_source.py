@@ -36,57 +36,32 @@ class TurnSource(Protocol):
         """Gives the turn back after a block; `finished` after the last one."""
 
 
-class SupervisedTurns:
-    """Turns from a supervisor. SIGTERM stops the run; so does the supervisor's death."""
+class Turns:
+    """The turns of a supervisor; without one, of a run that shares its device with no other run."""
 
     def __init__(
-        self, taker: TurnTaker, save: Callable[[], None], checked: Callable[[], None]
+        self, taker: TurnTaker | None = None, checked: Callable[[], None] = lambda: None
     ) -> None:
-        """`save` writes buffered rows; `checked` returns once the experiment may train."""
+        """`checked` returns once the experiment may train."""
         self.stop_requested = False
-        self.wait, self.done = taker.wait, taker.done
         self._taker = taker
-        self._save = save
         self._checked = checked
-        signal.signal(signal.SIGTERM, self._on_terminate)
+        self._round = -1
 
     def ready(self) -> None:
         self._checked()
-        self._taker.ready()
-
-    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
-        if not self.stop_requested:
-            self.stop_requested = True
-            self._taker.interrupt()
-            threading.Thread(target=self._leave_in_time, daemon=True).start()
-
-    def _leave_in_time(self) -> None:
-        """Ends the process: compilations and long steps do not notice a request to stop."""
-        time.sleep(STOPPING_SECONDS)
-        leave(self._save, WorkerExit.CANCELLED)
-
-
-class OwnTurns:
-    """Turns of a run started by hand, which shares its device with no other run."""
-
-    def __init__(self) -> None:
-        self.stop_requested = False
-        self._round = -1
-        signal.signal(signal.SIGTERM, self._on_stop)
-        signal.signal(signal.SIGINT, self._on_stop)
-
-    def ready(self) -> None:
-        pass
+        if self._taker is not None:
+            self._taker.ready()
 
     def wait(self) -> Turn | None:
+        if self._taker is not None:
+            return self._taker.wait()
         self._round += 1
         return None if self.stop_requested else Turn(round=self._round, position=0)
 
     def done(self, *, finished: bool) -> None:
-        pass
-
-    def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        self.stop_requested = True
+        if self._taker is not None:
+            self._taker.done(finished=finished)
 
 
 class RecordedTurns:
@@ -122,9 +97,25 @@ class RecordedTurns:
 
 def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: None) -> TurnSource:
     """The supervisor's turns, else the run's own. `save` writes buffered rows before an abandoned
-    run kills itself; `checked` returns once the experiment may train."""
+    run kills itself; `checked` returns once the experiment may train. SIGTERM stops the run, and
+    so does the supervisor's death."""
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
-    return OwnTurns() if taker is None else SupervisedTurns(taker, save, checked)
+    turns = Turns(taker, checked)
+
+    def leave_in_time() -> None:
+        """Ends the process: compilations and long steps do not notice a request to stop."""
+        time.sleep(STOPPING_SECONDS)
+        leave(save, WorkerExit.CANCELLED)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        is_first, turns.stop_requested = not turns.stop_requested, True
+        if taker is not None and is_first:
+            taker.interrupt()
+            threading.Thread(target=leave_in_time, daemon=True).start()
+
+    for number in (signal.SIGTERM,) if taker is not None else (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return turns
 
 
 def end_abandoned(save: Callable[[], None]) -> None:

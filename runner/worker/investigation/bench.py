@@ -1,12 +1,16 @@
 """A process that makes trials, which a faulty compiler may crash or stop."""
 
 import multiprocessing
+import os
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,30 +20,42 @@ import transformers
 from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import (
+    CheckpointSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    RunSpec,
+)
 from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.correctness.judgement import default_tolerance
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.graphs import (
+    Culprit,
     Graph,
     GraphTrials,
     Recorder,
+    bisect,
     compile_graph,
+    minify,
     run_graph,
 )
 from breakeven.runner.worker.investigation.lockstep import Lockstep
 from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, raised
 from breakeven.runner.worker.investigation.program import Program, make_program
-from breakeven.runner.worker.investigation.reduction import Culprit, bisect, minify
-from breakeven.runner.worker.investigation.repetition import record_script, repeat_run
 from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.session import apply_precision, name_of
+from breakeven.runner.worker.script.running import run_script
+from breakeven.runner.worker.session import apply_precision, name_of, run_session
+from breakeven.runner.worker.turn_source import Turns
 
 POLL_SECONDS = 0.2
 REPLAYED_CALLS = 3
 """Calls until a CUDA graph was warmed up, captured and replayed."""
+RECORDER = "breakeven_recorder"
 
 
 class Stopped(Exception):
@@ -239,3 +255,48 @@ class RemoteBench:
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
+
+
+class _FewTurns(Turns):
+    """Turns that end with a number of steps."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._left = number
+
+    def wait(self) -> Turn | None:
+        self._left -= 1
+        return super().wait() if self._left >= 0 else None
+
+
+def repeat_run(spec: RunSpec, backend: str | None, steps: int) -> None:
+    """Makes the first steps under a backend, as written on the command line, or without a compiler,
+    in a folder of its own. Raises the errors of the run."""
+    experiment = replace(
+        spec.experiment, scenario="speed" if spec.experiment.is_inference else "train",
+        speed=replace(spec.experiment.speed, part="inference"), investigates=None, controls=0,
+        block_steps=1,
+        backends=spec.experiment.backends if backend is None else (backend,), profile_steps=0,
+        evaluation=EvaluationSpec(when="never"), checkpoints=CheckpointSpec(),
+    )  # fmt: skip
+    role = "baseline" if backend is None else "backend"
+    variant = next(one for one in experiment.variants if one.role == role)
+    repeated = replace(spec, experiment=experiment, variant=variant)
+    place, work = os.getcwd(), run_script if experiment.is_script else run_session
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        run = RunDir(Path(folder) / repeated.run_id)
+        run.write_spec(repeated)
+        log = EventLog(run.events_file)
+        try:
+            work(run, repeated, log, _FewTurns(steps))
+        finally:
+            log.close()
+            os.chdir(place)
+
+
+def record_script(spec: RunSpec, recorder: Recorder, steps: int) -> None:
+    """Runs the script for some steps; `recorder` compiles what the run's backend compiled."""
+    torch._dynamo.register_backend(recorder, name=RECORDER)
+    # The graphs that came before an error of the script are worth trying.
+    with suppress(Exception):
+        repeat_run(spec, RECORDER, steps)

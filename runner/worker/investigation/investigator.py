@@ -27,10 +27,14 @@ from breakeven.runner.worker.correctness.trial import BASELINE
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.bench import RemoteBench, Stopped
 from breakeven.runner.worker.investigation.lockstep import num_steps
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
+from breakeven.runner.worker.investigation.outcomes import (
+    PASSES,
+    Outcome,
+    Trials,
+    is_alike,
+    is_same,
+)
 from breakeven.runner.worker.investigation.program import Program, try_program
-from breakeven.runner.worker.investigation.reduction import is_alike, is_same
-from breakeven.runner.worker.investigation.trials import Trials
 from breakeven.runner.worker.session import open_context
 from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
 

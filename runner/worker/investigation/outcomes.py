@@ -1,15 +1,22 @@
 """Outcomes of trials, and the judgement of tensors in them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.masking import mask
 from breakeven.runner.texts import first_sentence
 from breakeven.runner.worker.correctness.judgement import judge, own_scales
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import is_out_of_memory
 
 Kind = Literal["passes", "raises", "differs", "crashes", "times out"]
@@ -23,8 +30,18 @@ LEAST_MASK = 9e3
 """Masks in logits are larger: -1e4, -1e9, the least number of a type. Beside them any other number
 would count as rounding."""
 NOT_FINITE = "the loss is not finite"
+SAME_CHARACTERS = 40
+"""Later parts of a message name shapes and nodes, which change as a graph shrinks."""
+AROUND = re.compile(r"^(\w+: )+(?=\w*(Error|Exception)\b)")
+"""Names of errors that a stage of the compiler puts around another error."""
 Tensors = dict[tuple[str, str], Tensor]
 """Tensors by quantity (`loss`, `gradient`, ...) and name."""
+KIND = "investigation_trial"
+ANOTHER = "another fault"
+"""Recorded in place of the outcome of a trial that fails, but not as the investigated run."""
+NEUTRAL = ("passes", "times out")
+SAME = ("python", "versions", "device_name", "variables")
+"""Recorded facts of a process on which outcomes depend."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +101,33 @@ def raised(error: BaseException, trace: str, step: int | None = None) -> Outcome
     )
 
 
+def is_same(one: Outcome, other: Outcome) -> bool:
+    """Whether two failures are of one kind. Errors must begin alike, apart from numbers and from
+    what a stage of the compiler puts around them."""
+    if (one.out_of_memory and other.out_of_memory) or (one.kills and other.kills):
+        return True
+    if one.kind != other.kind or not one.fails:
+        return False
+    return one.kind != "raises" or _beginning(one) == _beginning(other)
+
+
+def is_alike(error: str, recorded: str) -> bool:
+    """Whether an error may be the recorded one: it has the same class, and for torch's most general
+    class the same beginning. Nothing recorded is like every error."""
+    kind, other = (text.partition(":")[0] for text in (error, recorded))
+    if not recorded:
+        return True
+    return kind == other and (kind != "RuntimeError" or _stripped(error) == _stripped(recorded))
+
+
+def _beginning(outcome: Outcome) -> str:
+    return _stripped(AROUND.sub("", (outcome.error or "").rpartition("raised:\n")[2]))
+
+
+def _stripped(error: str) -> str:
+    return re.sub(r"\d+", "", error)[:SAME_CHARACTERS]
+
+
 def is_plausible(reference: Tensors, expected: Tensors) -> bool:
     """Whether loss and outputs of a reference are about those without a compiler. Dropout draws
     other numbers in double precision, and such a reference would excuse any fault."""
@@ -132,3 +176,90 @@ def first_difference(
                 max_error=judged.max_difference, allowed_error=judged.baseline_rmse,
             )  # fmt: skip
     return None
+
+
+class Trials:
+    """Makes trials and records them; those of earlier attempts are not made again.
+
+    The search asks for trials in the same order as before, as long as their outcomes are the same.
+    """
+
+    def __init__(self, run: RunDir, log: EventLog) -> None:
+        log.flush()
+        events = each_event(run.events_file) if run.events_file.exists() else ()
+        earlier, self._number = _earlier(events)
+        self._log, self._earlier, self._place = log, deque(earlier), 0
+
+    def made(
+        self, stage: str, what: str, make: Callable[[], Outcome], detail: str | None = None,
+        has_fault: Callable[[Outcome], bool] = lambda found: True,
+    ) -> Outcome:  # fmt: skip
+        """The outcome of the next trial; its texts have no secrets. `has_fault`: whether a trial
+        that fails does so as the investigated run."""
+        self._place += 1
+        known = self._known(stage, what)
+        if known is not None:
+            return known
+        self.forget()
+        began = time.monotonic()
+        found = make()
+        found = replace(found, error=_masked(found.error), traceback=_masked(found.traceback))
+        self._number += 1
+        self._log.append(
+            KIND, number=self._number, place=self._place, stage=stage, what=what,
+            outcome=found.kind if found.kind in NEUTRAL or has_fault(found) else ANOTHER,
+            detail=_masked(detail or found.detail), trial_seconds=time.monotonic() - began,
+            ended=found.kind,
+            **{name: value for name, value in asdict(found).items() if name != "kind"},
+        )  # fmt: skip
+        self._log.flush()
+        return found
+
+    def forget(self) -> None:
+        """Makes all further trials, because what is tried has changed since the earlier attempt."""
+        self._earlier.clear()
+
+    def _known(self, stage: str, what: str) -> Outcome | None:
+        """The outcome that an earlier attempt recorded; None if it made another trial here."""
+        if not self._earlier:
+            return None
+        event = self._earlier.popleft()
+        try:
+            if (event["stage"], event["what"]) != (stage, what):
+                return None
+            return _outcome(event)
+        except (KeyError, TypeError, ValueError):  # An older version recorded less.
+            return None
+
+
+def _earlier(events: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Trials of earlier attempts in the order of the search, and the number of all. None, if code,
+    packages, device or variables were others than those of the newest process."""
+    facts: dict[str, Any] = {}
+    known: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    number = 0
+    for event in events:
+        if event["kind"] == "environment":
+            if known and known[-1][1].get("ended") == "crashes":
+                known.pop()  # It may have died with the attempt.
+            facts = {name: event.get(name) for name in SAME}
+        elif event["kind"] == "source":
+            facts[f"source {event.get('source')}"] = event.get("sha256")
+        elif event["kind"] == KIND:
+            number += 1
+            # A trial that was made again replaces the earlier one and all that followed.
+            del known[max(0, int(event.get("place", number)) - 1) :]
+            known.append((facts, event))
+    is_same = all(one == facts for one, _ in known)
+    return [event for _, event in known] if is_same else [], number
+
+
+def _outcome(event: dict[str, Any]) -> Outcome:
+    known = {one.name: event[one.name] for one in fields(Outcome) if one.name != "kind"}
+    for name in ("max_error", "allowed_error"):  # The journal has texts for NaN and infinity.
+        known[name] = None if known[name] is None else float(known[name])
+    return Outcome(kind=event["ended"], **known)
+
+
+def _masked(text: str | None) -> str | None:
+    return mask(text) if text else None

@@ -18,8 +18,7 @@ from breakeven.runner.specs.investigations import DATA_FILE
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
-from breakeven.runner.worker.investigation.reduction import is_same
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, is_same
 
 FILE = "repro.py"
 DIFFERENCE = re.compile(r"^result (\d+) differs by up to (\S+)$", re.MULTILINE)

@@ -1,4 +1,5 @@
-"""The process of a run with several ranks, which torchrun's elastic launch starts."""
+"""The process of a run with several ranks, which torchrun's elastic launch starts; as a program,
+the process of an additional machine."""
 
 import contextlib
 import json
@@ -12,11 +13,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.meetings import (
     Meeting,
@@ -26,7 +28,8 @@ from breakeven.runner.folders.meetings import (
     wait_for_others,
 )
 from breakeven.runner.folders.process import signal_group
-from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir, spec_in_use
+from breakeven.runner.machine.placement import DEVICES_VARIABLE, placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
@@ -42,6 +45,9 @@ driver blocks all threads of a process."""
 CLOSING_SECONDS = 4.0
 """Time for ranks that must end, a little longer than their own time limit."""
 TICK_SECONDS = 0.25
+LOOK_SECONDS = 1.0
+STAYING_SECONDS = 10.0
+"""Time that it continues after its run, for ranks to notice the end of other ranks."""
 
 
 @dataclass
@@ -330,3 +336,54 @@ def _record(run: RunDir, spec: RunSpec, failure: RankFailure) -> WorkerExit:
     except OSError:
         return WorkerExit.DISK_FULL
     return WorkerExit.RANK_LOST if failure.status is None else WorkerExit(failure.status)
+
+
+def main() -> int:
+    """Takes part in a run as an additional machine; arguments: RUN_FOLDER NUMBER.
+
+    It starts the ranks of this machine, which connect to the ranks of the first machine. The first
+    machine takes the turns, writes the journal and ends the run.
+    """
+    run, number = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    meetings = Meetings(DataDir(run.path.parent.parent))
+    meeting = meetings.read(run.run_id)
+    if meeting is None:
+        sys.stderr.write(f"{run.run_id} has no place to meet\n")
+        return WorkerExit.FAILED
+    threading.Thread(target=_watch, args=(run, meetings, meeting), daemon=True).start()
+    os.environ[DEVICES_VARIABLE] = ",".join(meeting.devices)
+    spec = placed(spec_in_use(run), os.environ)
+    prepare(spec, run)
+    with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        # Compile caches should not lie on a network drive.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+        os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+        listener = RankListener([])
+        meetings.come(run.run_id, number)
+        try:
+            failure = run_ranks(run, spec, listener, meeting, number)
+        finally:
+            listener.close()
+    if failure is None or failure.status == WorkerExit.CANCELLED:
+        return WorkerExit.FINISHED
+    meetings.fail(run.run_id, number, asdict(failure))
+    return WorkerExit.FAILED
+
+
+def _watch(run: RunDir, meetings: Meetings, meeting: Meeting) -> None:
+    """Ends this process and its ranks when the run is over or has begun again without it."""
+    while not _is_over(run) and meetings.read(run.run_id) == meeting:
+        time.sleep(LOOK_SECONDS)
+    time.sleep(STAYING_SECONDS)
+    os._exit(WorkerExit.CANCELLED)
+
+
+def _is_over(run: RunDir) -> bool:
+    try:
+        return run.is_recorded
+    except RunnerError:
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,7 @@ from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.turns import Turn, TurnTaker
 from breakeven.runner.worker.event_log import EventLog, SilentLog
 from breakeven.runner.worker.process import describe_failure, leave_in_time, loading, status_after
-from breakeven.runner.worker.turn_source import end_abandoned, leave
+from breakeven.runner.worker.turn_source import Turns, end_abandoned, leave
 
 if TYPE_CHECKING:
     from breakeven.runner.worker.group import RankGroup
@@ -108,45 +108,33 @@ class Termination:
         leave(self._save, WorkerExit.CANCELLED)
 
 
-class SharedTurns:
+class SharedTurns(Turns):
     """Turns of all ranks. They agree to stop only between blocks, because other ranks would wait
     for a rank that leaves a block early."""
 
     def __init__(
-        self, group: "RankGroup", source: TurnTaker | None, termination: Termination
+        self, group: "RankGroup", taker: TurnTaker | None, termination: Termination
     ) -> None:
-        """`source` is only for rank 0 of a supervised run."""
-        self.stop_requested = False
+        """`taker` is only for rank 0 of a supervised run."""
+        super().__init__(taker)
         self._group = group
-        self._source = source
         self._termination = termination
-        self._round = -1
-        if source is not None:
-            termination.when_requested = source.interrupt
+        if taker is not None:
+            termination.when_requested = taker.interrupt
             if termination.is_requested:
-                source.interrupt()
+                taker.interrupt()
 
     def ready(self) -> None:
         self._group.gather(None)  # waits for all ranks
-        if self._source is not None:
-            self._source.ready()
+        super().ready()
 
     def wait(self) -> Turn | None:
         (turn,) = self._group.share([self._next()] if self._group.rank == 0 else None)
         self.stop_requested = turn is None
         return turn
 
-    def done(self, *, finished: bool) -> None:
-        if self._source is not None:
-            self._source.done(finished=finished)
-
     def _next(self) -> Turn | None:
-        if self._termination.is_requested:
-            return None
-        if self._source is not None:
-            return self._source.wait()
-        self._round += 1
-        return Turn(round=self._round, position=0)
+        return None if self._termination.is_requested else super().wait()
 
 
 def main() -> int:

@@ -5,13 +5,16 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
-from breakeven.runner.specs.variants import Variant
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.variants import OptimizerForm, Variant
 from breakeven.runner.worker.compiler.compiling import (
     compile_arguments,
     compile_blocks,
@@ -33,6 +36,8 @@ LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
 
 OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
 OnCall = Callable[[nn.Module | None, object], None]
+NO_FORM = "the script's optimizer {} has no form {!r}"
+CHOSEN = "the script itself chooses the form of its optimizer {}, so no other form is measured"
 
 
 class ScriptCompiler:
@@ -130,3 +135,27 @@ def _is_scripts(frame: Any) -> bool:
     if any(name == one or name.startswith(f"{one}.") for one in TRAINERS):
         return True
     return not frame.f_code.co_filename.startswith((RUNNER, *LIBRARIES))
+
+
+@contextmanager
+def optimizers_in(form: OptimizerForm | None) -> Iterator[None]:
+    """Makes each optimizer in this form, as its arguments `foreach` and `fused` do; None leaves the
+    script's. Raises `WorkloadError` in the script for an optimizer that has no such form, or whose
+    form the script chooses."""
+    make = Optimizer.__init__
+
+    @wraps(make)
+    def init(self: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+        name = type(self).__name__
+        if ("fused" if form == "for_loop" else form) not in defaults:
+            raise WorkloadError(NO_FORM.format(name, form))
+        if any(defaults.get(one) is not None for one in ("fused", "foreach")):
+            raise WorkloadError(CHOSEN.format(name))
+        make(self, params, {**defaults, "fused": form == "fused", "foreach": form == "foreach"})
+
+    if form is not None:
+        Optimizer.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Optimizer.__init__ = make  # type: ignore[method-assign]

@@ -29,15 +29,15 @@ from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.compiler.compiling import explained
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.description import record_environment
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints, read_earlier
-from breakeven.runner.worker.script.optimizers import optimizers_in
+from breakeven.runner.worker.script.compiling import optimizers_in
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
+from breakeven.runner.worker.session import record_environment
 from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
 
 LARGEST_COPIED_BYTES = 16_000_000

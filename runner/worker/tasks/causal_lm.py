@@ -3,7 +3,7 @@
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
@@ -27,7 +27,6 @@ TASK = Task(
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Loads a workload; raises `RunnerError` for an unusable model or data."""
-    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     tokenizer.padding_side = "right"

@@ -41,12 +41,6 @@ def load(experiment: ExperimentSpec) -> Workload:
     first dimension, including `labels`, or a data set (`__len__`, `__getitem__`) of such mappings
     for single samples.
     """
-    for name, spec in (("model.source", experiment.model), ("data.source", experiment.data)):
-        if not spec.is_user_code:
-            raise WorkloadError(
-                f"{name} = {spec.source!r} does not fit task = 'custom', which takes functions in "
-                "Python files, path.py:function. Name one, or choose another task"
-            )
     splits = _load_splits(experiment)
     metrics, align = _judging(splits["train"].labels)
     return Workload(

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
@@ -74,7 +74,6 @@ class MaskedSplit(Split):
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Loads a workload; raises `RunnerError` for an unusable model or data."""
-    check_sources(experiment, TASK)
     seed = experiment.training.seed
     samples = choose_texts(experiment.data, seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)

@@ -2,7 +2,7 @@
 
 from transformers import AutoModelForSequenceClassification
 
-from breakeven.runner.specs.experiment import ExperimentSpec, check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
@@ -31,7 +31,6 @@ TASK = Task(
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Loads a workload; raises `RunnerError` for an unusable model or data."""
-    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     names, labels = number_labels(samples)

@@ -12,6 +12,7 @@ from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.process import loading
 from breakeven.runner.worker.training.kernels import (
+    Trace,
     by_collective,
     communication,
     cpu_costs,
@@ -19,9 +20,9 @@ from breakeven.runner.worker.training.kernels import (
     host_seconds,
     most_costly,
     num_launches,
+    read_trace,
     underfilled_seconds,
 )
-from breakeven.runner.worker.training.trace import Trace, read_trace
 from breakeven.runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3

@@ -1,6 +1,6 @@
 """The training loop: one block of steps per turn, with all measurements and records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -11,7 +11,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, SplitName
 from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
-from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.callbacks import (
+    GradientStatistics,
+    Hooks,
+    StopEarly,
+    StopOnNonfinite,
+    TrainingState,
+)
 from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
@@ -43,11 +49,15 @@ from breakeven.runner.worker.training.blocks import (
     added_blocks,
     plan_blocks,
 )
-from breakeven.runner.worker.training.builtin_callbacks import make_callbacks
-from breakeven.runner.worker.training.checkpoints import Checkpointed, latest_checkpoint
-from breakeven.runner.worker.training.evaluation import evaluate
+from breakeven.runner.worker.training.checkpoints import (
+    Checkpointed,
+    Checkpoints,
+    latest_checkpoint,
+)
+from breakeven.runner.worker.training.evaluation import Predictions, evaluate
 from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
 from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.user_code import load_object
 
 
 class Trainer:
@@ -84,7 +94,7 @@ class Trainer:
             parallel.part,
             own_loss=MODEL_LOSS in self._objective.names,
         )
-        callbacks, checkpoints = make_callbacks(
+        callbacks, checkpoints = _make_callbacks(
             context, precision.scaler, self._inference, self._splits
         )
         self._hooks = Hooks(callbacks, self._state)
@@ -365,3 +375,103 @@ def _splits_in_use(
             "do not count; choose 'drop' or 'dynamic'"
         )
     return {name: split.to(device) for name, split in data.splits.items() if name in used}
+
+
+def _make_callbacks(
+    context: RunContext,
+    scaler: torch.amp.GradScaler,
+    inference: Inference,
+    splits: Mapping[SplitName, Split],
+) -> tuple[list[Any], Checkpoints | None]:
+    """The callbacks of one run in the order of their calls, and the callback that writes
+    checkpoints. A run that adds rounds needs none: it has written all their records."""
+    if context.adds_rounds:
+        return [], None
+    experiment = context.work
+    every = experiment.training.gradient_statistics_every
+    callbacks: list[Any] = []
+    if every is not None:
+        callbacks.append(GradientStatistics(every, scaler, context.log))
+    if experiment.stopping.nonfinite:
+        callbacks.append(StopOnNonfinite())
+    if experiment.stopping.follows_evaluation:
+        callbacks.append(StopEarly(experiment.stopping, experiment.evaluation))
+    if experiment.evaluation.predictions:
+        callbacks.append(Predictions(context, inference, splits))
+    callbacks += [_make_callback(source) for source in experiment.callbacks]
+    if experiment.checkpoints.every is None:
+        return callbacks, None
+    # Last, so that a checkpoint holds the final states of the other callbacks.
+    checkpoints = Checkpoints(context)
+    return [*callbacks, checkpoints], checkpoints
+
+
+def _make_callback(source: str) -> Any:
+    kind = load_object(source)
+    try:
+        return kind()
+    except TypeError as error:
+        raise WorkloadError(
+            f"callbacks: {source!r} cannot be called without arguments: {error}"
+        ) from error
+
+
+class ForwardPasses:
+    """Repeats the forward passes of one model over the same batches under one backend."""
+
+    def __init__(self, context: RunContext, workload: Workload) -> None:
+        """The workload's model is on the device already."""
+        self._context = context
+        self._experiment = experiment = context.experiment
+        self._log, device, variant = context.log, context.device, context.variant
+        model = workload.model.eval()
+        self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
+        observer = CompileObserver(self._log)
+        self._timer = BlockTimer(
+            context, observer, BlockRecorder(self._log, with_steps=not context.adds_rounds)
+        )
+        self._profiler = StepProfiler(context, observer)
+        if variant.scope == "blocks":
+            compile_blocks(model, variant)
+        training = experiment.training
+        precision = MixedPrecision(training, device.torch_device)
+        self._model = Inference(model, precision, variant, training.batch_size, own_loss=False)
+        if experiment.steps_like_harness and variant.backend is not None:
+            self._profiler.alternate_with(lambda: self._answer_uncompiled)
+
+    @torch.no_grad()
+    def measure(self, turns: TurnSource) -> bool:
+        """Measures all blocks until the last turn (True), or until the run is stopped (False)."""
+        adds_rounds = self._context.adds_rounds
+        blocks = added_blocks(self._context) if adds_rounds else plan_blocks(self._experiment)
+        for block in blocks:
+            turn = turns.wait()
+            if turn is None or not self._time_block(block, turn, turns):
+                return False
+            if turn.last is not None:
+                reason, ending = turn.last.reason, asdict(turn.last)
+                self._log.append("stopped", step=block.end, reason=reason, ending=ending)
+            if block.is_last or turn.last is not None:
+                break
+            turns.done(finished=False)
+        if adds_rounds or self._profiler.take_turns(turns, self._answer):
+            turns.done(finished=True)
+        return True
+
+    def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        """Times a block; False if the run was stopped meanwhile."""
+
+        def step(place: int, steps: Steps) -> None:
+            self._answer(block.first_step + place)
+
+        return self._timer.run(block, turn, step, lambda: turns.stop_requested)
+
+    def _answer(self, number: int) -> None:
+        """Makes step `number`: a forward pass for each batch of its window."""
+        for batch in self._batches.window(number):
+            self._model.forward(batch.inputs)
+
+    def _answer_uncompiled(self, number: int) -> None:
+        """Makes the same step without a compiler."""
+        for batch in self._batches.window(number):
+            self._model.forward_uncompiled(batch.inputs)

@@ -14,8 +14,7 @@ from torch import nn
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
 from breakeven.runner.specs.training import Metric
-from breakeven.runner.worker.callbacks import TrainingState
-from breakeven.runner.worker.training.builtin_callbacks import StopEarly, StopOnNonfinite
+from breakeven.runner.worker.callbacks import StopEarly, StopOnNonfinite, TrainingState
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

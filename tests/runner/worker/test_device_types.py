@@ -11,10 +11,10 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.worker.device import monitor as device_monitor
 from breakeven.runner.worker.device.base import EventClock, Unavailable
-from breakeven.runner.worker.device.cuda import RocmDevice
 from breakeven.runner.worker.device.devices import (
     CpuDevice,
     MpsDevice,
+    RocmDevice,
     device_class,
     devices,
     open_device,

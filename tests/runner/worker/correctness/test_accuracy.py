@@ -23,8 +23,7 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.worker.correctness.judgement import default_tolerance, judge, own_scales
 from breakeven.runner.worker.correctness.trial import watched
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.device.cuda import CudaDevice
-from breakeven.runner.worker.device.devices import CpuDevice
+from breakeven.runner.worker.device.devices import CpuDevice, CudaDevice
 from tests.faults.planted_faults import (
     negated_inference,
     scaled_gradients,

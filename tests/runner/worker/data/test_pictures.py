@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.data.tables import MAX_PIXELS, Pictures, images
+from breakeven.runner.worker.data.samples import MAX_PIXELS, Pictures, images
 
 pytestmark = pytest.mark.heavy
 

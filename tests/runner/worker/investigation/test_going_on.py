@@ -28,8 +28,7 @@ from breakeven.runner.specs.variants import parse_backend
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.investigator import Investigation, _Answered
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
-from breakeven.runner.worker.investigation.trials import KIND, Trials
+from breakeven.runner.worker.investigation.outcomes import KIND, PASSES, Outcome, Trials
 from tests.helpers.loop import FAULTS, NET
 from tests.helpers.waiting import wait_until
 

@@ -13,10 +13,15 @@ import torch._inductor.config
 from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import parse_backend
-from breakeven.runner.worker.investigation.graphs import Graph, GraphTrials, Recorder
-from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome
+from breakeven.runner.worker.investigation.graphs import (
+    Graph,
+    GraphTrials,
+    Recorder,
+    bisect,
+    minify,
+)
+from breakeven.runner.worker.investigation.outcomes import PASSES, Outcome, is_same
 from breakeven.runner.worker.investigation.program import make_program, try_program
-from breakeven.runner.worker.investigation.reduction import bisect, is_same, minify
 from tests.faults.stage_faults import wrong_decomposition
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch", "without_caches")]

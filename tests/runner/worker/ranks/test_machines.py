@@ -58,7 +58,7 @@ def other_machine(data_dir: DataDir) -> Iterator[None]:
     yield
     joiner.terminate()
     assert joiner.wait(PATIENCE_SECONDS) == 0
-    assert not processes(f"ranks.node {data_dir.path}"), "nobody stays behind"
+    assert not processes(f"ranks.elastic {data_dir.path}"), "nobody stays behind"
     wait_until(lambda: not processes(f"{RANK} {data_dir.path}"))
     end_group(joiner)
 

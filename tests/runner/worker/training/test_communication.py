@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.worker.training.kernels import by_collective, communication
-from breakeven.runner.worker.training.trace import DeviceWork, HostCall, Span, Trace, collective_of
+from breakeven.runner.worker.training.kernels import (
+    DeviceWork,
+    HostCall,
+    Span,
+    Trace,
+    by_collective,
+    collective_of,
+    communication,
+)
 
 
 def event(name: str, category: str, start: float, seconds: float, **told: Any) -> dict[str, Any]:
@@ -23,7 +30,14 @@ GLOO = [
 
 
 def call(name: str, start: float, seconds: float) -> HostCall:
-    return HostCall(name, "cpu_op", 1, start, seconds, None, None)
+    return HostCall(
+        name=name, category="cpu_op", thread=1, start=start, seconds=seconds, dtype=None,
+        correlation=None,
+    )  # fmt: skip
+
+
+def work(name: str, start: float, seconds: float) -> DeviceWork:
+    return DeviceWork(name=name, start=start, seconds=seconds, correlation=None, fills_device=True)
 
 
 def test_on_cpus_what_operators_compute_hides_communication() -> None:
@@ -49,8 +63,7 @@ def test_on_gpus_kernels_of_nccl_are_communication_and_others_hide_it() -> None:
     found = collective_of(event(kernel, "kernel", 0.0, 4.0, **told))
     assert found is not None
     assert (found.name, found.span, found.bytes) == ("allreduce", Span(0.0, 4.0), 400)
-    work = [DeviceWork(kernel, 0.0, 4.0, None, True), DeviceWork("gemm", 1.0, 2.0, None, True)]
-    trace = Trace([], work, [found])
+    trace = Trace([], [work(kernel, 0.0, 4.0), work("gemm", 1.0, 2.0)], [found])
     assert communication(trace, 1, device_works_by_itself=True) == {
         "compute_seconds": 2.0, "communication_seconds": 4.0, "exposed_seconds": 2.0,
     }  # fmt: skip

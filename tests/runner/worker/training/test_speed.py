@@ -12,7 +12,7 @@ from breakeven.runner.supervision.stopping_rule import Ending
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.workload import load_workload
-from breakeven.runner.worker.training import forward_passes
+from breakeven.runner.worker.training import training
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -122,7 +122,7 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
 ) -> None:
     seen = []
 
-    class Watched(forward_passes.Inference):
+    class Watched(training.Inference):
         def __init__(self, model: torch.nn.Module, *arguments: Any, **named: Any) -> None:
             super().__init__(model, *arguments, **named)
             self.model = model
@@ -132,7 +132,7 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
             seen.append((self.model.training, output.logits.requires_grad, output.logits))
             return output
 
-    monkeypatch.setattr(forward_passes, "Inference", Watched)
+    monkeypatch.setattr(training, "Inference", Watched)
     events = run(speed("inference"), tmp_path / "journal")
     assert len(seen) == 28
     assert not any(training or grad for training, grad, _ in seen)

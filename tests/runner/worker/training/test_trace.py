@@ -9,15 +9,17 @@ from breakeven.runner.worker.training.kernels import (
     MAX_KERNELS,
     Cost,
     Kernel,
+    Span,
+    Trace,
     cpu_costs,
     device_costs,
     host_seconds,
     most_costly,
     num_launches,
+    read_trace,
     shared_seconds,
     underfilled_seconds,
 )
-from breakeven.runner.worker.training.trace import Span, Trace, read_trace
 
 
 def event(
