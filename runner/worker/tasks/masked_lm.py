@@ -1,6 +1,8 @@
 """Prediction of masked tokens, by a transformers model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,41 +34,34 @@ CHOSEN_SHARE = 0.15
 replaces 10 %, and 10 % do not change (BERT, Devlin et al. 2018, section 3.1)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Masker:
-    """Texts before tokens are hidden; all tensors are on the CPU."""
-
-    inputs: dict[str, Tensor]
-    """Model inputs by name, (samples, tokens)."""
-    special: Tensor
-    """True for padding and tokens that mark a text's ends, which are never chosen."""
-    mask_token: int
-    vocabulary_size: int
-
-    def split(self, seed: int) -> Split:
-        """Hides tokens that the seed chooses, at least one in each text."""
-        generator = torch.Generator().manual_seed(seed)
-        tokens = self.inputs["input_ids"]
-        drawn = torch.rand(tokens.shape, generator=generator).masked_fill(self.special, 2)
-        # A batch without targets would have no loss, so each text's lowest draw is always chosen.
-        bound = drawn.amin(1, keepdim=True).clamp(min=CHOSEN_SHARE)
-        chosen = (drawn <= bound) & ~self.special
-        fate = torch.rand(tokens.shape, generator=generator)
-        others = torch.randint(self.vocabulary_size, tokens.shape, generator=generator)
-        hidden = tokens.masked_fill(chosen & (fate < 0.8), self.mask_token)
-        hidden = torch.where(chosen & (fate >= 0.9), others, hidden)
-        labels = tokens.masked_fill(~chosen, IGNORE)
-        return make_split({**self.inputs, "input_ids": hidden}, labels)
+def hide_tokens(
+    inputs: dict[str, Tensor], special: Tensor, mask_token: int, vocabulary_size: int, seed: int
+) -> Split:
+    """Hides tokens that the seed chooses, at least one in each text, but none of the `special`
+    ones: padding and tokens that mark ends. All tensors are (samples, tokens), on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = inputs["input_ids"]
+    drawn = torch.rand(tokens.shape, generator=generator).masked_fill(special, 2)
+    # A batch without targets would have no loss, so each text's lowest draw is always chosen.
+    bound = drawn.amin(1, keepdim=True).clamp(min=CHOSEN_SHARE)
+    chosen = (drawn <= bound) & ~special
+    fate = torch.rand(tokens.shape, generator=generator)
+    others = torch.randint(vocabulary_size, tokens.shape, generator=generator)
+    hidden = tokens.masked_fill(chosen & (fate < 0.8), mask_token)
+    hidden = torch.where(chosen & (fate >= 0.9), others, hidden)
+    labels = tokens.masked_fill(~chosen, IGNORE)
+    return make_split({**inputs, "input_ids": hidden}, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSplit(Split):
     """Texts with other hidden tokens in each epoch."""
 
-    masker: Masker
+    hide: Callable[[int], Split]
+    """Hides tokens by a seed."""
 
     def for_epoch(self, seed: int) -> Split:
-        fresh = self.masker.split(seed).to(self.labels.device)
+        fresh = self.hide(seed).to(self.labels.device)
         return replace(
             self, inputs=fresh.inputs, labels=fresh.labels, num_targets=fresh.num_targets
         )
@@ -83,7 +78,7 @@ def load(experiment: ExperimentSpec) -> Workload:
             "others; choose a model that was trained as a masked language model, such as BERT"
         )
 
-    def make_masker(part: str) -> Masker:
+    def hiding(part: str) -> Callable[[int], Split]:
         inputs = tokenize(
             tokenizer,
             samples[part].samples,
@@ -91,17 +86,12 @@ def load(experiment: ExperimentSpec) -> Workload:
             return_special_tokens_mask=True,
         )
         special = inputs.pop("special_tokens_mask").bool()
-        return Masker(
-            inputs=inputs,
-            special=special,
-            mask_token=tokenizer.mask_token_id,
-            vocabulary_size=len(tokenizer),
-        )
+        return partial(hide_tokens, inputs, special, tokenizer.mask_token_id, len(tokenizer))
 
     # All evaluations hide the same tokens of held-out texts.
-    maskers = {part: make_masker(part) for part in samples}
-    splits = {part: masker.split(seed) for part, masker in maskers.items()}
-    splits["train"] = MaskedSplit(**vars(splits["train"]), masker=maskers["train"])
+    hide = {part: hiding(part) for part in samples}
+    splits = {part: hides(seed) for part, hides in hide.items()}
+    splits["train"] = MaskedSplit(**vars(splits["train"]), hide=hide["train"])
     shape = text_shape(experiment, tokenizer)
     return Workload(
         model=make_model(experiment, AutoModelForMaskedLM, settings={}, shape=shape),

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.tasks.masked_lm import Masker
+from breakeven.runner.worker.data.splits import IGNORE, Split
+from breakeven.runner.worker.tasks.masked_lm import hide_tokens
 from tests.helpers.workloads import load, texts_file
 
 
@@ -55,28 +56,27 @@ def test_language_models_pass_over_blank_texts_and_need_no_labels(tmp_path: Path
         load("causal_lm", None, texts_file(tmp_path, texts), **{**sizes, "num_eval_samples": 2})
 
 
-def masker(num_samples: int, num_tokens: int) -> Masker:
+def texts(num_samples: int, num_tokens: int) -> dict[str, Tensor]:
     """Tokens 10 to 99 behind a start (1), before an end (2) and one of padding (0)."""
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(10, 100, (num_samples, num_tokens), generator=generator)
     start, end, padding = (torch.full((num_samples, 1), token) for token in (1, 2, 0))
     tokens = torch.cat([start, words, end, padding], dim=1)
-    return Masker(
-        inputs={"input_ids": tokens, "attention_mask": (tokens > 0).long()},
-        special=tokens < 3,
-        mask_token=4,
-        vocabulary_size=100,
-    )
+    return {"input_ids": tokens, "attention_mask": (tokens > 0).long()}
+
+
+def hidden_in(inputs: dict[str, Tensor], seed: int) -> Split:
+    return hide_tokens(inputs, inputs["input_ids"] < 3, 4, 100, seed)
 
 
 def test_a_share_of_the_words_is_hidden_as_in_bert() -> None:
-    source = masker(200, 500)
-    split = source.split(seed=3)
-    tokens, shown = source.inputs["input_ids"], split.inputs["input_ids"]
+    inputs = texts(200, 500)
+    split = hidden_in(inputs, seed=3)
+    tokens, shown = inputs["input_ids"], split.inputs["input_ids"]
     chosen = split.labels != IGNORE
     assert torch.equal(split.labels[chosen], tokens[chosen])
     assert torch.equal(shown[~chosen], tokens[~chosen])
-    assert not (chosen & source.special).any()
+    assert not (chosen & (tokens < 3)).any()
     assert torch.equal(split.num_targets, chosen.sum(1))
     # 100,000 words: the standard error of the shares is at most 0.4 %.
     assert chosen.sum().item() / 100_000 == pytest.approx(0.15, abs=0.005)
@@ -89,7 +89,7 @@ def test_a_share_of_the_words_is_hidden_as_in_bert() -> None:
 
 
 def test_every_text_has_a_hidden_word_however_short() -> None:
-    assert masker(300, 1).split(seed=0).num_targets.tolist() == [1] * 300
+    assert hidden_in(texts(300, 1), seed=0).num_targets.tolist() == [1] * 300
 
 
 def test_every_epoch_hides_other_words_and_the_seed_says_which() -> None:
