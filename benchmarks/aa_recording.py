@@ -38,6 +38,7 @@ from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.turn_source import Turns
 
 NAMES = ("baseline", "control", "same", "slower")
 SLOWDOWN = 0.03
@@ -131,17 +132,13 @@ class Dawdler(Callback):
             pass
 
 
-class ThreadTurns:
+class ThreadTurns(Turns):
     """Passes turns to a training in a thread, which waits outside of them."""
 
-    stop_requested = False
-
     def __init__(self) -> None:
+        super().__init__()
         self._turns: queue.Queue[Turn] = queue.Queue()
         self._replies: queue.Queue[bool] = queue.Queue()
-
-    def ready(self) -> None:
-        pass
 
     def wait(self) -> Turn:
         return self._turns.get()

@@ -47,6 +47,7 @@ from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.step.stepping import StepResult
 from breakeven.runner.worker.training.blocks import Block, BlockCost, BlockRecorder, Steps
 from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.turn_source import Turns
 from breakeven.storage.statistics.intervals import median_interval
 
 BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
@@ -150,18 +151,13 @@ class BareLoop:
         return inputs, self._data.labels[indices]
 
 
-class AlternatingTurns:
+class AlternatingTurns(Turns):
     """Gives our loop its turns, with a block of the bare loop before or after each."""
 
-    stop_requested = False
-
     def __init__(self, bare: BareLoop, work: Work) -> None:
+        super().__init__()
         self.times = Times(work)
         self._bare = bare
-        self._round = -1
-
-    def ready(self) -> None:
-        pass
 
     def wait(self) -> Turn:
         self._round += 1

@@ -69,7 +69,7 @@ def _work(run: RunDir) -> WorkerExit:
         return launch(run, ranked)
     log = EventLog(run.events_file)
     checked = check_meanwhile(run, partial(_end_refused, log))
-    turns = open_turns(lambda: log.flush(durable=True), checked)
+    turns = open_turns(lambda: log.flush(durable=True), checked, log)
     try:
         spec = placed(spec_in_use(run), os.environ)
         if spec.experiment.is_script:

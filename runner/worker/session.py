@@ -1,4 +1,5 @@
-"""One run from its specification to its last event."""
+"""One run from its specification to its last event; describes its environment (hardware, versions)
+and workload (sizes, hashes, costs)."""
 
 import copy
 import os
@@ -37,7 +38,7 @@ from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import Workload, load_workload
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.training.training import ForwardPasses, Trainer
-from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
+from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import keep_sources
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
@@ -58,7 +59,7 @@ def run_session(
     run: RunDir,
     spec: RunSpec,
     log: EventLog,
-    turns: TurnSource,
+    turns: Turns,
     device: Device | None = None,
     group: RankGroup = ALONE,
 ) -> bool:
@@ -81,7 +82,7 @@ def run_session(
     log.enter("waiting")
     turns.ready()
     with explained(spec.variant):
-        finished = not turns.stop_requested and work(RecordedTurns(turns, log))
+        finished = not turns.stop_requested and work(turns)
     if finished:
         log.enter("done")
     return finished
@@ -116,7 +117,7 @@ def open_context(
     return context
 
 
-def _work(context: RunContext, workload: Workload) -> Callable[[TurnSource], bool]:
+def _work(context: RunContext, workload: Workload) -> Callable[[Turns], bool]:
     """The function that uses the run's turns, by scenario; it returns whether it finished."""
     if context.experiment.kind.compares_tensors:
         return AccuracyCheck(context, workload).check

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from breakeven.runner.folders.process import signal_group
 from breakeven.runner.supervision.exits import WorkerExit
@@ -19,88 +19,67 @@ STOPPING_SECONDS = 3.0
 """Time for finishing the step of a run that must stop."""
 
 
-class TurnSource(Protocol):
-    """The training loop's view of turns."""
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the run has to stop at the next step."""
-
-    def ready(self) -> None:
-        """Reports that everything is set up for the first turn."""
-
-    def wait(self) -> Turn | None:
-        """Blocks until it is this run's turn; None if the run has to stop instead."""
-
-    def done(self, *, finished: bool) -> None:
-        """Gives the turn back after a block; `finished` after the last one."""
-
-
 class Turns:
-    """The turns of a supervisor; without one, of a run that shares its device with no other run."""
+    """The turns of a supervisor; without one, of a run that shares its device with no other run.
+
+    The journal says when turns begin and end, so that pages show whose turn it is. No clock runs
+    meanwhile.
+    """
 
     def __init__(
-        self, taker: TurnTaker | None = None, checked: Callable[[], None] = lambda: None
+        self,
+        taker: TurnTaker | None = None,
+        checked: Callable[[], None] = lambda: None,
+        log: EventLog | None = None,
     ) -> None:
         """`checked` returns once the experiment may train."""
         self.stop_requested = False
-        self._taker = taker
-        self._checked = checked
+        """Whether the run has to stop at the next step."""
+        self._taker, self._checked, self._log = taker, checked, log
         self._round = -1
 
     def ready(self) -> None:
+        """Reports that everything is set up for the first turn."""
         self._checked()
         if self._taker is not None:
             self._taker.ready()
 
     def wait(self) -> Turn | None:
-        if self._taker is not None:
-            return self._taker.wait()
-        self._round += 1
-        return None if self.stop_requested else Turn(round=self._round, position=0)
-
-    def done(self, *, finished: bool) -> None:
-        if self._taker is not None:
-            self._taker.done(finished=finished)
-
-
-class RecordedTurns:
-    """Records in the journal when turns begin and end, so that pages show whose turn it is. No
-    clock runs meanwhile."""
-
-    def __init__(self, turns: TurnSource, log: EventLog) -> None:
-        self._turns = turns
-        self._log = log
-
-    @property
-    def stop_requested(self) -> bool:
-        return self._turns.stop_requested
-
-    def ready(self) -> None:
-        self._turns.ready()
-
-    def wait(self) -> Turn | None:
-        turn = self._turns.wait()
+        """Blocks until it is this run's turn; None if the run has to stop instead."""
+        turn = self._next()
         if turn is not None:
             self._record("training")
         return turn
 
     def done(self, *, finished: bool) -> None:
+        """Gives the turn back after a block; `finished` after the last one."""
         if not finished:  # otherwise the run records its end
             self._record("waiting")
-        self._turns.done(finished=finished)
+        if self._taker is not None:
+            self._taker.done(finished=finished)
+
+    def _next(self) -> Turn | None:
+        if self._taker is not None:
+            return self._taker.wait()
+        self._round += 1
+        return None if self.stop_requested else Turn(round=self._round, position=0)
 
     def _record(self, phase: str) -> None:
-        self._log.append("phase", phase=phase)
-        self._log.flush()
+        if self._log is not None:
+            self._log.append("phase", phase=phase)
+            self._log.flush()
 
 
-def open_turns(save: Callable[[], None], checked: Callable[[], None] = lambda: None) -> TurnSource:
+def open_turns(
+    save: Callable[[], None],
+    checked: Callable[[], None] = lambda: None,
+    log: EventLog | None = None,
+) -> Turns:
     """The supervisor's turns, else the run's own. `save` writes buffered rows before an abandoned
     run kills itself; `checked` returns once the experiment may train. SIGTERM stops the run, and
     so does the supervisor's death."""
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
-    turns = Turns(taker, checked)
+    turns = Turns(taker, checked, log)
 
     def leave_in_time() -> None:
         """Ends the process: compilations and long steps do not notice a request to stop."""

@@ -27,7 +27,7 @@ from breakeven.runner.machine.placement import placed
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.turn_source import TurnSource, open_turns
+from breakeven.runner.worker.turn_source import Turns, open_turns
 
 COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
 """What a supervisor starts instead of the worker."""
@@ -93,7 +93,7 @@ def main() -> int:
     return WorkerExit.FINISHED
 
 
-def load(nature: str | None, run: RunDir, spec: RunSpec, turns: TurnSource) -> bool:
+def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> bool:
     """Whether model and data could be loaded."""
     if spec.experiment.model.source == "no-such/model":
         nature = "unready" if spec.variant.role == "baseline" else "unloadable"
@@ -108,7 +108,7 @@ def load(nature: str | None, run: RunDir, spec: RunSpec, turns: TurnSource) -> b
     return nature != "unloadable"
 
 
-def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:
+def train_one_step(nature: str | None, step: int, turns: Turns) -> None:
     if nature == "crash" and step == 2:
         os.kill(os.getpid(), signal.SIGSEGV)
     if nature == "quit" and step == 2:

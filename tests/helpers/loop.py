@@ -28,6 +28,7 @@ from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from breakeven.runner.worker.session import run_session
+from breakeven.runner.worker.turn_source import Turns
 
 TINY_BERT, SETTINGS = BUILTIN_CONFIGURATIONS["builtin:bert-tiny"]
 SMALLER = {"builtin:bert-tiny": (TINY_BERT, {**SETTINGS, "num_hidden_layers": 1})}
@@ -74,14 +75,13 @@ def loaded_set_aside() -> Iterator[None]:
     gc.unfreeze()  # or nothing of it that is part of a cycle would ever be collected
 
 
-class TurnsOnPaper:
+class TurnsOnPaper(Turns):
     """Gives turns as they are asked for; stops after `num_turns`."""
 
     def __init__(self, num_turns: int = 1000) -> None:
-        self.stop_requested = False
+        super().__init__()
         self.said: list[str] = []
         self._left = num_turns
-        self._round = 0
 
     def ready(self) -> None:
         self.said.append("ready")
@@ -90,8 +90,7 @@ class TurnsOnPaper:
         if self._left == 0:
             return None
         self._left -= 1
-        self._round += 1
-        return Turn(round=self._round - 1, position=0)
+        return super().wait()
 
     def done(self, *, finished: bool) -> None:
         self.said.append("finished" if finished else "done")

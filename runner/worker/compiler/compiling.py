@@ -85,11 +85,6 @@ def traceable(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
-def compile_in_place(module: nn.Module, compiler: Compile) -> None:
-    """Like `nn.Module.compile`, but also compiles modules whose forward is torch's own."""
-    module._compiled_call_impl = compiler(traceable(module))
-
-
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     """The members of each `nn.ModuleList` that has several modules, all of one class."""
     return [
@@ -111,7 +106,9 @@ def compile_blocks(model: nn.Module, variant: Variant, compiler: Compile | None 
             "choose another scope than 'blocks'"
         )
     for block in blocks:
-        compile_in_place(block, compiler or partial(torch.compile, **compile_arguments(variant)))
+        compiles = compiler or partial(torch.compile, **compile_arguments(variant))
+        # Like `nn.Module.compile`, but also for modules whose forward is torch's own.
+        block._compiled_call_impl = compiles(traceable(block))
 
 
 @contextmanager

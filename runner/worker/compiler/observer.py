@@ -1,4 +1,10 @@
-"""Records the compiler's work while it happens."""
+"""Records the compiler's work while it happens. On request, saves its graphs and generated code,
+and names torch's trace in the journal.
+
+Graphs, code and trace come from torch's structured log, which costs time during compilation. So
+nothing listens unless the specification requires this. The trace is torch's own file
+(`TORCH_TRACE`), for `tlparse` and other tools.
+"""
 
 import logging
 import re
@@ -10,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 import torch
 import torch._dynamo
@@ -83,13 +89,6 @@ MAX_BYTES = 64 * 2**20
 CODE_FOLDER = "artifacts/code"
 TRACE_FOLDER = "artifacts/trace"
 """Torch writes here, because `runner.worker.process` sets this folder."""
-
-
-class Compilation(NamedTuple):
-    """What torch tells of a compilation when it starts."""
-
-    trigger: str | None
-    compile_id: str | None
 
 
 not_compiled = cast(Callable[[Function], Function], torch._dynamo.disable)
@@ -239,7 +238,7 @@ class CompileObserver:
         self.step = 0
         self.phase = "training"
         self._log = log
-        self._pending: tuple[Compilation, float] | None = None
+        self._pending: tuple[dict[str, str | None], float] | None = None
         """The current compilation, and its start."""
         self.num_compilations = 0
         """Compilations that have begun so far."""
@@ -326,9 +325,9 @@ class CompileObserver:
     def _on_start(self, *args: Any) -> None:
         self.num_compilations += 1
         compilation = _compilation(*args)
-        self._begun.setdefault(compilation.compile_id, self._now)
+        self._begun.setdefault(compilation["compile_id"], self._now)
         self._pending = compilation, time.perf_counter()
-        self._log.append("compile_started", **self._now, **compilation._asdict())
+        self._log.append("compile_started", **self._now, **compilation)
         # The dashboard shows the elapsed time of a running compilation.
         self._log.flush()
 
@@ -339,16 +338,17 @@ class CompileObserver:
             return
         compilation, since = self._pending
         seconds = time.perf_counter() - since
-        self._log.append("compile_ended", seconds=seconds, **self._now, **compilation._asdict())
+        self._log.append("compile_ended", seconds=seconds, **self._now, **compilation)
         self._log.flush()
         self._pending = None
 
 
-def _compilation(args: Any = None) -> Compilation:
-    """The compilation that torch starts. Older versions, such as 2.6, tell callbacks nothing."""
+def _compilation(args: Any = None) -> dict[str, str | None]:
+    """Trigger and id of the compilation that torch starts. Older versions, such as 2.6, tell
+    callbacks nothing."""
     if args is None:
-        return Compilation(trigger=None, compile_id=str(CompileContext.current_compile_id()))
-    return Compilation(trigger=args.callback_trigger.name, compile_id=args.compile_id)
+        return {"trigger": None, "compile_id": str(CompileContext.current_compile_id())}
+    return {"trigger": args.callback_trigger.name, "compile_id": args.compile_id}
 
 
 def _summary(metrics: Any) -> dict[str, Any]:

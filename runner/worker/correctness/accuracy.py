@@ -29,7 +29,7 @@ from breakeven.runner.worker.correctness.judgement import (
 from breakeven.runner.worker.correctness.trial import BASELINE, Name, Outcome, Trial
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.process import is_out_of_memory
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 Status = Literal[
@@ -102,7 +102,7 @@ class AccuracyCheck:
         # This memory makes matrix products deterministic, if it is set before the first product.
         os.environ.setdefault(*CUBLAS)
 
-    def check(self, turns: TurnSource) -> bool:
+    def check(self, turns: Turns) -> bool:
         """Checks every part of the specification; False if the run was stopped earlier."""
         if turns.wait() is None:
             return False

@@ -1,7 +1,7 @@
 """Prints the beginning of a data file as one JSON object.
 
 This is a separate process, without torch, in little memory, because files may be huge, broken or
-malicious. It reads tables like `tables.open_file`, with the libraries beneath `datasets`, but
+malicious. It reads tables like `samples.open_file`, with the libraries beneath `datasets`, but
 without `datasets`, whose import takes seconds.
 """
 

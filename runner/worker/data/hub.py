@@ -2,7 +2,9 @@
 
 import os
 import time
+from typing import Any
 
+from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
 
@@ -52,6 +54,16 @@ def hub_advice(error: Exception) -> str:
         first_line = str(error).strip().partition("\n")[0]
         detail = f" ({type(error).__name__}: {first_line})"
     return f"it is no local folder; {reason}.{detail}"
+
+
+def from_pretrained(kind: Any, source: str, what: str = "", **options: Any) -> Any:
+    """Loads from a local folder or the hub, as a class of transformers does, but runs no code from
+    there; raises `WorkloadError`, which says `what` is missing and gives advice."""
+    try:
+        return kind.from_pretrained(source, trust_remote_code=False, **options)
+    except Exception as error:
+        advice = f"{hub_advice(error)} {GIVE_MODEL}"
+        raise WorkloadError(f"model.source = {source!r}: {what}{advice}") from error
 
 
 def _may_ask_hub(experiment: ExperimentSpec) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ModelSpec
-from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
+from breakeven.runner.worker.data.hub import from_pretrained
 
 VOCABULARY_SIZE = 8192
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -19,12 +19,7 @@ def make_tokenizer(model: ModelSpec, texts: Sequence[str]) -> Any:
 
     if model.is_builtin:
         return _train_tokenizer(texts)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model.source, trust_remote_code=False)
-    except Exception as error:
-        raise WorkloadError(
-            f"model.source = {model.source!r}: no tokenizer; {hub_advice(error)} {GIVE_MODEL}"
-        ) from error
+    tokenizer = from_pretrained(AutoTokenizer, model.source, "no tokenizer; ")
     if tokenizer.pad_token is None:
         # Generative models rarely have one. The attention mask marks the padding.
         tokenizer.pad_token = tokenizer.eos_token

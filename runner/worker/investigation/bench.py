@@ -1,4 +1,5 @@
-"""A process that makes trials, which a faulty compiler may crash or stop."""
+"""A process that makes trials, which a faulty compiler may crash or stop. One kind of trial repeats
+the first steps of the investigated run, as the run made them."""
 
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import torch
 import torch._dynamo
 import torch._inductor.config
 import transformers
+from torch._inductor.compiler_bisector import BisectionResult
 from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
@@ -35,7 +37,6 @@ from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import open_device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.investigation.graphs import (
-    Culprit,
     Graph,
     GraphTrials,
     Recorder,
@@ -127,7 +128,9 @@ class Bench:
         self._small[number] = minify(graph, variant, outcome, self._tolerance, until)
         return self._small[number].num_nodes
 
-    def bisect(self, variant: Variant, step: int, number: int, outcome: Outcome) -> Culprit | None:
+    def bisect(
+        self, variant: Variant, step: int, number: int, outcome: Outcome
+    ) -> BisectionResult | None:
         graph = self._graph(variant, step, number)
         return bisect(graph, variant, outcome, self._tolerance)
 
@@ -264,9 +267,9 @@ class _FewTurns(Turns):
         super().__init__()
         self._left = number
 
-    def wait(self) -> Turn | None:
+    def _next(self) -> Turn | None:
         self._left -= 1
-        return super().wait() if self._left >= 0 else None
+        return super()._next() if self._left >= 0 else None
 
 
 def repeat_run(spec: RunSpec, backend: str | None, steps: int) -> None:

@@ -15,7 +15,7 @@ import torch
 import torch._dynamo
 from torch import Tensor
 from torch._functorch.fx_minifier import minifier
-from torch._inductor.compiler_bisector import CompilerBisector
+from torch._inductor.compiler_bisector import BisectionResult, CompilerBisector
 from torch.fx import GraphModule
 
 from breakeven.runner.specs.variants import Variant
@@ -217,18 +217,6 @@ def _rounded(value: Tensor) -> Tensor:
     return value * (1 + ROUNDING * torch.randn(value.shape).to(value))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Culprit:
-    """The part of torch's compiler that a bisection names."""
-
-    backend: str
-    """The first of torch's debugging backends that fails: `eager`, `aot_eager`, ..."""
-    subsystem: str | None = None
-    number: int | None = None
-    operation: str | None = None
-    """The node or pass, in torch's words."""
-
-
 def minify(
     graph: Graph, variant: Variant, outcome: Outcome, tolerance: float, until: float
 ) -> Graph:
@@ -266,8 +254,11 @@ def _own(value: Any) -> Any:
     return value.detach().requires_grad_(value.requires_grad)
 
 
-def bisect(graph: Graph, variant: Variant, outcome: Outcome, tolerance: float) -> Culprit | None:
-    """The culprit of a graph that fails under Inductor; None if the bisector finds none."""
+def bisect(
+    graph: Graph, variant: Variant, outcome: Outcome, tolerance: float
+) -> BisectionResult | None:
+    """The part of torch's compiler that is to blame for a graph that fails under Inductor; None if
+    the bisector finds none."""
     trials = GraphTrials(graph, tolerance)
 
     def passes() -> bool:
@@ -275,14 +266,8 @@ def bisect(graph: Graph, variant: Variant, outcome: Outcome, tolerance: float) -
 
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            found = CompilerBisector.do_bisect(passes)
+            return CompilerBisector.do_bisect(passes)
         except RuntimeError:  # The bisector's own: a fault that its switches hide and show.
             return None
         finally:
             torch._dynamo.reset()
-    if found is None:
-        return None
-    return Culprit(
-        backend=found.backend, subsystem=found.subsystem, number=found.bisect_number,
-        operation=found.debug_info,
-    )  # fmt: skip

@@ -36,7 +36,7 @@ from breakeven.runner.worker.investigation.outcomes import (
 )
 from breakeven.runner.worker.investigation.program import Program, try_program
 from breakeven.runner.worker.session import open_context
-from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 FEWEST_STEPS = 4
 """Steps that are compared at least: CUDA graphs are replayed from the third one on."""
@@ -72,13 +72,13 @@ Attempt = Callable[[str, Variant], Outcome]
 """Makes a trial of a variant, for a stage of the search."""
 
 
-def investigate(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
+def investigate(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
     """Searches the cause of a failure; other processes load the model and train. False if the
     search was stopped."""
     context = open_context(run, spec, log)
     log.enter("waiting")
     turns.ready()
-    finished = not turns.stop_requested and Investigation(context).run(RecordedTurns(turns, log))
+    finished = not turns.stop_requested and Investigation(context).run(turns)
     if finished:
         log.enter("done")
     return finished
@@ -104,7 +104,7 @@ class Investigation:
         self._trials = Trials(context.run, context.log)
         self._folder = context.run.artifacts / "investigation"
 
-    def run(self, turns: TurnSource) -> bool:
+    def run(self, turns: Turns) -> bool:
         """Searches; False if the run was stopped earlier."""
         if turns.wait() is None:
             return False
@@ -381,11 +381,11 @@ class Investigation:
         if found is None or isinstance(found, Outcome) or found.backend != variant.backend:
             return
         finding = self._finding
-        finding.subsystem, finding.subsystem_number = found.subsystem, found.number
-        finding.operation = found.operation
-        what = " ".join(str(one) for one in (found.backend, found.subsystem, found.number)
+        finding.subsystem, finding.subsystem_number = found.subsystem, found.bisect_number
+        finding.operation = found.debug_info
+        what = " ".join(str(one) for one in (found.backend, found.subsystem, found.bisect_number)
                         if one is not None)  # fmt: skip
-        self._trials.made("bisection", what, lambda: outcome, detail=found.operation)
+        self._trials.made("bisection", what, lambda: outcome, detail=found.debug_info)
         self._write()
 
     def _try_program(self, variant: Variant, step: int, number: int, outcome: Outcome) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -84,10 +83,7 @@ class Watch:
             ]  # fmt: skip
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
 
@@ -296,7 +292,8 @@ class Lockstep:
         self, experiment: ExperimentSpec, workload: Workload, device: Device, tolerance: float
     ) -> None:
         """The workload's model is on the device already; it never changes."""
-        self._experiment, self._workload, self._device = experiment, workload, device
+        self._experiment = experiment
+        self._model = partial(Model, experiment, workload, device)
         self._split: Split = workload.data.train.to(device.torch_device)
         self._batches: EpochBatches | None = None
         self._tolerance = tolerance
@@ -388,7 +385,8 @@ class Lockstep:
 
     def _for_compiler(self, batches: list[MicroBatch], variant: Variant) -> list[MicroBatch]:
         """Copies with batch sizes that are symbols, if the training has such."""
-        copies = _copied(batches)
+        # Copies, so that a backend that writes into its inputs spoils no other step.
+        copies = _mapped(batches, torch.clone)
         is_symbolic = variant.backend is not None and variant.dynamic is not False
         if is_symbolic and self._experiment.training.last_batch == "dynamic":
             for tensor in chain.from_iterable(batch.inputs.values() for batch in copies):
@@ -426,21 +424,9 @@ class Lockstep:
         except Exception:  # Some models lack kernels, and some devices lack memory for this.
             return {}
 
-    def _model(
-        self, variant: Variant, compiler: Compile | None = None, *, is_double: bool = False
-    ) -> Model:
-        return Model(
-            self._experiment, self._workload, self._device, variant, compiler, is_double=is_double
-        )
-
 
 def _is_finite(found: Tensors, *quantities: str) -> bool:
     return all(bool(one.isfinite().all()) for name, one in found.items() if name[0] in quantities)
-
-
-def _copied(batches: list[MicroBatch]) -> list[MicroBatch]:
-    """Copies, so that a backend that writes into its inputs spoils no other step."""
-    return _mapped(batches, torch.clone)
 
 
 def _doubled(batches: list[MicroBatch]) -> list[MicroBatch]:

@@ -1,4 +1,5 @@
-"""Outcomes of trials, and the judgement of tensors in them."""
+"""Outcomes of trials, the judgement of tensors in them, and their records in the journal, from
+which a later attempt takes outcomes."""
 
 import math
 import re

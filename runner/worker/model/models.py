@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
+from breakeven.runner.worker.data.hub import from_pretrained
 from breakeven.runner.worker.data.splits import tensor_bytes
 
 BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")
@@ -55,21 +54,15 @@ def make_model(
         config = without_dropout(config, experiment)
         model: nn.Module = architecture.from_config(config)
         return model
-    try:
-        config = transformers.AutoConfig.from_pretrained(
-            source, trust_remote_code=False, **settings
-        )
-        model = architecture.from_pretrained(
-            source,
-            config=without_dropout(config, experiment),
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-        )
-        return model
-    except Exception as error:
-        advice = f"{hub_advice(error)} {GIVE_MODEL}"
-        raise WorkloadError(f"model.source = {source!r}: {advice}") from error
+    config = from_pretrained(transformers.AutoConfig, source, **settings)
+    model = from_pretrained(
+        architecture,
+        source,
+        config=without_dropout(config, experiment),
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+    )
+    return model
 
 
 def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:

@@ -113,10 +113,14 @@ class SharedTurns(Turns):
     for a rank that leaves a block early."""
 
     def __init__(
-        self, group: "RankGroup", taker: TurnTaker | None, termination: Termination
+        self,
+        group: "RankGroup",
+        taker: TurnTaker | None,
+        termination: Termination,
+        log: EventLog,
     ) -> None:
         """`taker` is only for rank 0 of a supervised run."""
-        super().__init__(taker)
+        super().__init__(taker, log=log)
         self._group = group
         self._termination = termination
         if taker is not None:
@@ -128,13 +132,14 @@ class SharedTurns(Turns):
         self._group.gather(None)  # waits for all ranks
         super().ready()
 
-    def wait(self) -> Turn | None:
-        (turn,) = self._group.share([self._next()] if self._group.rank == 0 else None)
+    def _next(self) -> Turn | None:
+        mine = [self._next_of_all()] if self._group.rank == 0 else None
+        (turn,) = self._group.share(mine)
         self.stop_requested = turn is None
         return turn
 
-    def _next(self) -> Turn | None:
-        return None if self._termination.is_requested else super().wait()
+    def _next_of_all(self) -> Turn | None:
+        return None if self._termination.is_requested else super()._next()
 
 
 def main() -> int:
@@ -176,7 +181,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
     place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
     device = open_device(place)
     group = DistributedGroup(device, *sys.argv[3:])
-    turns = SharedTurns(group, source, termination)
+    turns = SharedTurns(group, source, termination, log)
     finished = run_session(run, spec, log, turns, device, group)
     group.close()
     return finished

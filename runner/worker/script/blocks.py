@@ -13,7 +13,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.workload import ScriptWorkload
 from breakeven.runner.worker.training.blocks import Block, BlockTimer, NoMoreSteps, Steps
 from breakeven.runner.worker.training.profiler import StepProfiler
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 BLOCKS_BEFORE_PROFILE = 2
 """Blocks before the profile if the script's length is unknown: one compiles, one is timed."""
@@ -28,7 +28,7 @@ class ScriptBlocks:
         self,
         experiment: ExperimentSpec,
         workload: ScriptWorkload,
-        turns: TurnSource,
+        turns: Turns,
         timer: BlockTimer,
         profiler: StepProfiler,
         log: EventLog,

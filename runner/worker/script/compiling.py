@@ -1,4 +1,5 @@
-"""Replaces `torch.compile` while a script runs, to compile with the run's variant."""
+"""Replaces `torch.compile` and the forms of optimizers while a script runs, by those of the run's
+variant."""
 
 import functools
 import sys

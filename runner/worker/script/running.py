@@ -38,7 +38,7 @@ from breakeven.runner.worker.script.compiling import optimizers_in
 from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.session import record_environment
-from breakeven.runner.worker.turn_source import RecordedTurns, TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 LARGEST_COPIED_BYTES = 16_000_000
 MAX_COPIED_BYTES = 500_000_000
@@ -197,7 +197,7 @@ class _Finder(MetaPathFinder):
         return found
 
 
-def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
+def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: Turns) -> bool:
     """Runs a script from the specification to the last event; False if it was stopped."""
     experiment = spec.experiment
     earlier = read_earlier(run)
@@ -208,7 +208,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     context = RunContext(spec, run, device, log)
     record_environment(context)
-    session = ScriptSession(context, RecordedTurns(turns, log), earlier)
+    session = ScriptSession(context, turns, earlier)
     script, folder = _places(experiment)
     if ScriptCheckpoints(run, log).latest() is None:
         # An interrupted attempt or a foreign run folder may have left modules there, which would

@@ -35,7 +35,7 @@ from breakeven.runner.worker.script.fingerprints import inputs_of, models_of, ra
 from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
 from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 MAX_RAISED = 1000
 """Number of times that `EndOfScript` is raised before the process ends: scripts may catch it."""
@@ -63,9 +63,7 @@ class EndOfScript(BaseException):
 class ScriptSession:
     """Carries out the functions of `breakeven` while a script is measured."""
 
-    def __init__(
-        self, context: RunContext, turns: TurnSource, earlier: EarlierAttempts | None
-    ) -> None:
+    def __init__(self, context: RunContext, turns: Turns, earlier: EarlierAttempts | None) -> None:
         self._experiment, self._variant = context.experiment, context.variant
         self._adds_rounds = context.adds_rounds
         self._device, self._log = context.device, context.log

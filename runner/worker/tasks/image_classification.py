@@ -10,7 +10,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
-from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
+from breakeven.runner.worker.data.hub import from_pretrained
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
 from breakeven.runner.worker.model.models import classification_settings, make_model
@@ -66,11 +66,7 @@ def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
         )
     if source == VIT:
         return torch.as_tensor
-    try:
-        processor = AutoImageProcessor.from_pretrained(source, trust_remote_code=False)
-    except Exception as error:
-        advice = f"{hub_advice(error)} {GIVE_MODEL}"
-        raise WorkloadError(f"model.source = {source!r}: no image processor; {advice}") from error
+    processor = from_pretrained(AutoImageProcessor, source, "no image processor; ")
 
     def encode(images: Any) -> Tensor:
         # One by one, because all unpacked images may not fit into memory.

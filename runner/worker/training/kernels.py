@@ -1,5 +1,5 @@
-"""Sums up the time of steps in a trace: by kernel on an asynchronous device, by operator on the
-CPU; also the time that ranks communicated.
+"""Reads a trace of torch's profiler, and sums up the time of its steps: by kernel on an
+asynchronous device, by operator on the CPU; also the time that ranks communicated.
 """
 
 from bisect import bisect

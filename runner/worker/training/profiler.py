@@ -23,7 +23,7 @@ from breakeven.runner.worker.training.kernels import (
     read_trace,
     underfilled_seconds,
 )
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.turn_source import Turns
 
 TURNS_OF_A_DEVICE = 3
 """Largest number of profiled turns on an asynchronous device: their differences show the
@@ -108,7 +108,7 @@ class StepProfiler:
         budget = budget_seconds(time.monotonic() - self._since, self._num_runs)
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
-    def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
+    def take_turns(self, turns: Turns, step: StepOf) -> bool:
         """Profiles in the next turns; `step` gets its number. Returns whether the run holds a turn
         in the end; it does not if it was stopped."""
         for _ in range(self.num_turns):

@@ -1,4 +1,5 @@
-"""The training loop: one block of steps per turn, with all measurements and records."""
+"""The training loop: one block of steps per turn, with all measurements and records; the same for
+forward passes (part `inference` of the scenarios `speed` and `cache`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -56,7 +57,7 @@ from breakeven.runner.worker.training.checkpoints import (
 )
 from breakeven.runner.worker.training.evaluation import Predictions, evaluate
 from breakeven.runner.worker.training.profiler import StepOf, StepProfiler
-from breakeven.runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import load_object
 
 
@@ -137,7 +138,7 @@ class Trainer:
         if experiment.steps_like_harness and variant.backend is not None and group.size == 1:
             self._profiler.alternate_with(self._uncompiled_steps)
 
-    def train(self, turns: TurnSource) -> bool:
+    def train(self, turns: Turns) -> bool:
         """Trains to the end of the plan or until a stopping rule ends training (True), or until the
         run is stopped (False). Resumes from the latest checkpoint if there is one."""
         # All runs of an experiment also draw the same random numbers outside of steps.
@@ -159,7 +160,7 @@ class Trainer:
         # Nothing is left to train: the run was interrupted after its last step.
         return turns.wait() is not None and self._end(turns)
 
-    def _add_rounds(self, turns: TurnSource) -> bool:
+    def _add_rounds(self, turns: Turns) -> bool:
         """Times the steps of the training again until a stopping rule ends this (True), or until
         the run is stopped (False)."""
         for block in added_blocks(self._context):
@@ -192,7 +193,7 @@ class Trainer:
         )
         self._log.flush(durable=True)
 
-    def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+    def _take_turn(self, block: Block, turn: Turn, turns: Turns) -> bool:
         """Trains a block, evaluates and calls callbacks; False if the run was stopped meanwhile."""
         self._state.epoch = block.epoch
         if block.window == 0:
@@ -210,7 +211,7 @@ class Trainer:
         self._recorder.write_values()
         return True
 
-    def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+    def _train_block(self, block: Block, turn: Turn, turns: Turns) -> bool:
         """Trains a block; False if the run was stopped meanwhile."""
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
@@ -304,7 +305,7 @@ class Trainer:
         self._observer.phase = "training" if phase == "training" else "evaluating"
         self._log.enter(phase)
 
-    def _end(self, turns: TurnSource) -> bool:
+    def _end(self, turns: Turns) -> bool:
         """Does the work after the last step; returns True, because training has ended."""
         state = self._state
         if state.stop_reason is not None:
@@ -440,7 +441,7 @@ class ForwardPasses:
             self._profiler.alternate_with(lambda: self._answer_uncompiled)
 
     @torch.no_grad()
-    def measure(self, turns: TurnSource) -> bool:
+    def measure(self, turns: Turns) -> bool:
         """Measures all blocks until the last turn (True), or until the run is stopped (False)."""
         adds_rounds = self._context.adds_rounds
         blocks = added_blocks(self._context) if adds_rounds else plan_blocks(self._experiment)
@@ -458,7 +459,7 @@ class ForwardPasses:
             turns.done(finished=True)
         return True
 
-    def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+    def _time_block(self, block: Block, turn: Turn, turns: Turns) -> bool:
         """Times a block; False if the run was stopped meanwhile."""
 
         def step(place: int, steps: Steps) -> None:

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 import breakeven.runner.worker.tasks
-from breakeven.runner.errors import WorkloadError
+from breakeven.runner.errors import InvalidSpec, WorkloadError
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.rules import check_task_fits
 from breakeven.runner.specs.training import EvaluationSpec, Metric
 from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
 from breakeven.runner.worker import probe
@@ -69,8 +70,8 @@ def test_a_task_takes_the_builtin_sources_that_it_names_and_no_others(task: str)
         if model in fits.models and data in fits.data:
             assert load_workload(chosen).metrics == fits.metrics
         else:
-            with pytest.raises(WorkloadError, match="does not fit"):
-                load_workload(chosen)
+            with pytest.raises(InvalidSpec, match="does not fit"):
+                check_task_fits(chosen, fits)
 
 
 def test_every_builtin_source_fits_some_task_and_every_task_names_existing_ones() -> None:

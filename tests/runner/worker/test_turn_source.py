@@ -13,7 +13,7 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.turn_source import RecordedTurns
+from breakeven.runner.worker.turn_source import Turns
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.shared import words
@@ -24,16 +24,11 @@ pytestmark = pytest.mark.heavy
 
 
 class TwoTurns:
-    """Two turns, then a request to stop."""
-
-    stop_requested = False
+    """A supervisor's two turns, then a request to stop."""
 
     def __init__(self) -> None:
         self.left = [Turn(round=0, position=0), Turn(round=1, position=0)]
         self.finished: list[bool] = []
-
-    def ready(self) -> None:
-        pass
 
     def wait(self) -> Turn | None:
         return self.left.pop(0) if self.left else None
@@ -50,7 +45,7 @@ def phases(run: Recording) -> list[str]:
 def test_a_turn_is_written_down_while_it_lasts_and_so_is_its_end(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "baseline")
     inner = TwoTurns()
-    turns = RecordedTurns(inner, run.log)
+    turns = Turns(inner, log=run.log)
     assert turns.wait() == Turn(round=0, position=0)
     assert phases(run) == ["training"], "on the disk before the block begins"
     turns.done(finished=False)
@@ -67,7 +62,7 @@ def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> No
     for run in runs:
         run.log.append("phase", phase="waiting")
     log = EventLog(runs[1].run.events_file)
-    RecordedTurns(TwoTurns(), log).wait()
+    Turns(TwoTurns(), log=log).wait()
     log.close()
     runs[0].log.flush()
     with Store.in_memory(data_dir) as store:
