@@ -13,8 +13,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize
-from breakeven.runner.worker.model.models import BERT_MODELS, make_model, text_shape
+from breakeven.runner.worker.model.models import (
+    BERT_MODELS,
+    make_model,
+    make_tokenizer,
+    text_shape,
+    tokenize,
+)
 from breakeven.runner.worker.model.workload import (
     TOKEN_METRICS,
     Workload,

@@ -6,12 +6,13 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
-from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize
 from breakeven.runner.worker.model.models import (
     BERT_MODELS,
     classification_settings,
     make_model,
+    make_tokenizer,
     text_shape,
+    tokenize,
 )
 from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
