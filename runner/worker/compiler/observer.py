@@ -99,19 +99,13 @@ compiled code; Dynamo would compile them, too, and wait forever for the lock of 
 def users_line(stack: Sequence[FrameSummary]) -> str | None:
     """`file:line` of the innermost frame of the user's code; without one, of a library, such as
     transformers with its models; else of torch or this runner. None for an empty stack."""
-    if not stack:
-        return None
-    inwards = sorted(stack, key=lambda frame: _ownership(frame.filename))  # keeps the order
-    return line_of(inwards[-1])
+    # Sorting keeps the order of frames of one kind.
+    return innermost_line(sorted(stack, key=lambda frame: _ownership(frame.filename)))
 
 
 def innermost_line(stack: Sequence[FrameSummary]) -> str | None:
-    """`file:line` of the innermost frame, of any code."""
-    return line_of(stack[-1]) if stack else None
-
-
-def line_of(frame: FrameSummary) -> str:
-    return f"{short_path(frame.filename)}:{frame.lineno}"
+    """`file:line` of the innermost frame, of any code; None for an empty stack."""
+    return f"{short_path(stack[-1].filename)}:{stack[-1].lineno}" if stack else None
 
 
 def short_path(path: str) -> str:

@@ -46,27 +46,18 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
     its models, data and metrics.
     """
     try:
-        return _load(experiment)
+        task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
+        workload: Workload = task.load(experiment)
+        _check(workload, experiment)
+        return workload
     except RunnerError as error:
         raise NotLoaded(str(error)) from error
 
 
-def _load(experiment: ExperimentSpec) -> Workload:
-    task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
-    workload: Workload = task.load(experiment)
-    _check_targets(workload.data)
-    metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)
-    if metric not in known:
-        raise WorkloadError(
-            f"evaluation.metric = {metric!r}: the task {experiment.task!r} with these labels has "
-            f"{', '.join(known)}; choose one of them"
-        )
-    return workload
-
-
-def _check_targets(data: Dataset) -> None:
-    """Raises `WorkloadError` for samples without targets, whose batches might have no loss."""
-    for name, split in data.splits.items():
+def _check(workload: Workload, experiment: ExperimentSpec) -> None:
+    """Raises `WorkloadError` for samples without targets, whose batches might have no loss, and for
+    a metric that the task lacks."""
+    for name, split in workload.data.splits.items():
         empty = (split.num_targets == 0).nonzero()
         if len(empty):
             raise WorkloadError(
@@ -74,6 +65,12 @@ def _check_targets(data: Dataset) -> None:
                 f"{int(empty[0])}, have nothing to learn: a text needs two tokens, and a sample "
                 f"one label other than {IGNORE}. Take them out of the data"
             )
+    metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)
+    if metric not in known:
+        raise WorkloadError(
+            f"evaluation.metric = {metric!r}: the task {experiment.task!r} with these labels has "
+            f"{', '.join(known)}; choose one of them"
+        )
 
 
 def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

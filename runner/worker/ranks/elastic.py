@@ -47,7 +47,7 @@ CLOSING_SECONDS = 4.0
 TICK_SECONDS = 0.25
 LOOK_SECONDS = 1.0
 STAYING_SECONDS = 10.0
-"""Time that it continues after its run, for ranks to notice the end of other ranks."""
+"""Time that an additional machine continues after its run, for ranks to notice its end."""
 
 
 @dataclass

@@ -6,7 +6,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ from breakeven.runner.worker.compiler.observer import (
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
 """Packages and modules that compile a script's code; others compile their own functions."""
 LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
-
-
 OnCompile = Callable[[nn.Module | None, Callable[..., Any]], None]
 OnCall = Callable[[nn.Module | None, object], None]
 NO_FORM = "the script's optimizer {} has no form {!r}"
@@ -145,7 +142,7 @@ def optimizers_in(form: OptimizerForm | None) -> Iterator[None]:
     form the script chooses."""
     make = Optimizer.__init__
 
-    @wraps(make)
+    @functools.wraps(make)
     def init(self: Optimizer, params: Any, defaults: dict[str, Any]) -> None:
         name = type(self).__name__
         if ("fused" if form == "for_loop" else form) not in defaults:

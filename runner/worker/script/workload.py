@@ -60,11 +60,7 @@ class StepFlops(TorchDispatchMode):
         self.uncounted: set[str] = set()
         """Names of operations that compute much and cannot be counted."""
         self._is_paused = False
-        self._is_counting = False
-
-    @property
-    def is_counting(self) -> bool:
-        return self._is_counting
+        self.is_counting = False
 
     @property
     def flops(self) -> int | None:
@@ -72,7 +68,7 @@ class StepFlops(TorchDispatchMode):
         return None if self.uncounted else self._total
 
     def begin(self) -> None:
-        self._is_counting = True
+        self.is_counting = True
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self, is_paused: bool) -> None:
@@ -81,9 +77,9 @@ class StepFlops(TorchDispatchMode):
 
     def end(self) -> None:
         """Stops counting; does nothing if it has not begun."""
-        if not self._is_counting:
+        if not self.is_counting:
             return
-        self._is_counting = False
+        self.is_counting = False
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         else:  # the script entered another mode in this step and has not left it

@@ -10,6 +10,11 @@ from itertools import pairwise
 from math import inf, prod
 from typing import Any, Literal, NamedTuple
 
+try:
+    from orjson import loads
+except ModuleNotFoundError:  # a Python other than Breakeven's own
+    from json import loads  # type: ignore[assignment]
+
 Phase = Literal["forward", "backward", "optimizer"]
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
@@ -29,13 +34,6 @@ MAX_NAME = 1000
 """Characters of a name; names of C++ templates can be longer."""
 MAX_KERNELS = 1000
 """Rows of a profile; the last row sums up all shorter kernels."""
-
-
-try:
-    from orjson import loads
-except ModuleNotFoundError:  # a Python other than Breakeven's own
-    from json import loads  # type: ignore[assignment]
-
 HOST_CATEGORIES = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 FLOAT_TYPES = {
