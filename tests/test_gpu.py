@@ -24,14 +24,13 @@ from breakeven.runner.specs.experiment import (
     ModelSpec,
     StoppingSpec,
 )
-from breakeven.runner.worker.device import devices
 from breakeven.runner.worker.device import monitor as device_monitor
+from breakeven.runner.worker.device import nvml
 from breakeven.runner.worker.device.devices import (
-    THROTTLE_REASONS,
     CudaClock,
     CudaDevice,
-    NvidiaDriver,
 )
+from breakeven.runner.worker.device.nvml import THROTTLE_REASONS, NvidiaDriver
 from breakeven.runner.worker.device.processes import ExperimentProcesses
 from breakeven.runner.worker.process import is_out_of_memory
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
@@ -161,7 +160,7 @@ def test_memory_and_device_are_recorded(tmp_path: Path) -> None:
     assert all(0 < b["peak_memory_bytes"] <= b["reserved_memory_bytes"] for b in blocks)
 
 
-needs_nvml = pytest.mark.skipif(devices.pynvml is None, reason="needs nvidia-ml-py")
+needs_nvml = pytest.mark.skipif(nvml.pynvml is None, reason="needs nvidia-ml-py")
 ONE_GIB = 2**30
 STRANGER = f"""
 import os, sys
@@ -199,7 +198,7 @@ def watched() -> NvidiaDriver:
 @needs_nvml
 def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     device = watched()
-    uuid = devices.pynvml.nvmlDeviceGetUUID(device._handle)
+    uuid = nvml.pynvml.nvmlDeviceGetUUID(device._handle)
     assert str(torch.cuda.get_device_properties(0).uuid) in uuid
     work = torch.randn(4096, 4096, device="cuda:0")
     device.begin()
@@ -411,7 +410,7 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
-        "import torch; from breakeven.runner.worker.device.devices import NvidiaDriver, pynvml; "
+        "import torch; from breakeven.runner.worker.device.nvml import NvidiaDriver, pynvml; "
         "from breakeven.runner.worker.device.processes import ExperimentProcesses; "
         "found = NvidiaDriver(torch.device('cuda:0'), ExperimentProcesses('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"

@@ -7,18 +7,15 @@ is a method or an attribute here.
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
-from breakeven.runner.worker.device.processes import OtherProcess
+from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable
 
 DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
-NOT_RECORDED = (
-    "Clocks, temperature, power, throttling and other processes on the device were not recorded"
-)
 NOT_TRIED = (
     "Breakeven was never tried on a device of this type: check its step times against a clock of "
     "your own before you trust them."
@@ -128,27 +125,6 @@ class MemoryUse:
     MPS the current memory of Metal."""
 
 
-class Unavailable(Exception):
-    """Raised if no driver reports on the device; the reason is a sentence for the journal."""
-
-
-class Driver(Protocol):
-    """Reports facts about a device that torch does not know."""
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """Settings of the device: fields of the `environment` event."""
-
-    def begin(self) -> None:
-        """Prepares for a block that is about to start."""
-
-    def end(self) -> dict[str, Any]:
-        """The fields of a `device` event: the state of the device now and since `begin`."""
-
-    def other_processes(self) -> list[OtherProcess] | None:
-        """Processes on the device that do not belong to the experiment; None if unknown."""
-
-
 class Device(ABC):
     """A device on which a run computes."""
 
@@ -202,7 +178,7 @@ class Device(ABC):
         """The memory use since `reset_memory`."""
 
     @abstractmethod
-    def open_driver(self, experiment_id: str) -> Driver | None:
+    def open_driver(self, experiment_id: str) -> NvidiaDriver | None:
         """The driver; None on the CPU; raises `Unavailable` if no driver answers."""
 
     def select(self) -> None:  # noqa: B027 - most types have only one

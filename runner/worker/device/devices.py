@@ -1,16 +1,11 @@
 """The devices of this machine, by their names in specifications: CPUs, NVIDIA devices through CUDA,
 AMD devices through ROCm (torch offers both as `torch.cuda`), Apple's devices through Metal (MPS).
 
-The NVIDIA driver's facts (clocks, temperature, power, other processes) come from NVML, with the
-optional package nvidia-ml-py. NVML counts all devices of the machine, even those that
-CUDA_VISIBLE_DEVICES hides from torch, so a device is found by its UUID. ROCm and MPS were never
-tried, for lack of such devices.
+ROCm and MPS were never tried, for lack of such devices.
 """
 
-import os
 import platform
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,159 +15,17 @@ from torch.profiler import ProfilerActivity
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.worker.device.base import (
-    NOT_RECORDED,
     NOT_TRIED,
     Device,
     DeviceType,
-    Driver,
     EventClock,
     MemoryUse,
-    Unavailable,
     WallClock,
 )
-from breakeven.runner.worker.device.processes import ExperimentProcesses, OtherProcess, process_name
+from breakeven.runner.worker.device.nvml import NOT_RECORDED, NvidiaDriver, Unavailable
+from breakeven.runner.worker.device.processes import ExperimentProcesses
 
-try:
-    import pynvml
-except ImportError:
-    pynvml = None
-
-THROTTLE_REASONS = {
-    0x004: "power cap",
-    0x008: "hardware slowdown",
-    0x010: "sync boost",
-    0x020: "thermal slowdown",
-    0x040: "hardware thermal slowdown",
-    0x080: "power brake",
-    0x200: "board limit",
-    0x400: "reliability voltage",
-}
-"""Bits of NVML's clock event reasons that hold clocks below their setting; excludes idle clocks and
-clocks that somebody set on purpose."""
-THROTTLE_COUNTERS = {
-    74: "power cap",
-    269: "thermal slowdown",
-    76: "sync boost",
-    77: "board limit",
-    79: "reliability voltage",
-}
-"""NVML's fields that count nanoseconds with reduced clocks. Reading all takes microseconds;
-nvmlDeviceGetViolationStatus gives the same counts, but takes half a millisecond for each."""
 PCI = Path("/sys/bus/pci/devices")
-
-
-class NvidiaDriver:
-    """NVML's reports on one device; unsupported reports are None."""
-
-    def __init__(self, device: torch.device, experiment: ExperimentProcesses) -> None:
-        """Raises `Unavailable` if NVML cannot be used."""
-        if pynvml is None:
-            why = "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
-            raise Unavailable(f"{NOT_RECORDED}: {why}.")
-        try:
-            pynvml.nvmlInit()
-            self._handle = _find(device)
-        except pynvml.NVMLError as error:
-            raise Unavailable(f"{NOT_RECORDED}: NVML answers {str(error)!r}.") from error
-        self._experiment = experiment
-        self._counted: dict[str, float] = {}
-        self._energy: int | None = None
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        return {
-            "max_sm_clock_mhz": self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
-            "power_limit_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
-        }
-
-    def begin(self) -> None:
-        self._counted = self._throttle_counters()
-        self._energy = self._millijoules()
-
-    def end(self) -> dict[str, Any]:
-        # Clocks first, because they fall soon after the work.
-        sm_clock = self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        reasons = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-        energy = self._millijoules()
-        counted = self._throttle_counters()
-        memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
-        utilization = self._ask(pynvml.nvmlDeviceGetUtilizationRates)
-        return {
-            "sm_clock_mhz": sm_clock,
-            "memory_clock_mhz": self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
-            "temperature_celsius": self._ask(
-                pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU
-            ),
-            "power_watts": _thousandth(self._ask(pynvml.nvmlDeviceGetPowerUsage)),
-            "energy_joules": None
-            if energy is None or self._energy is None
-            else (energy - self._energy) / 1000,
-            "utilization": None if utilization is None else utilization.gpu / 100,
-            "throttle_reasons": None if reasons is None else named_reasons(reasons),
-            "throttled_seconds": {
-                name: seconds - self._counted.get(name, seconds)
-                for name, seconds in counted.items()
-            }
-            or None,
-            "device_memory_used_bytes": None if memory is None else memory.used,
-        }
-
-    def other_processes(self) -> list[OtherProcess] | None:
-        # In many containers the driver lists none, or the whole machine's processes by other ids
-        # than those in the container. This is the slowest query.
-        listed = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        if listed is None or all(process.pid != os.getpid() for process in listed):
-            return None
-        return [
-            OtherProcess(
-                pid=process.pid,
-                name=process_name(process.pid),
-                # Every process on the device holds memory, but some containers report 0.
-                memory_bytes=process.usedGpuMemory or None,
-            )
-            for process in listed
-            if not self._experiment.includes(process.pid)
-        ]
-
-    def _millijoules(self) -> int | None:
-        """Energy that the device has used since the driver was loaded, in millijoules."""
-        answer: int | None = self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
-        return answer
-
-    def _throttle_counters(self) -> dict[str, float]:
-        """Seconds during which each policy has reduced clocks so far."""
-        answers = self._ask(pynvml.nvmlDeviceGetFieldValues, list(THROTTLE_COUNTERS)) or ()
-        return {
-            THROTTLE_COUNTERS[answer.fieldId]: answer.value.ullVal / 1e9
-            for answer in answers
-            if answer.nvmlReturn == pynvml.NVML_SUCCESS
-            and answer.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        }
-
-    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return question(self._handle, *arguments)
-        except pynvml.NVMLError:
-            return None
-
-
-def named_reasons(bits: int) -> list[str]:
-    """Names of NVML's reasons for reduced clocks; empty if there are none."""
-    return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-
-
-def _find(device: torch.device) -> Any:
-    uuid = torch.cuda.get_device_properties(device).uuid
-    try:
-        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-    except pynvml.NVMLError:
-        # A slice of a device (MIG) has its own UUID.
-        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
-
-
-def _thousandth(value: float | None) -> float | None:
-    """A thousandth: watts from NVML's milliwatts."""
-    return None if value is None else value / 1000
 
 
 class CudaClock(EventClock):
@@ -245,7 +98,7 @@ class CudaDevice(Device):
             reserved_bytes=statistics["reserved_bytes"]["all"]["peak"],
         )
 
-    def open_driver(self, experiment_id: str) -> Driver:
+    def open_driver(self, experiment_id: str) -> NvidiaDriver:
         return NvidiaDriver(self.torch_device, ExperimentProcesses(experiment_id))
 
     def select(self) -> None:
@@ -294,7 +147,7 @@ class RocmDevice(CudaDevice):
     type = "rocm"
     notes = (NOT_TRIED,)
 
-    def open_driver(self, experiment_id: str) -> Driver:
+    def open_driver(self, experiment_id: str) -> NvidiaDriver:
         raise Unavailable(f"{NOT_RECORDED}: NVML, which tells them, knows NVIDIA's devices alone.")
 
 
@@ -391,7 +244,7 @@ class MpsDevice(Device):
         """The memory that Metal has given to this process; torch counts no peak on MPS."""
         return MemoryUse(peak_bytes=None, reserved_bytes=torch.mps.driver_allocated_memory())
 
-    def open_driver(self, experiment_id: str) -> Driver:
+    def open_driver(self, experiment_id: str) -> NvidiaDriver:
         raise Unavailable(f"{NOT_RECORDED}: Metal does not tell them.")
 
     def synchronize(self) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, cpu_groups, throttled_periods
-from breakeven.runner.worker.device.base import Device, Driver, Unavailable
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable
 from breakeven.runner.worker.device.processes import (
     TICKS_PER_SECOND,
     ExperimentProcesses,
@@ -209,7 +210,7 @@ class DeviceMonitor:
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._cpus.breakeven_pids = breakeven_processes()
         self._is_cpu = device.type == "cpu"
-        self._driver: Driver | None = None
+        self._driver: NvidiaDriver | None = None
         with suppress(Unavailable):  # The `environment` event has the reason.
             self._driver = device.open_driver(experiment_id)
         self._watches = [BlockWatch(self._cpus.begin, self._measure_cpus)]

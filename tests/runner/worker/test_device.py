@@ -26,16 +26,16 @@ from breakeven.runner.machine.cpus import (
 )
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.worker.device import devices, processes
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device.base import Unavailable
-from breakeven.runner.worker.device.devices import CpuDevice, NvidiaDriver, named_reasons
+from breakeven.runner.worker.device import nvml, processes
+from breakeven.runner.worker.device.devices import CpuDevice
 from breakeven.runner.worker.device.monitor import (
     BlockWatch,
     CpuMonitor,
     cpu_frequency,
     machine_time,
 )
+from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable, named_reasons
 from breakeven.runner.worker.device.processes import (
     ExperimentProcesses,
     OtherProcess,
@@ -227,10 +227,10 @@ def test_reasons_to_throttle_are_told_from_harmless_ones() -> None:
 
 def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda:0")
-    if devices.pynvml is not None and not torch.cuda.is_available():
+    if nvml.pynvml is not None and not torch.cuda.is_available():
         with pytest.raises(Unavailable, match="were not recorded: NVML answers"):
             NvidiaDriver(device, ExperimentProcesses("x"))
-    monkeypatch.setattr(devices, "pynvml", None)
+    monkeypatch.setattr(nvml, "pynvml", None)
     with pytest.raises(Unavailable, match="were not recorded: nvidia-ml-py is not installed"):
         NvidiaDriver(device, ExperimentProcesses("x"))
 

@@ -10,7 +10,7 @@ import torch
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.worker.device import monitor as device_monitor
-from breakeven.runner.worker.device.base import EventClock, Unavailable
+from breakeven.runner.worker.device.base import EventClock
 from breakeven.runner.worker.device.devices import (
     CpuDevice,
     MpsDevice,
@@ -20,6 +20,7 @@ from breakeven.runner.worker.device.devices import (
     open_device,
 )
 from breakeven.runner.worker.device.monitor import DeviceMonitor
+from breakeven.runner.worker.device.nvml import Unavailable
 from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
 
