@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
+from breakeven.runner.worker.context import full_tensor
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import full_tensor
 
 Hook = Literal[
     "train_begin", "train_end", "epoch_begin", "epoch_end", "batch_begin", "batch_end",

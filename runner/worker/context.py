@@ -1,15 +1,189 @@
-"""The run, its device and its journal, for all code that works on it."""
+"""A run, its device and its journal, for all code that works on it; its ranks: how they share one
+training, and communicate outside the steps.
 
+`ALONE` stands for a run on one device, which never imports torch.distributed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
 
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import repeated_blocks
+from breakeven.runner.worker.data.splits import RankPart
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import ALONE, RankGroup
+
+Value = TypeVar("Value")
+COLLECTIVE_LIMIT = timedelta(seconds=600)
+"""Time limit of a collective, long because ranks compile at different speeds."""
+WAITING_LIMIT = timedelta(days=30)
+"""Time limit of a rank's wait for its turn."""
+RANK_SEED_STRIDE = 2_000_003
+"""Distance between seeds of ranks, so that runs with neighbouring seeds share none."""
+
+
+class RankGroup:
+    """The ranks of a run, as one rank sees them; this class is for a run on one device."""
+
+    rank = 0
+    size = 1
+
+    def share(self, value: Value | None) -> Value:
+        """Returns the value of rank 0 on every rank."""
+        assert value is not None
+        return value
+
+    def gather(self, value: Value) -> list[Value]:
+        """Returns the values of all ranks, in their order, on every rank."""
+        return [value]
+
+    def averaged(self, values: list[Any]) -> list[Any]:
+        """Means of numbers over all ranks; each rank has a part of the batch."""
+        if self.size == 1 or not values:
+            return values
+        by_place = zip(*self.gather(values), strict=True)
+        return [sum(of_ranks) / self.size for of_ranks in by_place]
+
+    def close(self) -> None:
+        """Ends the connection to the other ranks."""
+
+
+ALONE = RankGroup()
+
+
+class DistributedGroup(RankGroup):
+    """Ranks over torch.distributed: steps use a group on the devices, all else a group on the host,
+    so that a waiting rank occupies no device."""
+
+    def __init__(self, device: Device, file: str | None = None) -> None:
+        """Reads torchrun's environment variables and waits for all ranks, which meet in `file` if
+        it is given, else over the network."""
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import FileStore
+
+        self._dist = dist
+        bound = device.torch_device if device.works_by_itself else None
+        where: dict[str, Any] = {}
+        if file is not None:
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            where = {"store": FileStore(file, size), "rank": rank, "world_size": size}
+        dist.init_process_group(
+            device.collectives, timeout=COLLECTIVE_LIMIT, device_id=bound, **where
+        )
+        self._host = dist.new_group(backend="gloo", timeout=WAITING_LIMIT)
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+
+    def share(self, value: Value | None) -> Value:
+        values: list[Any] = [value]
+        self._dist.broadcast_object_list(values, src=0, group=self._host)
+        shared: Value = values[0]
+        return shared
+
+    def gather(self, value: Value) -> list[Value]:
+        found: list[Any] = [None] * self.size
+        self._dist.all_gather_object(found, value, group=self._host)
+        return found
+
+    def close(self) -> None:
+        self._dist.destroy_process_group()
+
+
+def on_rank_0(group: RankGroup, work: Callable[[], None]) -> None:
+    """Runs `work` on rank 0, while all other ranks wait. Rank 0 raises its own error; the other
+    ranks raise a `RuntimeError` that quotes it."""
+    failure: Exception | None = None
+    if group.rank == 0:
+        try:
+            work()
+        except Exception as error:
+            failure = error
+    message = group.share(str(failure) if failure else "")
+    if failure is not None:
+        raise failure
+    if message:
+        raise RuntimeError(f"rank 0: {message}")
+
+
+class ParallelModel:
+    """The model, wrapped for training on several ranks or devices."""
+
+    def __init__(
+        self, model: nn.Module, experiment: ExperimentSpec, device: Device, group: RankGroup = ALONE
+    ) -> None:
+        """Gives the model, which is on the device, the weights of rank 0."""
+        self.group = group
+        self.part = RankPart(group.rank, group.size)
+        self.model = model
+        """The plain model: owns the parameters and makes evaluations."""
+        self._experiment = experiment
+        self.stepped: nn.Module = self._wrapped(model, device)
+        """The wrapped model, for the forward pass of a step."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank holds only a part of the weights."""
+        return self.group.size > 1 and self._experiment.parallel == "fsdp"
+
+    def _wrapped(self, model: nn.Module, device: Device) -> nn.Module:
+        experiment = self._experiment
+        if len(experiment.devices) > 1 and experiment.parallel == "dp":
+            numbers = [int(one.partition(":")[2]) for one in experiment.devices]
+            return _Copied(model, numbers)
+        if self.group.size == 1:
+            return model
+        if experiment.parallel == "fsdp":
+            from torch.distributed.fsdp import fully_shard
+
+            for part in (*repeated_blocks(model), model):
+                fully_shard(part)
+            return model
+        ids = [device.torch_device] if device.works_by_itself else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=ids)
+
+    @contextmanager
+    def gradients(self, *, is_last: bool) -> Iterator[None]:
+        """Surrounds the backward pass of a micro-batch; the last of a step averages gradients."""
+        if isinstance(self.stepped, nn.parallel.DistributedDataParallel) and not is_last:
+            with self.stepped.no_sync():
+                yield
+            return
+        if self.is_sharded:
+            sharded: Any = self.model
+            sharded.set_requires_gradient_sync(is_last)
+            sharded.set_is_last_backward(is_last)
+        yield
+
+    @property
+    def seed(self) -> int:
+        """Seed for dropout; rank 0 draws the same numbers as a run on one device."""
+        return self._experiment.training.seed + RANK_SEED_STRIDE * self.group.rank
+
+
+class _Copied(nn.DataParallel[nn.Module]):
+    """The loss is the mean over copies, since their parts of the batch are equally large."""
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        gathered = super().gather(outputs, output_device)
+        if not isinstance(gathered, Tensor) and gathered.get("loss") is not None:
+            gathered["loss"] = gathered["loss"].mean()
+        return gathered
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gathers a tensor of which each rank has a part; then all ranks must call this."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
 
 
 @dataclass(frozen=True)

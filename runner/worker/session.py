@@ -27,12 +27,11 @@ from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.compiler.compiling import explained, set_ddp_mode
 from breakeven.runner.worker.compiler.observer import save_outputs
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.accuracy import AccuracyCheck
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.devices import cpu_name, open_device
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import Workload, load_workload

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from breakeven.runner.specs.training import Precision
+from breakeven.runner.worker.context import ALONE, RankGroup
 from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.workload import Align
 from breakeven.runner.worker.step.inference import Answer, Question
 

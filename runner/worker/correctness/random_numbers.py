@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from breakeven.runner.specs.variants import CONTROL_PERTURBATION
 from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.correctness.dropout_probes import DropoutProbes
 from breakeven.runner.worker.data.splits import MicroBatch
 from breakeven.runner.worker.device.base import Device
-from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.model.losses import Objective, logits_of
 from breakeven.runner.worker.model.models import perturb
 from breakeven.runner.worker.random_state import step_seed

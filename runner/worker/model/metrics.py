@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from breakeven.runner.worker.context import ALONE, RankGroup
 from breakeven.runner.worker.data.splits import IGNORE
-from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.workload import Workload
 
 

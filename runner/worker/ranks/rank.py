@@ -28,7 +28,7 @@ from breakeven.runner.worker.process import describe_failure, leave_in_time, loa
 from breakeven.runner.worker.turn_source import Turns, end_abandoned, leave
 
 if TYPE_CHECKING:
-    from breakeven.runner.worker.group import RankGroup
+    from breakeven.runner.worker.context import RankGroup
 
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
@@ -174,8 +174,8 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         source = TurnTaker(read_fd, write_fd, abandoned)
     spec = placed(spec_in_use(run), os.environ)
     with loading():
+        from breakeven.runner.worker.context import DistributedGroup
         from breakeven.runner.worker.device.devices import open_device
-        from breakeven.runner.worker.group import DistributedGroup
         from breakeven.runner.worker.session import run_session
 
     place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]

@@ -16,11 +16,10 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver, not_compiled
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.context import ALONE, RankGroup, RunContext, full_tensor
 from breakeven.runner.worker.device.base import MemoryUse
 from breakeven.runner.worker.device.monitor import DeviceMonitor
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.group import ALONE, RankGroup, full_tensor
 from breakeven.runner.worker.step.stepping import StepResult
 
 

@@ -13,10 +13,9 @@ from breakeven.runner.files import replacement
 from breakeven.runner.folders.run_dir import UNFINISHED
 from breakeven.runner.specs.training import Precision, SplitName
 from breakeven.runner.worker.callbacks import Callback, TrainingState
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.context import ALONE, RankGroup, RunContext
 from breakeven.runner.worker.correctness.paired_answers import PairedAnswers
 from breakeven.runner.worker.data.splits import Split
-from breakeven.runner.worker.group import ALONE, RankGroup
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Align, Workload, align_classes, align_numbers
 from breakeven.runner.worker.step.inference import Answer, Inference, Question

@@ -32,7 +32,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import UNFINISHED
-from breakeven.runner.worker.group import RankGroup, on_rank_0
+from breakeven.runner.worker.context import RankGroup, on_rank_0
 
 REST = "rest.pt"
 PART = re.compile(r"[\w.-]+\.distcp")

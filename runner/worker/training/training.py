@@ -21,7 +21,7 @@ from breakeven.runner.worker.callbacks import (
 )
 from breakeven.runner.worker.compiler.compiling import compile_blocks, make_compiler
 from breakeven.runner.worker.compiler.observer import CompileObserver
-from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.correctness.random_numbers import RandomNumbersCheck
 from breakeven.runner.worker.data.splits import (
     EpochBatches,
@@ -30,7 +30,6 @@ from breakeven.runner.worker.data.splits import (
     Split,
     Windows,
 )
-from breakeven.runner.worker.group import ParallelModel
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.workload import Workload
 from breakeven.runner.worker.random_state import step_seed

@@ -44,9 +44,9 @@ def train_all(folder: Path, trainings: list[Asked]) -> None:
     from torch._dynamo.backends.registry import register_backend
 
     from breakeven.runner.specs.experiment import RunSpec
+    from breakeven.runner.worker.context import DistributedGroup
     from breakeven.runner.worker.device.devices import open_device
     from breakeven.runner.worker.event_log import EventLog, SilentLog
-    from breakeven.runner.worker.group import DistributedGroup
     from breakeven.runner.worker.session import run_session
     from tests.faults.dropout_faults import OWN_NUMBERS
     from tests.helpers.loop import TurnsOnPaper, folder_of, torch_afresh

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.worker.group import ALONE
+from breakeven.runner.worker.context import ALONE
 from breakeven.runner.worker.training.sharded_checkpoints import load_sharded, save_sharded
 
 pytestmark = pytest.mark.heavy
