@@ -14,8 +14,12 @@ import breakeven.runner.worker.tasks
 from breakeven.runner.errors import InvalidSpec, WorkloadError
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.specs import workload
-from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.specs.rules import check_task_fits
+from breakeven.runner.specs.experiment import (
+    ExperimentSpec,
+    ModelSpec,
+    TrainingSpec,
+    check_task_fits,
+)
 from breakeven.runner.specs.training import EvaluationSpec, Metric
 from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
 from breakeven.runner.worker import probe
