@@ -177,7 +177,8 @@ class _Driver:
                 say(f"{experiment.experiment_id}: continued")
                 self._place(experiment, job, Allocation(node=job.node or "", place=_everything()))
                 for run in mine:
-                    self._answer_for(run)
+                    if (claim := run.read_claim()) is not None:
+                        run.write_claim(replace(claim, process=self._me, supervisor=self._me))
                 continue
             if job is not None:
                 job.end()
@@ -185,11 +186,6 @@ class _Driver:
                 self._begin_elsewhere(experiment, "its machine was gone when the driver restarted")
         for job in left.values():  # of experiments that have ended, or have a later attempt
             job.end()
-
-    def _answer_for(self, run: RunDir) -> None:
-        claim = run.read_claim()
-        if claim is not None:
-            run.write_claim(replace(claim, process=self._me, supervisor=self._me))
 
     def _place(self, experiment: Experiment, job: Job, allocation: Allocation) -> None:
         known = {run.run_id: at_home(run) for run in experiment.runs}
@@ -347,15 +343,11 @@ class _Driver:
             for run in lost:
                 if run.claim_file.exists():
                     run.write_exit(Exit.now(RunState.LOST, f"{why}; it {how} elsewhere", None))
-            again = lost if goes_on else _to_begin_anew(experiment)
-            for run in again:
+            # All runs that have begun, including finished runs, but not cancelled ones.
+            begun = [run for run in experiment.runs if run.state is not RunState.CANCELLED
+                     and (run.claim_file.exists() or run.is_recorded)]  # fmt: skip
+            for run in lost if goes_on else begun:
                 run.reopen() if goes_on else run.begin_anew()
-
-
-def _to_begin_anew(experiment: Experiment) -> list[RunDir]:
-    """All runs that have begun, including finished runs, but not cancelled ones."""
-    return [run for run in experiment.runs if run.state is not RunState.CANCELLED
-            and (run.claim_file.exists() or run.is_recorded)]  # fmt: skip
 
 
 def _key(experiment: Experiment) -> str:

@@ -83,6 +83,7 @@ def _watch(job: JobFolder, patience_seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
+MOST_JOBS = 64
 MOST_GPUS = 16
 """Most GPUs of one job; Slurm decides whether a machine has so many."""
 LOST_SECONDS = 60.0
@@ -99,7 +100,6 @@ class SubmititEngine:
         *,
         cluster: str = "slurm",
         parameters: Mapping[str, str | int] | None = None,
-        most_jobs: int = 64,
         worker: Sequence[str] = WORKER,
         patience_seconds: float = 600.0,
     ) -> None:
@@ -108,7 +108,6 @@ class SubmititEngine:
         self._folder = data_dir.path / "cluster"
         self._worker = tuple(worker)
         self._patience_seconds = patience_seconds
-        self._most_jobs = most_jobs
         self._numbers = count(1)
         self.jobs: dict[str, SubmititJob] = {}
         self._cluster = cluster
@@ -132,7 +131,7 @@ class SubmititEngine:
         shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
         machine = Machine(cpus=one, shares=shares, is_known=True)
         facts = NodeFacts(host="of Slurm", machine=machine, versions={})
-        free = max(0, self._most_jobs - len(self.jobs))
+        free = max(0, MOST_JOBS - len(self.jobs))
         return {f"job {next(self._numbers)}": facts for _ in range(free)}
 
     def start(

@@ -16,7 +16,7 @@ from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event
-from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.candidates import search_spec, untried
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import BUDGET_SECONDS
@@ -88,7 +88,8 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
     status = storage.run("show", [experiment.experiment_id])
-    training = confirmation_of(data_dir, experiment.experiment_id)
+    training = next((one for one in experiments(data_dir)
+                     if one.spec.confirms == experiment.experiment_id), None)  # fmt: skip
     if training is None:
         baseline = experiment.runs[0]
         tell(why_unconfirmed(baseline.state))
@@ -103,11 +104,6 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
            "answer.")  # fmt: skip
     follow(data_dir, training, storage)
     return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
-
-
-def confirmation_of(data_dir: DataDir, experiment_id: str) -> Experiment | None:
-    """The training that confirms the answer of a search; None if there is none."""
-    return next((one for one in experiments(data_dir) if one.spec.confirms == experiment_id), None)
 
 
 def steps_of(spec: ExperimentSpec, length: Length | None) -> int:

@@ -253,10 +253,8 @@ def _require_accepted(experiment: Experiment) -> None:
 def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
     if all(run.state is not RunState.OUT_OF_MEMORY for run in experiment.runs):
         return None  # reading all folders takes long
-    for other in experiments(data_dir):
-        if other.spec.fallback_of == experiment.experiment_id:
-            return other
-    return None
+    return next((one for one in experiments(data_dir)
+                 if one.spec.fallback_of == experiment.experiment_id), None)  # fmt: skip
 
 
 @contextmanager
