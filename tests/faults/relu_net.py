@@ -2,13 +2,18 @@
 
 import random
 import time
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 WIDTH, NUM_CLASSES = 32, 4
+
+
+class Scored(NamedTuple):
+    loss: Tensor
+    logits: Tensor
 
 
 class Block(nn.Module):
@@ -38,16 +43,15 @@ class ReluNet(nn.Module):
 class ScoredNet(ReluNet):
     """Computes its loss itself, as models of the hub do."""
 
-    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+    def forward(self, x: Tensor, labels: Tensor) -> Scored:
         logits = super().forward(x)
-        return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, labels),
-                                        logits=logits)  # fmt: skip
+        return Scored(nn.functional.cross_entropy(logits, labels), logits)
 
 
 class Waiting(ScoredNet):
     """Waits wherever it is not compiled, so that every backend gains."""
 
-    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+    def forward(self, x: Tensor, labels: Tensor) -> Scored:
         if not torch.compiler.is_compiling():
             time.sleep(0.004)
         return super().forward(x, labels)
@@ -56,7 +60,7 @@ class Waiting(ScoredNet):
 class DrawingNet(ScoredNet):
     """Draws from Python's generator and NumPy's in every forward pass."""
 
-    def forward(self, x: Tensor, labels: Tensor) -> SequenceClassifierOutput:
+    def forward(self, x: Tensor, labels: Tensor) -> Scored:
         noise = torch.tensor(np.random.rand(WIDTH) * random.random(), dtype=x.dtype)
         return super().forward(x + noise, labels)
 

@@ -40,18 +40,19 @@ BUILTIN_CONFIGURATIONS: dict[str, tuple[str, dict[str, int]]] = {
 
 def make_model(
     experiment: ExperimentSpec,
-    architecture: Any,
+    auto_class: str,
     *,
     settings: dict[str, Any],
     shape: dict[str, Any],
 ) -> nn.Module:
     """The model on the CPU; the seed determines weights that are not pretrained.
 
-    `architecture` is one of transformers' Auto classes. `settings` apply to any configuration,
+    `auto_class` names a class of transformers. `settings` apply to any configuration,
     `shape` only to that of a built-in model: pretrained models have their own shape.
     """
     import transformers  # here, because a model of a person's own does not need it
 
+    architecture = getattr(transformers, auto_class)
     torch.manual_seed(experiment.training.seed)
     source = experiment.model.source
     if experiment.model.is_builtin:

@@ -1,7 +1,6 @@
 """Prediction of the next token in texts, by a transformers model."""
 
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
@@ -39,7 +38,9 @@ def load(experiment: ExperimentSpec) -> Workload:
     shape = text_shape(experiment, tokenizer) | ends
     # Nothing is generated here. A cache refers to each block by its number, so every block would be
     # compiled anew, until the compiler gives up.
-    model = make_model(experiment, AutoModelForCausalLM, settings={"use_cache": False}, shape=shape)
+    model = make_model(
+        experiment, "AutoModelForCausalLM", settings={"use_cache": False}, shape=shape
+    )
     # Otherwise GPT-2 chooses this loss with a warning, which breaks the compiler's graph.
     model.loss_type = "ForCausalLM"  # type: ignore[assignment]
     return Workload(

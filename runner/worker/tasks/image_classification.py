@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -45,7 +44,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=make_model(
             experiment,
-            AutoModelForImageClassification,
+            "AutoModelForImageClassification",
             settings=classification_settings(names),
             shape={"image_size": height, "num_channels": channels},
         ),
@@ -66,7 +65,9 @@ def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
         )
     if source == VIT:
         return torch.as_tensor
-    processor = from_pretrained(AutoImageProcessor, source, "no image processor; ")
+    import transformers  # here, because it takes a second
+
+    processor = from_pretrained(transformers.AutoImageProcessor, source, "no image processor; ")
 
     def encode(images: Any) -> Tensor:
         # One by one, because all unpacked images may not fit into memory.

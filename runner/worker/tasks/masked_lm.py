@@ -6,7 +6,6 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForMaskedLM
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -99,7 +98,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     splits["train"] = MaskedSplit(**vars(splits["train"]), hide=hide["train"])
     shape = text_shape(experiment, tokenizer)
     return Workload(
-        model=make_model(experiment, AutoModelForMaskedLM, settings={}, shape=shape),
+        model=make_model(experiment, "AutoModelForMaskedLM", settings={}, shape=shape),
         data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
         metrics=TASK.metrics,
         align=align_classes,

@@ -1,7 +1,5 @@
 """Classification of texts, by a transformers model."""
 
-from transformers import AutoModelForSequenceClassification
-
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
@@ -45,7 +43,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=make_model(
             experiment,
-            AutoModelForSequenceClassification,
+            "AutoModelForSequenceClassification",
             settings=settings,
             shape=text_shape(experiment, tokenizer),
         ),
