@@ -32,5 +32,12 @@ WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name=
                                                               memory_bytes=2**36)))  # fmt: skip
 
 
+FAULTS = Path(__file__).parents[1] / "faults"
+PLANTED = tuple(
+    point.name for one in metadata.distributions(path=[str(FAULTS)]) for point in one.entry_points
+)
+"""The backends that a process has whose path has the folder of faults."""
+
+
 def keep(data_dir: DataDir, machine: Capabilities) -> None:
     data_dir.capabilities_file.write_text(json.dumps(asdict(machine)))

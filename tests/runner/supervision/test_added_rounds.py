@@ -1,11 +1,13 @@
 """Rounds that are added to an experiment which has finished, by real workers and supervisors."""
 
 import json
+import os
 import threading
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,6 +17,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.queue import Experiment, cancel, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Claim, RunState
@@ -23,13 +26,15 @@ from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.supervision.exits import ExitRecords
 from breakeven.runner.supervision.orphans import close_orphans
 from breakeven.runner.supervision.supervisor import supervise
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.session import run_session
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import EXPERIMENT_ID, GONE, experiment_spec, record_experiment
-from tests.helpers.loop import FAULTS
+from tests.helpers.loop import FAULTS, TurnsOnPaper, torch_afresh
 
 NET = """
 import torch
@@ -58,17 +63,31 @@ def facts(data_dir: DataDir, experiment: Experiment) -> list[Any]:
              one.value("compile_seconds")) for one in results]  # fmt: skip
 
 
+def trained(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
+    """An experiment that was executed in this process."""
+    experiment, code = find_experiment(data_dir, submit(data_dir, spec)), os.environ[CODE_VARIABLE]
+    for run in experiment.runs:
+        run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+        log = EventLog(run.events_file)
+        with torch_afresh(), mock.patch.dict(os.environ, {CODE_VARIABLE: code}):
+            assert run_session(run, run.read_spec(), log, TurnsOnPaper())
+        log.close()
+        ExitRecords().write(run, RunState.FINISHED, "training is over", 0)
+    return experiment
+
+
 @pytest.mark.heavy
 def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed_since(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Baseline and `eager` trained 40 steps in blocks of 5; the rounds change nothing of that."""
+    """Baseline and `eager` trained 40 steps in blocks of 5; the rounds change nothing of that. The
+    training is made in this process, the rounds are not."""
     monkeypatch.setenv(CODE_VARIABLE, f"{tmp_path}:{FAULTS}")
     net = tmp_path / "net.py"
     net.write_text(NET)
     spec = ExperimentSpec(
         name="trial",
-        backends=("eager",),
+        backends=("eager:scope=forward",),
         controls=0,
         task="custom",
         model=ModelSpec(source=f"{net}:Net"),
@@ -80,12 +99,11 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
         cpu_threads=1,
         profile_steps=0,
     )  # fmt: skip
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir)
-    experiment = find_experiment(data_dir, experiment_id)
+    experiment = trained(data_dir, spec)
     before = {run: run.events_file.read_bytes() for run in experiment.runs}
     known = facts(data_dir, experiment)
-    assert add_rounds(experiment, ["eager"], SOON) == ["baseline", "eager"]
+    once = replace(SOON, processes=1)
+    assert add_rounds(experiment, ["eager-forward"], once) == ["baseline", "eager-forward"]
     assert not experiment.is_over
     # The supervisor finds the backend first: the baseline is as before its turn to be reopened.
     (baseline, _) = experiment.runs
@@ -104,7 +122,7 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
         first = next(one["first_step"] for one in later if one["kind"] == "block")
         assert first == 40
     (_, eager) = experiment.runs
-    assert [one["attempt"] for one in events_of(eager, "resumed")] == [2, 3]
+    assert [one["attempt"] for one in events_of(eager, "resumed")] == [2]
     rounds = [{event["round"] for event in events_of(run, "block")} for run in experiment.runs]
     assert rounds[0] == rounds[1]
     assert facts(data_dir, experiment) == known
@@ -112,14 +130,14 @@ def test_further_processes_add_rounds_to_a_training_unless_its_model_was_changed
         _, runs = load_compared(store, experiment.experiment_id)
         notes = compare(store, experiment.experiment_id).notes
     counts = {run.label: run.steady_blocks.groupby("process").size().tolist() for run in runs}
-    assert counts.keys() == {"baseline", "eager"}
-    assert all(len(one) == 3 and min(one) >= 6 for one in counts.values())
-    assert next(one.figures["num_added"] for one in notes if one.kind == "rounds added") >= 12
+    assert counts.keys() == {"baseline", "eager-forward"}
+    assert all(len(one) == 2 and min(one) >= 6 for one in counts.values())
+    assert next(one.figures["num_added"] for one in notes if one.kind == "rounds added") >= 6
 
     # Its weights are the same, and it does twice the work.
     net.write_text(NET.replace("self.layer(x)", "self.layer(x) + 0 * self.layer(x)"))
     blocks = {run: len(events_of(run, "block")) for run in experiment.runs}
-    add_rounds(experiment, ["eager"], SOON)
+    add_rounds(experiment, ["eager-forward"], SOON)
     supervise(data_dir)
     assert {run: len(events_of(run, "block")) for run in experiment.runs} == blocks
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
@@ -146,7 +164,7 @@ breakeven.evaluated(loss=float(loss))
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_further_processes_of_a_script_add_rounds(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +205,15 @@ def test_runs_that_can_no_longer_be_made_remain_finished(data_dir: DataDir) -> N
     assert all("adding rounds ended early: exit status 1" in one.reason for one in ends if one)
     assert {run.attempt for run in experiment.runs} == {2}, "no second process was tried"
     assert facts(data_dir, experiment) == known
+
+
+@pytest.mark.heavy
+def test_each_further_process_begins_when_the_one_before_it_has_ended(data_dir: DataDir) -> None:
+    experiment = recorded(data_dir)
+    add_rounds(experiment, ["inductor"], SOON)
+    supervise(data_dir, FAKE_WORKER)
+    assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    assert {run.attempt for run in experiment.runs} == {3}
 
 
 def events_of(run: RunDir, kind: str) -> list[dict[str, Any]]:

@@ -35,5 +35,5 @@ def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_co
 
 
 @pytest.mark.heavy
-def test_a_worker_loads_nothing_for_metrics_without_a_task_and_ends_without_a_last_collection() -> None:
+def test_a_worker_loads_no_metrics_without_a_task_and_ends_without_a_last_collection() -> None:
     subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT_ROOT, check=True)
