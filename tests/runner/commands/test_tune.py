@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.in_process import torch_asked_here
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
 
@@ -27,13 +29,15 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(autouse=True)
-def supervised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command waits for a supervisor in its own process."""
+def supervised_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command waits for a supervisor in its own process, which also checks settings."""
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(
         breakeven.runner.commands.waiting, "ensure_supervisor",
         lambda data_dir: supervise(data_dir, FAKE_WORKER),
     )  # fmt: skip
+    with torch_asked_here():
+        yield
 
 
 def blocks(run: RunDir) -> int:

@@ -24,7 +24,7 @@ from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.run_environment import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.exchange.table_files import TABLE_FORMATS
@@ -32,6 +32,7 @@ from breakeven.storage.index.store import Store
 from breakeven.views.report.content import content
 from breakeven.views.report.files import report_of
 from breakeven.views.report.menu import everything
+from tests.helpers.loop import FAULTS, NET
 
 pytestmark = pytest.mark.heavy
 
@@ -99,13 +100,12 @@ def spied(tmp_path_factory: pytest.TempPathFactory) -> Spied:
     data_dir = DataDir(folder / "data")
     environment = {**os.environ, "HF_TOKEN": PASSED, "CLOUD_SECRET_KEY": WITHHELD,
                    "MY_DATA_ROOT": "/somewhere", "BREAKEVEN_PASS": "HF_TOKEN",
-                   "BREAKEVEN_CODE": str(code)}  # fmt: skip
+                   "BREAKEVEN_CODE": f"{code}:{FAULTS}"}  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("BREAKEVEN_CODE", str(code))
+        patched.setenv("BREAKEVEN_CODE", f"{code}:{FAULTS}")
         experiment_id = submit(data_dir, ExperimentSpec(
             name="spied", backends=(), controls=0, callbacks=(f"{code}/spy.py:Spy",),
-            data=DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=8),
-            training=TrainingSpec(batch_size=4),
+            **NET, training=TrainingSpec(batch_size=4),
         ))  # fmt: skip
     with (data_dir.path / "supervisor.log").open("w") as output:
         subprocess.run([sys.executable, "-c", SUPERVISE, str(data_dir.path)], cwd=PROJECT_ROOT,

@@ -7,6 +7,7 @@ import pytest
 
 import breakeven.runner.supervision.run_process
 import breakeven.runner.supervision.supervisor
+from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
@@ -20,6 +21,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from tests.helpers.comparisons import warnings_of
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.loop import FAULTS, NET
 
 pytestmark = pytest.mark.heavy
 
@@ -159,13 +161,18 @@ def test_a_control_belongs_to_speed_and_the_journal_is_where_decisions_stand(
     assert ExperimentSpec.from_json(twice.to_json()) == twice
 
 
-def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> None:
+def test_a_speed_experiment_from_submission_to_verdict(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
     spec = ExperimentSpec(
         name="trial",
         scenario="speed",
         backends=("eager",),
         controls=0,
-        data=DataSpec(num_train_samples=8, num_eval_samples=2, sequence_length=8),
+        task="custom",
+        model=NET["model"],
+        data=replace(NET["data"], num_train_samples=8, num_eval_samples=2),
         training=TrainingSpec(batch_size=2),
         cpu_threads=1,
         block_steps=2,

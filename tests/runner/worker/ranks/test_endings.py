@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.process import end_group, start_in_own_session
@@ -21,10 +23,10 @@ from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Exit, RunState
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.experiment import DataSpec, TrainingSpec
+from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
-from tests.helpers.loop import experiment
+from tests.helpers.loop import FAULTS, NET, experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
@@ -39,20 +41,22 @@ class Work:
 
     def __init__(self, folder: DataDir) -> None:
         spec = replace(
-            experiment(block_steps=10_000),
+            experiment(block_steps=10_000, **NET),
             devices=("cpu", "cpu"),
             cpu_threads=1,
-            data=DataSpec(num_train_samples=400, num_eval_samples=4, sequence_length=8),
+            data=replace(NET["data"], num_train_samples=400, num_eval_samples=4),
             training=TrainingSpec(batch_size=4, epochs=1000),
         )
-        experiment_id = submit(folder, spec)
+        allowed = {CODE_VARIABLE: str(FAULTS)}
+        with mock.patch.dict(os.environ, allowed):
+            experiment_id = submit(folder, spec)
         self.run: RunDir = folder.run_dir(f"{experiment_id}.baseline")
         self.post = TurnPost()
         read_fd, write_fd = self.post.run_fds
         self.process = start_in_own_session(
             [sys.executable, "-m", "breakeven.runner.worker", str(self.run.path)],
             output=self.run.output_file,
-            env={**os.environ, TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}"},
+            env={**os.environ, **allowed, TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}"},
             pass_fds=(read_fd, write_fd),
         )
         self.post.close_run_ends()
