@@ -2,13 +2,14 @@
 starting one for each takes seconds. A few tests of those processes put them as the product does."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from breakeven.runner.checks import data, experiment
+from breakeven.runner.commands.waiting import Storage
 from breakeven.runner.errors import UnusableData
 from breakeven.runner.specs.experiment import ExperimentSpec
 
@@ -38,4 +39,17 @@ def torch_asked_here() -> Iterator[None]:
         return settings_check.first_refused(ExperimentSpec.from_json(asked))
 
     with mock.patch.object(experiment, "_first_refused", first_refused):
+        yield
+
+
+@contextmanager
+def storage_asked_here() -> Iterator[None]:
+    """What commands read from the database."""
+
+    def run(storage: Storage, command: str, arguments: Sequence[str]) -> int:
+        from breakeven.storage.__main__ import main  # imports pandas
+
+        return main([command, f"--data-folder={storage._data_dir.path}", *arguments])
+
+    with mock.patch.object(Storage, "start"), mock.patch.object(Storage, "run", run):
         yield

@@ -14,6 +14,7 @@ from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine.environments import released_between, uv_environments
+from tests.helpers.in_process import storage_asked_here
 from tests.runner.commands.test_environments import (  # noqa: F401  (index is a fixture)
     LAYER,
     OWN_PACKAGES,
@@ -37,9 +38,10 @@ def search(tmp_path: Path, versions: str, *more: str) -> int:
     script = tmp_path / "project" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
-    return main(["script", str(script), f"--bisect-versions={versions}", "--backends=",
-                 "--environment=test=torch-of-tests", "--profile-steps=0",
-                 f"--data-folder={tmp_path / 'data'}", *more])  # fmt: skip
+    with storage_asked_here():
+        return main(["script", str(script), f"--bisect-versions={versions}", "--backends=",
+                     "--environment=test=torch-of-tests", "--profile-steps=0",
+                     f"--data-folder={tmp_path / 'data'}", *more])  # fmt: skip
 
 
 @pytest.mark.heavy

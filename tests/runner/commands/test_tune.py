@@ -21,7 +21,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.supervision.search import STOPPED, UNCONFIRMED
 from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
-from tests.helpers.in_process import torch_asked_here
+from tests.helpers.in_process import storage_asked_here, torch_asked_here
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
 
@@ -30,13 +30,14 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture(autouse=True)
 def supervised_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command waits for a supervisor in its own process, which also checks settings."""
+    """The command waits for a supervisor in its own process, which also checks settings and reads
+    the database."""
     monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(
         breakeven.runner.commands.waiting, "ensure_supervisor",
         lambda data_dir: supervise(data_dir, FAKE_WORKER),
     )  # fmt: skip
-    with torch_asked_here():
+    with torch_asked_here(), storage_asked_here():
         yield
 
 
