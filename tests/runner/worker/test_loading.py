@@ -15,10 +15,6 @@ assert "torchmetrics" not in sys.modules, "a run in another Python may lack it"
 import breakeven.runner.worker.model.metrics
 assert "torchmetrics" in sys.modules
 assert not {"scipy.signal", "transformers"} & set(sys.modules)
-import scipy.signal
-assert len(scipy.signal.hilbert([1.0, 2.0])) == 2
-import transformers
-assert transformers.AutoModel is not None
 from breakeven.runner.worker.process import leave_in_time
 leave_in_time(0)
 assert gc.get_freeze_count() > 1000 > len(gc.get_objects())
