@@ -9,7 +9,6 @@ the finished training. However a process ends, the run remains finished. The req
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
@@ -98,6 +97,8 @@ def _why_not_here(baseline: RunDir) -> str | None:
     measured = str(versions.get("torch")) if isinstance(versions, dict) else None
     if baseline.read_spec().variant.environment is not None:
         return None  # Each run compares its versions with those of its first process.
+    from importlib.metadata import PackageNotFoundError, version  # takes a sixth of a run's start
+
     with suppress(PackageNotFoundError):
         here = version("torch").partition("+")[0]
         if measured is not None and measured.partition("+")[0] != here:

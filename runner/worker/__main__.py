@@ -1,5 +1,6 @@
 """Trains one run, `python -m breakeven.runner.worker RUN_FOLDER`; the supervisor starts this."""
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -83,6 +84,7 @@ def _work(run: RunDir) -> WorkerExit:
                 from breakeven.runner.worker.script.running import run_script as work
             else:
                 from breakeven.runner.worker.session import run_session as work
+        gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
 
         finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED

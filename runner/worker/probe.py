@@ -117,6 +117,7 @@ def _compile(device: str) -> None:
     keep_others_out()
     with tempfile.TemporaryDirectory(prefix="breakeven-doctor-") as folder:
         inductor_config.fx_graph_cache = False
+        inductor_config.cpp_cache_precompile_headers = False  # which pay from the second on
         with fresh_cache(dir=folder):
             _require_equal(torch.compile(_product)(numbers), _product(numbers.cpu()))
 

@@ -28,6 +28,7 @@ from tests.helpers.loop import FAULTS, NET
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
 NUM_STEPS = 120
 SPEC = ExperimentSpec(
     name="trial", backends=(), controls=0, block_steps=5, cpu_threads=1, profile_steps=0,
@@ -54,7 +55,6 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
     return list(frame.itertuples(index=False, name=None))
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
 def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 seconds, and each process that a test asks for is a fork of that one."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import sys
@@ -56,6 +57,7 @@ def _work(folder: str) -> int:
 def _call(
     output: str, environment: dict[str, str], work: Callable[..., Any], arguments: Any
 ) -> None:
+    gc.freeze()  # as a run does once it has loaded torch
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1), os.dup2(file, 2)
     os.environ.clear()
