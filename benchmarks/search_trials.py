@@ -76,10 +76,7 @@ class Track:
     def run(self, max_rounds: int = LONGEST) -> str:
         """Plays to the end; returns its cause."""
         while self.num_rounds < max_rounds:
-            for label in self.living:
-                self._play_block(label)
-            for label in self.dies & self.living.keys():
-                del self.living[label]
+            self.play_round()
             decision = self.race.decide(self.living, elapsed=0.0)
             for label, ending in decision.dropped.items():
                 self.endings[label] = ending.cause
@@ -88,8 +85,15 @@ class Track:
                 return decision.over.cause
             for variant in decision.joining:
                 self._join(variant)
-            self.num_rounds += 1
         return "unended"
+
+    def play_round(self) -> None:
+        """Each run makes a block; those that die then fail."""
+        for label in self.living:
+            self._play_block(label)
+        for label in self.dies & self.living.keys():
+            del self.living[label]
+        self.num_rounds += 1
 
     def _join(self, variant: Variant) -> None:
         compiling, share = self._speed(variant)

@@ -178,13 +178,15 @@ class RunProcess:
         if warm_run is not None:
             with suppress(OSError):  # The warm run reports a missing cache.
                 warm_run.take_cache(self.run)
-        # A run that completed all steps while it was being stopped counts as finished.
         state, reason = explain(returncode)
-        if self._stop is not None and state is not RunState.FINISHED:
+        # A run that reported its end while it was being stopped counts as finished. A run that is
+        # stopped during its profiles leaves with status 0, too.
+        has_finished = state is RunState.FINISHED and self.said_finished
+        if self._stop is not None and not has_finished:
             state, reason = self._stop
         elif returncode == WorkerExit.FAILED:
             reason = self._last_error() or reason  # also sets `has_not_loaded`
-        if state is RunState.FINISHED and not self.said_finished:
+        elif state is RunState.FINISHED and not has_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._what_it_missed()]))

@@ -50,6 +50,8 @@ PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
+OVERTIME = 0.25
+"""Share of the budget that may follow it: candidates that have compiled are timed until decided."""
 
 
 @dataclass
@@ -61,6 +63,8 @@ class Racer:
     """Seconds of the blocks that count, by round."""
     steps: dict[int, int] = field(default_factory=dict)
     """Steps of these blocks. A step of a larger batch counts as several of the baseline's."""
+    has_trained: bool = False
+    """Whether it has completed a block, of any kind."""
     compiling: list[tuple[float, int]] = field(default_factory=list)
     """Seconds and steps of the blocks in which something compiled."""
     losses: dict[int, float] = field(default_factory=dict)
@@ -94,6 +98,7 @@ class Racer:
             steps = int(event["num_steps"]) * self.variant.batch_times
             if not (0 < seconds < math.inf and steps > 0):
                 return
+            self.has_trained = True
             if event["compiled"]:
                 self.compiling.append((seconds, steps))
             elif not event.get("warm_up"):
@@ -185,18 +190,23 @@ class Race:
                 self._end(racer)
             elif self._beats(racer, self._racers[self._best]):
                 dropped |= self._succeed(racer)
-        if elapsed >= self._plan.max_seconds:
-            return Decision(dropped=dropped, over=self._ending("seconds", self._plan.max_seconds))
-        racing, waiting = self._racing(living), self._untried()
+        racing, budget = self._racing(living), self._plan.max_seconds
+        if elapsed >= budget:
+            is_over = elapsed >= (1 + OVERTIME) * budget or not any(map(self._is_open, racing))
+            over = self._ending("seconds", budget) if is_over else None
+            return Decision(dropped=dropped, over=over)
+        if self.baseline_step_seconds is None:  # A candidate needs it to know when it has lost.
+            return Decision(dropped=dropped)
+        waiting = self._untried()
         if not racing and not waiting:
             return Decision(dropped=dropped, over=self._ending("searched"))
         joining = waiting[: max(0, self._plan.at_once - len(racing))]
         return Decision(dropped=dropped, joining=tuple(joining))
 
     def is_compiling(self, label: str) -> bool:
-        """Whether the run is a candidate without a block that counts."""
+        """Whether the run is a candidate before the end of its first block."""
         racer = self._racers[label]
-        return racer.variant.role == "backend" and not racer.blocks
+        return racer.variant.role == "backend" and not racer.has_trained
 
     def most_compile_seconds(self) -> float | None:
         """Longest compile time of a candidate: beyond it, even steps of 0 s would lose. None before
@@ -226,6 +236,12 @@ class Race:
         decided = {self._best, *self._ended}
         return [one for label, one in self._racers.items() if one.variant.role == "backend"
                 and label in living and label not in decided]  # fmt: skip
+
+    def _is_open(self, racer: Racer) -> bool:
+        """Whether fewer rounds compare the candidate with the best than could decide if all of
+        them agreed."""
+        rounds = len(_shared(racer, self._racers[self._best]))
+        return stake(rounds, rounds) < self._bound
 
     def _forget_dead(self, living: Collection[str]) -> None:
         """Ends candidates that failed; the baseline replaces a best so far that failed."""
@@ -445,10 +461,10 @@ class Search:
 
     def why_too_long(self, run: RunDir, seconds: float) -> str | None:
         """Why a run that has held the turn for `seconds` can no longer win; None while it can."""
-        most = self._race.most_compile_seconds()
-        if most is None or not self._race.is_compiling(self._labels[run]):
+        if not self._race.is_compiling(self._labels[run]):
             return None
-        if seconds > most:
+        most = self._race.most_compile_seconds()
+        if most is not None and seconds > most:
             return (f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
                     f"steps takes under {self._race.best}")  # fmt: skip
         if self._elapsed > self._spec.tune.max_seconds:

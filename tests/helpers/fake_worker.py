@@ -4,6 +4,7 @@ What it does is told by its backend: `crash` dies at its third step, `quit` leav
 were well, `hang` never ends its first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs
 out of memory in its first block unless it is alone, `bottomless` there even alone, `child` starts a
 child process that outlives any politeness, `slow` and `slower` take a tenth of a second a step,
+`profiled` profiles after its last step until it is stopped, and leaves with status 0,
 `late` takes half a second to set up, `noisy` says of every second block that it took twice as long,
 `swift` that its blocks took half as long, and the form `fused` of the optimizer that they took four
 fifths; of `apart` and `farther` the losses are too high. In their first attempt `unready` never
@@ -67,8 +68,8 @@ def main() -> int:
             return WorkerExit.OUT_OF_MEMORY
         block = steps[start : start + size]
         began = time.time()
-        while nature == "stuck" and run.attempt == 1 and start and not turns.stop_requested:
-            time.sleep(0.02)
+        is_stuck = nature == "stuck" and run.attempt == 1 and start > 0
+        wait_for_stop(turns, is_stuck)
         for step in block:
             train_one_step(nature, step, turns)
             loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
@@ -85,6 +86,9 @@ def main() -> int:
                        ending=asdict(turn.last))  # fmt: skip
         log.flush()
         is_over = block[-1] == steps[-1] or turn.last is not None
+        if is_over and nature == "profiled":
+            profile_until_stopped(turns, log)
+            break
         turns.done(finished=is_over)
         if is_over:
             break
@@ -103,8 +107,7 @@ def load(nature: str | None, run: RunDir, spec: RunSpec, turns: Turns) -> bool:
         (run.artifacts / "child").write_text(str(child.pid))
     if nature == "late" or run.is_unchecked:
         time.sleep(0.5)
-    while nature == "unready" and run.attempt == 1 and not turns.stop_requested:
-        time.sleep(0.02)
+    wait_for_stop(turns, nature == "unready" and run.attempt == 1)
     return nature != "unloadable"
 
 
@@ -113,11 +116,23 @@ def train_one_step(nature: str | None, step: int, turns: Turns) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if nature == "quit" and step == 2:
         sys.exit(0)
-    while nature in ("hang", "stubborn") and not turns.stop_requested:
-        time.sleep(0.02)
+    wait_for_stop(turns, nature in ("hang", "stubborn"))
     if turns.stop_requested and nature != "stubborn":
         sys.exit(WorkerExit.CANCELLED)
     time.sleep(0.1 if nature in ("slow", "slower") else 0.002)
+
+
+def wait_for_stop(turns: Turns, waits: bool = True) -> None:
+    while waits and not turns.stop_requested:
+        time.sleep(0.02)
+
+
+def profile_until_stopped(turns: Turns, log: EventLog) -> None:
+    turns.done(finished=False)
+    turns.wait()
+    log.append("phase", phase="profiling")
+    log.flush()
+    wait_for_stop(turns)
 
 
 def runs_out_of_memory(nature: str | None, spec: RunSpec, log: EventLog) -> bool:

@@ -87,6 +87,56 @@ def test_a_candidate_may_not_compile_longer_than_the_best_takes_in_all() -> None
     assert track.race.most_compile_seconds() == pytest.approx(4_000 * STEP)
 
 
+def test_a_spent_budget_starts_no_candidate_and_decides_those_that_have_compiled() -> None:
+    """Among two candidates a stake of 2/0.05 = 40 decides. If all rounds agree, 7 rounds reach a
+    stake of 2^8/8 = 32, and 8 rounds reach 2^9/9 = 57."""
+    spec = search(("inductor", "inductor:scope=blocks"))
+    spec = replace(spec, tune=replace(spec.tune, max_seconds=100.0, at_once=1))
+    track = raced(spec, lambda variant: (1.0, 0.8 if variant.backend else 1.0), noise=0.0)
+    track.run(max_rounds=4)
+    assert len(track.tried) == 1 and not track.race.finalists()
+    open_for = 0
+    while (decision := track.race.decide(track.living, elapsed=110.0)).over is None:
+        assert decision.joining == ()
+        track.play_round()
+        open_for += 1
+    assert decision.over.cause == "seconds"
+    assert open_for == 8 - 3  # The first of the four rounds was before the candidate joined.
+    assert [one.label for one in track.race.finalists()] == track.tried
+
+
+def test_overtime_is_a_quarter_of_the_budget() -> None:
+    spec = search(("inductor",))
+    spec = replace(spec, tune=replace(spec.tune, max_seconds=100.0))
+    track = raced(spec, lambda variant: (1.0, 0.8 if variant.backend else 1.0))
+    track.run(max_rounds=3)
+    assert track.race.decide(track.living, elapsed=124.9).over is None
+    assert track.race.decide(track.living, elapsed=125.0).over is not None
+
+
+def test_a_candidate_counts_as_compiling_until_its_first_block_of_any_kind_ends() -> None:
+    spec = search(("inductor",))
+    race = Race(spec)
+    race.add(spec.candidates[0])
+    assert race.is_compiling("inductor")
+    block = {"kind": "block", "round": 0, "seconds": 1.0, "num_steps": 10, "compiled": True}
+    race.take("inductor", {**block, "warm_up": True})
+    assert not race.is_compiling("inductor")
+
+
+def test_no_candidate_starts_before_the_baseline_is_timed() -> None:
+    spec = search(("inductor",))
+    race = Race(spec)
+    for variant in spec.variants:
+        race.add(variant)
+    living = [variant.label for variant in spec.variants]
+    block = {"kind": "block", "round": 0, "seconds": 1.0, "num_steps": 10, "compiled": False}
+    race.take("baseline", {**block, "warm_up": True})
+    assert race.decide(living, elapsed=1.0).joining == ()
+    race.take("baseline", {**block, "round": 1})
+    assert [one.label for one in race.decide(living, elapsed=1.0).joining] == ["inductor"]
+
+
 def test_a_fast_candidate_that_computes_wrongly_is_dropped_and_never_combined() -> None:
     def speed(variant: Variant) -> tuple[float, float]:
         return 1.0, 0.5 if variant.scope == "blocks" else 0.8 if variant.backend else 1.0

@@ -168,6 +168,21 @@ def test_cancelling_stops_a_running_experiment_with_all_its_processes(data_dir: 
     wait_until(lambda: not is_alive(int(child_file.read_text())))
 
 
+def test_a_run_that_is_stopped_during_its_profile_is_cancelled_and_did_not_fail(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("profiled"))
+    run = run_dirs(data_dir, experiment_id)["profiled"]
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: any(one["phase"] == "profiling" for one in events(run, "phase")))
+    cancel(find_experiment(data_dir, experiment_id))
+    supervising.join()
+    ended = run.read_exit()
+    assert ended is not None and ended.returncode == 0
+    assert (ended.state, ended.reason) == (RunState.CANCELLED, "stopped on request")
+
+
 def test_a_queued_experiment_can_be_cancelled(data_dir: DataDir) -> None:
     experiment_id = submit(data_dir, experiment())
     cancel(find_experiment(data_dir, experiment_id))
