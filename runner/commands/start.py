@@ -98,7 +98,10 @@ def add_start_commands(add: Add) -> None:
     suite.usage = "breakeven suite NAME [options]"
     add_suite_options(suite)
     go_on = add("resume", _resume, "resume an experiment's stopped runs from their checkpoints")
-    _add_moving(go_on)
+    text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"
+    go_on.add_argument("--device", metavar="DEVICES", help=text)
+    text = "how several devices work together from here on"
+    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
     go_on.add_argument("experiment", help="id of the experiment, as in `list`")
     go_on.usage = f"{go_on.usage} EXPERIMENT"
     more = add("add-rounds", _add_rounds, "measure more rounds of a finished experiment with an "
@@ -288,13 +291,6 @@ def _is_free(lock: Path) -> bool:
     while is_locked(lock) and time.monotonic() < deadline:
         time.sleep(0.2)
     return not is_locked(lock)
-
-
-def _add_moving(go_on: argparse.ArgumentParser) -> None:
-    text = "resume on these devices: `cuda:0` or `cuda:0,cuda:1`"
-    go_on.add_argument("--device", metavar="DEVICES", help=text)
-    text = "how several devices work together from here on"
-    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
 
 
 def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:

@@ -65,11 +65,17 @@ def open_inside(folder: Path, name: str) -> BinaryIO:
     if not parts or ".." in parts or PurePosixPath(name).is_absolute():
         raise InvalidRunFolder(f"{shown} is not opened: it lies outside the run folder")
     try:
-        return _walk(folder, parts, shown)
+        file = open_below(folder, parts)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         raise InvalidRunFolder(f"{shown} cannot be read: {_why(error)}") from None
+    try:
+        _require_plain(os.fstat(file).st_mode, shown)
+    except InvalidRunFolder:
+        os.close(file)
+        raise
+    return os.fdopen(file, "rb")
 
 
 def read_document(folder: Path, name: str) -> str:
@@ -119,16 +125,6 @@ def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
             mode = os.lstat(path).st_mode
             if not stat.S_ISDIR(mode):
                 _require_plain(mode, printable(path))
-
-
-def _walk(folder: Path, parts: tuple[str, ...], shown: str) -> BinaryIO:
-    file = open_below(folder, parts)
-    try:
-        _require_plain(os.fstat(file).st_mode, shown)
-    except InvalidRunFolder:
-        os.close(file)
-        raise
-    return os.fdopen(file, "rb")
 
 
 def open_below(folder: Path, parts: tuple[str, ...]) -> int:

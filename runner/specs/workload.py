@@ -254,22 +254,19 @@ def usual_name(
 
     A script (`nanogpt/train.py, inductor`) chooses precision and batch size itself.
     """
-    details = [*backends, *([device] if device != "cpu" else [])]
-    if not model.startswith(SCRIPT_PREFIX) and batch_size is not None:
-        details.insert(0, f"batch {batch_size}")
-        if precision != "float32":
-            details.insert(0, precision)
-    return ", ".join([_workload_name(model, data), *details])[:LONGEST_NAME]
-
-
-def _workload_name(model: str, data: str) -> str:
-    """A name from the sources of model and data: `bert-tiny on reviews`, `nanogpt/train.py`."""
     if model.startswith(SCRIPT_PREFIX):
         script = PurePath(model.removeprefix(SCRIPT_PREFIX))
         is_common = script.stem in COMMON_SCRIPTS and script.parent.name
-        return (f"{script.parent.name}/{script.name}" if is_common else script.name)[-LONGEST_NAME:]
-    names = [PurePath(source.removeprefix(BUILTIN)).name for source in (model, data)]
-    return " on ".join(names)[:LONGEST_NAME]
+        named = f"{script.parent.name}/{script.name}" if is_common else script.name
+        words = [named[-LONGEST_NAME:]]
+    else:
+        names = [PurePath(source.removeprefix(BUILTIN)).name for source in (model, data)]
+        words = [" on ".join(names)]
+        if batch_size is not None:
+            words += [precision] if precision != "float32" else []
+            words += [f"batch {batch_size}"]
+    words += [*backends, *([device] if device != "cpu" else [])]
+    return ", ".join(words)[:LONGEST_NAME]
 
 
 def known_as(name: str, model: str, data: str) -> str:

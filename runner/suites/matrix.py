@@ -13,7 +13,7 @@ from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import Experiment, experiments, new_experiment_id, submit
+from breakeven.runner.folders.queue import experiments, new_experiment_id, submit
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.scenarios import SCENARIOS, Part, Scenario, ScenarioName, SpeedSpec
@@ -226,13 +226,10 @@ def submit_missing(
     """Queues the cells that have no finished or active experiment; returns their ids and cells.
     `checked`: cells that torch need not check while their runs load. Raises `NotEnoughDisk`.
     """
-    there = [_cell(one.spec) for one in experiments(data_dir) if _needs_no_other(one)]
+    there = [_cell(one.spec) for one in experiments(data_dir)
+             if not any(run.state.ended_early and run.is_recorded for run in one.runs)]  # fmt: skip
     return [(submit(data_dir, cell, is_checked=cell in checked), cell)
             for cell in cells if _cell(cell) not in there]  # fmt: skip
-
-
-def _needs_no_other(experiment: Experiment) -> bool:
-    return not any(run.state.ended_early and run.is_recorded for run in experiment.runs)
 
 
 def _cell(spec: ExperimentSpec) -> ExperimentSpec:
