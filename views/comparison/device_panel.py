@@ -13,7 +13,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS
-from breakeven.storage.profile.ranks import by_rank, by_run, collectives, ranks_of
+from breakeven.storage.profile.ranks import by_run, collectives, ranks_of
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series
@@ -127,14 +127,16 @@ NOT_PROFILED = "Nothing was profiled yet."
 
 def show_ranks(store: Store, comparison: Comparison) -> None:
     """Shows a row for each run on several devices."""
-    found = ranks_of(store, comparison.experiment_id)
-    show_table("Several devices", by_run(found), "ranks", NOT_PROFILED)
+    found = by_run(store, comparison.experiment_id)
+    show_table("Several devices", found, "ranks", NOT_PROFILED)
 
 
 def _show_ranks_of(store: Store, experiment_id: str, label: str) -> None:
     """A row for each rank of one run, and one for each kind of collective."""
-    for one in ranks_of(store, experiment_id):
-        if one.label == label:
-            show_table("Ranks", by_rank(one), "ranks", NOT_PROFILED)
-            show_table("Collectives of rank 0", collectives(one), "collectives", NOT_PROFILED,
-                       numbers={"calls": "kernel_calls"})  # fmt: skip
+    ranks, sent = (found[found["label"] == label].drop(columns="label") for found in
+                   (ranks_of(store, experiment_id), collectives(store, experiment_id)))  # fmt: skip
+    if len(ranks):
+        named = ranks.assign(rank=[f"rank {number}" for number in ranks["rank"]])
+        show_table("Ranks", named, "ranks", NOT_PROFILED)
+        show_table("Collectives of rank 0", sent, "collectives", NOT_PROFILED,
+                   numbers={"calls": "kernel_calls"})  # fmt: skip

@@ -1,5 +1,6 @@
 """Ranks of a run on several devices, and what sending takes, from journals worked out by hand."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.profile.profiles import IDLE, Profile
-from breakeven.storage.profile.ranks import ranks_of
+from breakeven.storage.profile.ranks import by_run, collectives, ranks_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
@@ -44,27 +45,28 @@ def recorded(folder: DataDir, sent: dict[str, float | None]) -> str:
 def test_the_slowest_rank_is_the_one_that_computes_longest(folder: DataDir) -> None:
     name = recorded(folder, {"all_reduce": 400.0, "broadcast": 24.0})
     with Store.in_memory(folder) as store:
-        (found,) = ranks_of(store, name)
-    assert found.slowest is not None and found.slowest.rank == 1
-    assert found.lag == pytest.approx(0.1)  # medians over three turns: 0.33 over 0.30
-    assert found.communication_seconds == 0.10 and found.exposed_seconds == 0.02
-    assert [one.peak_memory_bytes for one in found.ranks] == [100, 80]
-    assert found.sent_bytes == 424
+        ranks = ranks_of(store, name)
+        (run,) = by_run(store, name).to_dict("records")
+    assert run["slowest_rank"] == "rank 1"
+    assert run["rank_lag"] == pytest.approx(0.1)  # medians over three turns: 0.33 over 0.30
+    assert run["communication_seconds"] == 0.10 and run["exposed_seconds"] == 0.02
+    assert ranks["peak_memory_bytes"].tolist() == [100, 80]
+    assert run["sent_bytes"] == 424
 
 
 def test_bytes_are_unknown_where_one_collective_does_not_say_its_size(folder: DataDir) -> None:
     name = recorded(folder, {"all_reduce": 400.0, "scatter": None})
     with Store.in_memory(folder) as store:
-        (found,) = ranks_of(store, name)
-    assert found.sent_bytes is None
-    assert [(one.name, one.bytes) for one in found.sent] == [("all_reduce", 400.0),
-                                                            ("scatter", None)]  # fmt: skip
+        kinds = collectives(store, name).set_index("collective")["sent_bytes"]
+        (run,) = by_run(store, name).to_dict("records")
+    assert math.isnan(run["sent_bytes"])
+    assert kinds["all_reduce"] == 400.0 and math.isnan(kinds["scatter"])
 
 
 def test_runs_on_one_device_have_no_ranks(folder: DataDir) -> None:
     Recording(folder.runs, "baseline", experiment_spec(), "a").claim().start().end()
     with Store.in_memory(folder) as store:
-        assert ranks_of(store, "a") == []
+        assert ranks_of(store, "a").empty and by_run(store, "a").empty
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
