@@ -1,33 +1,53 @@
 """Results in the formats of PyTorch's own benchmarks (docs/suites.md): performance and accuracy CSV
-of the Dynamo harness, records of the HUD, JSON of cachebench."""
+of the Dynamo harness, records of the HUD, JSON of cachebench.
+
+The harness writes one file for each backend, precision and part; here `tag` identifies them.
+"""
 
 import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from breakeven.runner.specs.experiment import ExperimentSpec
+import pandas as pd
+
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.variants import parse_backend
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.comparison.evidence import Evidence, counted
 from breakeven.storage.comparison.latency import cold_and_warm
-from breakeven.storage.exchange.rows import (
-    GIGABYTES,
-    TIMED,
-    HarnessRow,
-    cell_experiments,
-    cell_tag,
-    harness_name,
-    is_suite_run,
-    load_spec,
-    rows,
-    rows_of,
-)
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.rounds import load_compared
+from breakeven.storage.errors import NotExportable
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import cell
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Cell, Outcome
 
+MILLISECONDS, GIGABYTES = 1e3, 1e-9
+"""Factors that convert seconds and bytes."""
+FAILURES = {
+    RunState.FAILED: "fail_to_run",
+    RunState.LOST: "fail_to_run",
+    RunState.OUT_OF_MEMORY: "OOM",
+    RunState.TIMEOUT: "timeout",
+}
+"""Final state of a run to the harness's status. A cancelled or running run has none."""
+EAGER_FAILURES = {
+    RunState.FAILED: "fail",
+    RunState.LOST: "fail",
+    RunState.OUT_OF_MEMORY: "OOM",
+}
+TIMED = tuple(one.name for one in SCENARIOS.values() if one.compares_runs)
+"""Scenarios that time steps against a baseline."""
+EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 COUNTERS = (
     "calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks",
     "autograd_captures", "autograd_compiles", "cudagraph_skips",
@@ -40,6 +60,157 @@ ACCURACY_COLUMNS = (
     "dev", "name", "batch_size", "tag", "accuracy", *COUNTERS, "compilation_latency",
 )  # fmt: skip
 IDENTITY = ("dev", "name", "batch_size", "tag")
+
+Row = dict[str, Any]
+"""One backend's run, with names and units of the harness's columns: latencies of steps in ms, of
+compiling in seconds, memory in GB. None: unmeasured; for `accuracy`, that neither parity nor a
+failure is certain. `state`, `environment`, `ended` and others serve formats that are no CSV."""
+
+
+def harness_name(model: ModelSpec) -> str:
+    """The harness's name for a model of its suites, with a slash and a number if its size was
+    reduced; the experiment's name for any other model."""
+    return model.source.partition(":")[2] if model.from_suite else model.source
+
+
+def is_suite_run(store: Store, id: str) -> bool:
+    return id in set(queries.list_suite_runs(store)["suite_run"])
+
+
+def rows_of(store: Store, id: str) -> list[Row]:
+    """The rows of an experiment or of a suite run; raises `NotInStore`, and `NotExportable` if it
+    times no steps."""
+    if not is_suite_run(store, id):
+        return rows(store, id)
+    found = suite_rows(store, id)
+    if not found:
+        raise NotExportable(f"suite run {id!r} times no steps; this format is for timed steps")
+    return found
+
+
+def suite_rows(store: Store, suite_run: str) -> list[Row]:
+    """The rows of all timed cells, with the statuses of their accuracy checks."""
+    return [
+        row | {"tag": cell_tag(one.cell), "accuracy": one.status or row["accuracy"]}
+        for one in outcomes(store, suite_run)
+        for experiment_id in cell_experiments(one, TIMED)
+        for row in rows(store, experiment_id)
+        if row["tag"] == one.cell.label
+    ]
+
+
+def cell_tag(cell: Cell) -> str:
+    return f"{cell.backend}-{cell.precision}-{cell.part}"
+
+
+def cell_experiments(outcome: Outcome, scenarios: tuple[str, ...]) -> list[str]:
+    return [key for scenario, key in outcome.experiments.items() if scenario in scenarios]
+
+
+def rows(store: Store, experiment_id: str) -> list[Row]:
+    """The rows of an experiment's backends, in its order.
+
+    Raises `NotInStore`, and `NotExportable` if the experiment times no steps.
+    """
+    comparison = compare(store, experiment_id)
+    if not comparison.spec.kind.compares_runs:
+        raise NotExportable(
+            f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
+            f"format is for the scenarios {' and '.join(TIMED)}"
+        )
+    evidence = {run.label: run for run in load_compared(store, experiment_id)[1]}
+    ended = dict(store.rows(
+        "SELECT run_id, trunc(ended)::BIGINT FROM progress JOIN runs USING (run_id) "
+        "WHERE experiment_id = ?", [experiment_id]
+    ))  # fmt: skip
+    return [
+        _row(comparison, result, evidence[result.label], ended.get(result.run_id))
+        for result in comparison.results
+        if result.role == "backend"
+    ]
+
+
+def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
+    spec, measured = comparison.spec, result.measured
+    baseline = comparison.baseline_of(result.label)
+    graphs = run.compiled_frames["graph_ops"].dropna()
+    has_graphs, has_breaks = len(graphs) > 0, measured.graph_breaks is not None
+    eager = _scaled(baseline.measured.peak_memory_bytes if baseline else None, GIGABYTES)
+    own = _scaled(measured.peak_memory_bytes, GIGABYTES)
+    return {
+        "dev": spec.device.partition(":")[0],
+        "name": harness_name(spec.model),
+        "origin": spec.model.from_suite and spec.model.from_suite.suite,
+        "part": "training" if spec.trains else "inference",
+        "batch_size": spec.training.batch_size * result.batch_times,
+        "tag": result.label,
+        "backend": result.backend or "",
+        "dtype": spec.training.precision,
+        "dynamic": variant_of(spec, result.label)[0].dynamic is True,
+        "state": RunState(result.state),
+        "accuracy": _status(comparison, result),
+        "speedup": None if result.speedup is None else result.speedup.median,
+        "abs_latency": _scaled(measured.step_seconds, MILLISECONDS),
+        "compilation_latency": measured.compile_seconds,
+        "compression_ratio": None if eager is None or not own else eager / own,
+        "eager_peak_mem": eager,
+        "dynamo_peak_mem": own,
+        "calls_captured": int(graphs.sum()) if has_graphs else None,
+        "unique_graphs": int((graphs > 0).sum()) if has_graphs else None,
+        "graph_breaks": measured.graph_breaks,
+        "unique_graph_breaks": run.graph_breaks["reason"].nunique() if has_breaks else None,
+        "ended": ended,
+        "environment": run.environment,
+    }
+
+
+def _status(comparison: Comparison, result: Result) -> str | None:
+    """The harness's status for parity or a failure; failures of baseline and control, in the same
+    environment, come first."""
+    of = comparison.spec.environment_by_label
+    beside = [one for one in comparison.results if of[one.label] == of[result.label]]
+    controls = counted([one for one in beside if one.role == "control"])
+    for one in [*(one for one in beside if one.role == "baseline"), *controls]:
+        if one.state in EAGER_FAILURES:
+            return f"{EAGER_RUNS[one.role]}_{EAGER_FAILURES[RunState(one.state)]}"
+    if result.state in FAILURES:
+        return FAILURES[RunState(result.state)]
+    verdict = result.parity.verdict if result.parity is not None else None
+    if verdict == "broken":
+        return "fail_accuracy"
+    is_shown = verdict == "holds" and result.state == RunState.FINISHED
+    return "pass" if is_shown else None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def next_to_imported(own: Iterable[Row], theirs: pd.DataFrame) -> pd.DataFrame:
+    """Own rows first, as text; each row names its source."""
+    rows = [("measured here", row["accuracy"], row) for row in own]
+    rows += [(f"imported: {row['file']}", row["outcome"], row)
+             for row in theirs.to_dict("records")]  # fmt: skip
+    return pd.DataFrame([
+        {
+            "from": source, "model": row["name"], "device": row["dev"],
+            "batch_size": _or_dash(row["batch_size"], "{:.0f}"), "run": row["tag"] or DASH,
+            "outcome": outcome or DASH, "speedup": METRICS["speedup"].format(row["speedup"]),
+            "step_seconds": _seconds(row["abs_latency"], MILLISECONDS),
+            "compile_seconds": _seconds(row["compilation_latency"], 1.0),
+            "compression_ratio": _or_dash(row["compression_ratio"], "{:.2f}x"),
+        }
+        for source, outcome, row in rows
+    ])  # fmt: skip
+
+
+def _or_dash(value: float | None, template: str) -> str:
+    return DASH if value is None or pd.isna(value) else template.format(value)
+
+
+def _seconds(value: float | None, per_second: float) -> str:
+    seconds = None if value is None else value / per_second
+    return METRICS["step_seconds"].format(seconds)
 
 
 def performance_csv(store: Store, id: str) -> str:
@@ -58,7 +229,7 @@ def accuracy_csv(store: Store, id: str) -> str:
     """
     if is_suite_run(store, id):
         return write_csv(ACCURACY_COLUMNS, _checked_cells(store, id))
-    if load_spec(store, id).kind.compares_tensors:
+    if compare(store, id).spec.kind.compares_tensors:
         return write_csv(ACCURACY_COLUMNS, _checked(store, id))
     return write_csv(
         ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in rows_of(store, id))
@@ -66,21 +237,21 @@ def accuracy_csv(store: Store, id: str) -> str:
 
 
 def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
-    spec = load_spec(store, experiment_id)
+    spec = compare(store, experiment_id).spec
     backends = {variant.label for variant in spec.variants if variant.role == "backend"}
     for check in checks(store, experiment_id, spec):
         if check.label in backends:
-            yield _status(spec, f"{check.label}-{check.part}", check.status)
+            yield _judged(spec, f"{check.label}-{check.part}", check.status)
 
 
 def _checked_cells(store: Store, suite_run: str) -> Iterator[dict[str, str]]:
     for outcome in outcomes(store, suite_run):
         if "accuracy" in outcome.experiments:
-            spec = load_spec(store, outcome.experiments["accuracy"])
-            yield _status(spec, cell_tag(outcome.cell), outcome.status)
+            spec = compare(store, outcome.experiments["accuracy"]).spec
+            yield _judged(spec, cell_tag(outcome.cell), outcome.status)
 
 
-def _status(spec: ExperimentSpec, tag: str, status: str | None) -> dict[str, str]:
+def _judged(spec: ExperimentSpec, tag: str, status: str | None) -> dict[str, str]:
     return {
         "dev": spec.device.partition(":")[0],
         "name": harness_name(spec.model),
@@ -90,16 +261,16 @@ def _status(spec: ExperimentSpec, tag: str, status: str | None) -> dict[str, str
     }
 
 
-def _performance(row: HarnessRow) -> dict[str, str]:
-    if row.has_finished:
+def _performance(row: Row) -> dict[str, str]:
+    if row["state"] == RunState.FINISHED:
         return _cells(row, PERFORMANCE_COLUMNS)
-    failed = {"speedup": "0.0", "abs_latency": "0.0"} if row.has_failed else {}
+    failed = {"speedup": "0.0", "abs_latency": "0.0"} if row["state"] in FAILURES else {}
     return {**_cells(row, IDENTITY), **failed}
 
 
-def _cells(row: HarnessRow, columns: Sequence[str]) -> dict[str, str]:
+def _cells(row: Row, columns: Sequence[str]) -> dict[str, str]:
     """Texts by column; empty for columns that Breakeven does not measure."""
-    return {column: _written(getattr(row, column, None)) for column in columns}
+    return {column: _written(row.get(column)) for column in columns}
 
 
 def _written(value: str | int | float | None) -> str:
@@ -132,55 +303,46 @@ def hud_json(store: Store, id: str) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def _hud_records(row: HarnessRow) -> Iterator[dict[str, Any]]:
+def _hud_records(row: Row) -> Iterator[dict[str, Any]]:
     """The records of a row; a run that did not finish has at most a status."""
     common = _common(row)
-    measured = {name: getattr(row, name) for name in HUD_METRICS if row.has_finished}
-    for name, value in measured.items():
-        if value is not None:
-            yield {**common, "metric": {"name": name, "benchmark_values": [value]}}
-    if row.accuracy is not None:
+    for name in HUD_METRICS if row["state"] == RunState.FINISHED else ():
+        if row[name] is not None:
+            yield {**common, "metric": {"name": name, "benchmark_values": [row[name]]}}
+    if row["accuracy"] is not None:
         # A status is a text, but benchmark_values contains numbers.
-        status = {"benchmark_values": [row.accuracy]}
+        status = {"benchmark_values": [row["accuracy"]]}
         yield {**common, "metric": {"name": "accuracy", "benchmark_values": [],
                                     "extra_info": status}}  # fmt: skip
 
 
-def _common(row: HarnessRow) -> dict[str, Any]:
-    versions = row.environment.get("versions") or {}
-    record = {
-        "timestamp": row.ended,
+def _common(row: Row) -> dict[str, Any]:
+    versions = row["environment"].get("versions") or {}
+    about = {"device": row["dev"], "batch_size": str(row["batch_size"]), "tag": row["tag"]}
+    return _known({
+        "timestamp": row["ended"],
         "schema_version": SCHEMA_VERSION,
         "name": "breakeven",
-        "runners": [_runner(row)] if row.environment else None,
-        "benchmark": {
-            "name": "Breakeven",
-            "mode": row.part,
-            "dtype": row.dtype,
-            "extra_info": {"device": row.dev, "batch_size": str(row.batch_size), "tag": row.tag},
-        },
-        "model": _known(
-            {"name": row.name, "backend": row.backend, "origins": row.origin and [row.origin]}
-        ),
+        "runners": [_runner(row["environment"], row["dev"])] if row["environment"] else None,
+        "benchmark": {"name": "Breakeven", "mode": row["part"], "dtype": row["dtype"],
+                      "extra_info": about},
+        "model": _known({"name": row["name"], "backend": row["backend"],
+                         "origins": row["origin"] and [row["origin"]]}),
         "dependencies": {package: {"version": version} for package, version in versions.items()},
-    }
-    return _known(record)
+    })  # fmt: skip
 
 
-def _runner(row: HarnessRow) -> dict[str, Any]:
-    machine = row.environment
+def _runner(machine: dict[str, Any], device: str) -> dict[str, Any]:
     memory = machine.get("gpu_memory_bytes")
-    on_gpu = row.dev != "cpu"
-    return _known(
-        {
-            "name": machine.get("host"),
-            "cpu_info": machine.get("cpu_model"),
-            "cpu_count": machine.get("num_cpus"),
-            "gpu_info": machine.get("device_name") if on_gpu else None,
-            "gpu_count": 1 if on_gpu else None,
-            "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
-        }
-    )
+    on_gpu = device != "cpu"
+    return _known({
+        "name": machine.get("host"),
+        "cpu_info": machine.get("cpu_model"),
+        "cpu_count": machine.get("num_cpus"),
+        "gpu_info": machine.get("device_name") if on_gpu else None,
+        "gpu_count": 1 if on_gpu else None,
+        "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
+    })  # fmt: skip
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
@@ -189,18 +351,6 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 MEASURED = ("cache", *TIMED)
 """Scenarios with compile latencies."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompileTimes:
-    """Compile seconds of one backend; `warm` is empty without a measured warm process."""
-
-    backend: str
-    """Name of the backend; with settings, its label."""
-    dynamic: bool
-    """Whether shapes were dynamic from the start."""
-    cold: Sequence[float]
-    warm: Sequence[float] = ()
 
 
 def cachebench_json(store: Store, id: str) -> str:
@@ -216,50 +366,48 @@ def cachebench_json(store: Store, id: str) -> str:
         ids = [key for one in outcomes(store, id) for key in cell_experiments(one, MEASURED)]
     found: list[dict[str, Any]] = []
     for experiment_id in dict.fromkeys(ids):
-        spec = load_spec(store, experiment_id)
-        measure = _of_caches if spec.kind.compares_caches else _of_steps
-        for times in measure(store, experiment_id):
-            found += _cache_records(spec, times)
+        spec = compare(store, experiment_id).spec
+        if spec.kind.compares_caches:
+            for one in cold_and_warm(store, experiment_id):
+                if sum(one.cold_seconds) == 0:
+                    continue
+                variant = parse_backend(one.backend)
+                found += _cache_records(spec, variant.label, variant.dynamic is True,
+                                        one.cold_seconds, one.warm_seconds)  # fmt: skip
+        else:
+            for row in rows(store, experiment_id):
+                if row["state"] == RunState.FINISHED and row["compilation_latency"] is not None:
+                    cold = [row["compilation_latency"]]
+                    found += _cache_records(spec, row["tag"], row["dynamic"], cold, ())
     return json.dumps(found, indent=2) + "\n"
 
 
-def _cache_records(spec: ExperimentSpec, times: CompileTimes) -> Iterator[dict[str, Any]]:
-    """A record for each known one of the three metrics."""
-    metrics: dict[str, Sequence[float]] = {"Cold compile time (s)": times.cold}
-    if times.warm:
-        metrics["Warm compile time (s)"] = times.warm
-        metrics["Speedup (%)"] = [(1 - sum(times.warm) / sum(times.cold)) * 100]
+def _cache_records(
+    spec: ExperimentSpec, backend: str, dynamic: bool, cold: Sequence[float], warm: Sequence[float]
+) -> Iterator[dict[str, Any]]:
+    """A record for each known one of the three metrics of a backend, from its compile seconds;
+    `dynamic`: whether shapes were dynamic from the start."""
+    metrics: dict[str, Sequence[float]] = {"Cold compile time (s)": cold}
+    if warm:
+        metrics["Warm compile time (s)"] = warm
+        metrics["Speedup (%)"] = [(1 - sum(warm) / sum(cold)) * 100]
     device = spec.device.partition(":")[0]
     for name, values in metrics.items():
         yield {
             "benchmark": {
                 "name": "TorchCache Benchmark",
                 "mode": "training" if spec.trains else "inference",
-                "extra_info": {"is_dynamic": times.dynamic, "device": device},
+                "extra_info": {"is_dynamic": dynamic, "device": device},
             },
             # A user's own model belongs to none of the suites for `origins`.
             "model": {
                 "name": harness_name(spec.model),
-                "backend": times.backend,
+                "backend": backend,
                 "origins": [spec.model.from_suite.suite] if spec.model.from_suite else [],
             },
             # The type is here and not in the model, as in cachebench.
             "metric": {"name": name, "type": "OSS model", "benchmark_values": list(values)},
         }
-
-
-def _of_caches(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
-    for found in cold_and_warm(store, experiment_id):
-        if sum(found.cold_seconds) > 0:
-            variant = parse_backend(found.backend)
-            yield CompileTimes(backend=variant.label, dynamic=variant.dynamic is True,
-                               cold=found.cold_seconds, warm=found.warm_seconds)  # fmt: skip
-
-
-def _of_steps(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
-    for row in rows(store, experiment_id):
-        if row.has_finished and row.compilation_latency is not None:
-            yield CompileTimes(backend=row.tag, dynamic=row.dynamic, cold=[row.compilation_latency])
 
 
 FORMATS: dict[str, Callable[[Store, str], str]] = {

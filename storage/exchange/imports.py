@@ -10,7 +10,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,36 +28,24 @@ FOLDER = "imports"
 SUFFIXES = (".csv", ".json")
 MAX_BYTES = 16 * 2**20
 """Limit of one file; real files have some thousand bytes, and a page reads all files."""
-REQUIRED = ("dev", "name", "batch_size")
+IDENTITY = ("dev", "name", "batch_size", "tag")
+REQUIRED = IDENTITY[:3]
 MEASURED = ("speedup", "accuracy")
 """Performance files have the first column, accuracy files the second."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportedRow:
-    """One row of a file, in the harness's units: ms, s and GB. Missing values are None."""
-
-    file: str
-    dev: str
-    name: str
-    batch_size: int | None
-    tag: str | None
-    outcome: str
-    """`measured`, `failed`, or the status in an accuracy file."""
-    has_failed: bool
-    speedup: float | None
-    abs_latency: float | None
-    compilation_latency: float | None
-    compression_ratio: float | None
-    eager_peak_mem: float | None
-    dynamo_peak_mem: float | None
-    graph_breaks: float | None
-
-
 NUMBERS = (
     "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
     "dynamo_peak_mem", "graph_breaks",
 )  # fmt: skip
+COLUMNS = ("file", *IDENTITY, "outcome", "has_failed", *NUMBERS)
+COMPILE_TIMES = {"Cold compile time (s)": "compilation_latency"}
+"""Metrics of cachebench that a row can hold, with their columns."""
+LONGEST_COUNT = 10
+"""Largest number of digits of a batch size."""
+PASSED = ("pass", "pass_due_to_skip")
+
+ImportedRow = dict[str, Any]
+"""One row of a file by `COLUMNS`, in the harness's units: ms, s and GB. Missing values are None.
+`outcome`: `measured`, `failed`, or the status in an accuracy file."""
 
 
 def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
@@ -72,7 +60,7 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
         )
     if file.stat().st_size > MAX_BYTES:
         raise ImportUnusable(f"{file} is larger than {MAX_BYTES // 2**20} MiB")
-    rows = list(read_rows(file))
+    rows = read_rows(file)
     target = data_dir.path / FOLDER / file.name
     if target.exists() and target.read_bytes() != file.read_bytes():
         raise ImportUnusable(f"{target} exists and holds something else; rename {file}")
@@ -83,12 +71,12 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
 
 
 def imported(data_dir: DataDir) -> pd.DataFrame:
-    """All rows of all imported files, with the columns of `ImportedRow`.
+    """All rows of all imported files, with the columns `COLUMNS`.
 
     Raises `ImportUnusable` if a file that was copied there by hand has no such rows.
     """
-    rows = [asdict(row) for file in _files(data_dir) for row in read_rows(file)]
-    return pd.DataFrame(rows, columns=[field.name for field in fields(ImportedRow)])
+    rows = [row for file in _files(data_dir) for row in read_rows(file)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:
@@ -102,86 +90,68 @@ def _files(data_dir: DataDir) -> list[Path]:
     return sorted(file for file in found if file.suffix.lower() in SUFFIXES)
 
 
-def read_rows(file: Path) -> Iterator[ImportedRow]:
-    """The rows of one file; raises `ImportUnusable` with the number of the line."""
-    if file.suffix.lower() == ".json":
-        for cells in read_records(file, NUMBERS):
-            numbers: dict[str, Any] = {
-                name: None if cells["has_failed"] else cells.get(name) for name in NUMBERS
-            }
-            cells_text: dict[str, Any] = {name: cells[name] for name in (*IDENTITY, *JUDGED)}
-            yield ImportedRow(file=file.name, **cells_text, **numbers)
-        return
+def read_rows(file: Path) -> list[ImportedRow]:
+    """The rows of one file; raises `ImportUnusable`, for CSV with the number of the line."""
+    read = _of_json if file.suffix.lower() == ".json" else _of_csv
+    return [_row(file, cells) for cells in read(file)]
+
+
+def _row(file: Path, cells: Mapping[str, Any]) -> ImportedRow:
+    status = cells.get("status")
+    numbers = {name: cells.get(name) for name in NUMBERS}
+    if status is None:
+        # If nothing ran, the harness writes 0.0 and fills the other cells with 0.
+        has_failed = 0.0 in (numbers["speedup"], numbers["abs_latency"])
+        outcome = "failed" if has_failed else "measured"
+    else:
+        has_failed, outcome = bool(status) and status not in PASSED, status or "unknown"
+    identity = {name: cells[name] for name in IDENTITY}
+    return {"file": file.name, **identity, "outcome": outcome, "has_failed": has_failed,
+            **(dict.fromkeys(NUMBERS) if has_failed else numbers)}  # fmt: skip
+
+
+def _of_csv(file: Path) -> Iterator[dict[str, Any]]:
+    """Cells by column: `IDENTITY`, `NUMBERS`, and `status` in accuracy files."""
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             reader = csv.DictReader(lines)
-            _check_columns(file, reader.fieldnames or ())
+            columns = reader.fieldnames or ()
+            missing = [name for name in REQUIRED if name not in columns]
+            if missing or not any(name in columns for name in MEASURED):
+                raise ImportUnusable(
+                    f"{file} is no performance or accuracy CSV of the Dynamo harness: it has the "
+                    f"columns {', '.join(columns) or 'of an empty file'}; needed are "
+                    f"{', '.join(REQUIRED)} and {' or '.join(MEASURED)}"
+                )
             for row in reader:
-                yield _row(file, reader.line_num, row)
+                at = f"{file}, line {reader.line_num}"
+                size = _number(at, "batch_size", row["batch_size"])
+                if size is not None and abs(size) >= 10**LONGEST_COUNT:
+                    raise ImportUnusable(f"{at}: batch_size = {size:g} is none")
+                yield {
+                    "dev": row["dev"] or "",
+                    "name": row["name"] or "",
+                    "batch_size": None if size is None else int(size),
+                    "tag": row.get("tag") or None,
+                    "status": row.get("accuracy"),
+                    **{name: _number(at, name, row.get(name)) for name in NUMBERS},
+                }
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ImportUnusable(f"{file} cannot be read: {error}") from None
 
 
-def _check_columns(file: Path, columns: object) -> None:
-    assert isinstance(columns, (list, tuple))
-    missing = [name for name in REQUIRED if name not in columns]
-    if missing or not any(name in columns for name in MEASURED):
-        raise ImportUnusable(
-            f"{file} is no performance or accuracy CSV of the Dynamo harness: it has the columns "
-            f"{', '.join(columns) or 'of an empty file'}; needed are {', '.join(REQUIRED)} and "
-            f"{' or '.join(MEASURED)}"
-        )
-
-
-def _row(file: Path, line: int, cells: Mapping[str, str | None]) -> ImportedRow:
-    numbers = {name: _number(file, line, name, cells.get(name)) for name in NUMBERS}
-    status = cells.get("accuracy")
-    if status is not None:
-        has_failed = bool(status) and status not in PASSED
-        outcome = status or "unknown"
-    else:
-        # If nothing ran, the harness writes 0.0 and fills the other cells with 0.
-        has_failed = 0.0 in (numbers["speedup"], numbers["abs_latency"])
-        outcome = "failed" if has_failed else "measured"
-    batch_size = _number(file, line, "batch_size", cells["batch_size"])
-    if batch_size is not None and abs(batch_size) >= 10**LONGEST_COUNT:
-        raise ImportUnusable(f"{file}, line {line}: batch_size = {batch_size:g} is none")
-    return ImportedRow(
-        file=file.name,
-        dev=cells["dev"] or "",
-        name=cells["name"] or "",
-        batch_size=None if batch_size is None else int(batch_size),
-        tag=cells.get("tag") or None,
-        outcome=outcome,
-        has_failed=has_failed,
-        **(dict.fromkeys(NUMBERS) if has_failed else numbers),
-    )
-
-
-def _number(file: Path, line: int, column: str, text: str | None) -> float | None:
+def _number(at: str, column: str, text: str | None) -> float | None:
     if not text:
         return None
     try:
         number = float(text)
     except ValueError:
-        raise ImportUnusable(f"{file}, line {line}: {column} = {text!r} is no number") from None
+        raise ImportUnusable(f"{at}: {column} = {text!r} is no number") from None
     return number if math.isfinite(number) else None
 
 
-IDENTITY = ("dev", "name", "batch_size", "tag")
-JUDGED = ("outcome", "has_failed")
-COMPILE_TIMES = {"Cold compile time (s)": "compilation_latency"}
-"""Metrics of cachebench that a row can hold, with their columns."""
-LONGEST_COUNT = 10
-"""Largest number of digits of a batch size."""
-PASSED = ("pass", "pass_due_to_skip")
-
-
-def read_records(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Cells by column: dev, name, batch_size, tag, outcome, has_failed and `columns`.
-
-    Raises `ImportUnusable` if the file is no list of such records.
-    """
+def _of_json(file: Path) -> list[dict[str, Any]]:
+    """The same of a list of records of cachebench or the HUD, with the known numbers."""
     try:
         records = read_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -195,15 +165,11 @@ def read_records(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any
     for record in records:
         key = _key(record)
         cells = together.setdefault(key, dict(zip(IDENTITY, key, strict=True)))
-        cells |= _measured(record["metric"], columns)
+        cells |= _measured(record["metric"])
     found = [cells for cells in together.values() if cells.keys() - set(IDENTITY)]
     if not found:
-        raise ImportUnusable(f"{file} holds no number that is known here: {', '.join(columns)}")
-    for cells in found:
-        status = cells.get("status")
-        outcome = status or "measured"
-        yield {**cells, "outcome": outcome,
-               "has_failed": status is not None and status not in PASSED}  # fmt: skip
+        raise ImportUnusable(f"{file} holds no number that is known here: {', '.join(NUMBERS)}")
+    return found
 
 
 def _is_record(record: Any) -> bool:
@@ -226,7 +192,7 @@ def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     return (str(more.get("device") or ""), str(model.get("name") or ""), size, str(tag) or None)
 
 
-def _measured(metric: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+def _measured(metric: dict[str, Any]) -> dict[str, Any]:
     """The cell of a metric: a column with its number, or the status."""
     name = metric.get("name")
     if name == "accuracy":
@@ -237,7 +203,7 @@ def _measured(metric: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any
     column = COMPILE_TIMES.get(str(name), name)
     values = metric.get("benchmark_values")
     numbers = [one for one in values if _is_number(one)] if isinstance(values, list) else []
-    return {str(column): float(median(numbers))} if column in columns and numbers else {}
+    return {str(column): float(median(numbers))} if column in NUMBERS and numbers else {}
 
 
 def _is_number(value: Any) -> bool:

@@ -177,18 +177,14 @@ def _imported_table(imported: Sequence[ImportedRow]) -> str:
     titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
     cells = [
         [
-            row.name,
-            row.outcome,
-            row.dev,
+            *(row[name] for name in ("name", "outcome", "dev")),
             *(
-                DASH if value is None else f"{value:.4g}"
-                for value in (
-                    row.batch_size, row.speedup, row.abs_latency, row.compilation_latency
-                )
+                DASH if row[name] is None else f"{row[name]:.4g}"
+                for name in ("batch_size", "speedup", "abs_latency", "compilation_latency")
             ),
         ]
         for row in imported
-    ]  # fmt: skip
+    ]
     return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
 
 

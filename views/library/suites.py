@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.storage import queries
-from breakeven.storage.exchange.rows import suite_rows
+from breakeven.storage.exchange.formats import suite_rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import Against, Outcome, against, groups

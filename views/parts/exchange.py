@@ -16,9 +16,8 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 from breakeven.storage.errors import ImportUnusable, StoreError
-from breakeven.storage.exchange.formats import FORMATS, NOTES
+from breakeven.storage.exchange.formats import FORMATS, NOTES, Row, next_to_imported, rows
 from breakeven.storage.exchange.imports import Brought, bring, imported
-from breakeven.storage.exchange.rows import HarnessRow, next_to_imported, rows
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.form import uploads
@@ -47,9 +46,7 @@ def buttons(store: Store, key: str) -> None:
                      help=NOTES.get(name))  # fmt: skip
 
 
-def show_imported(
-    store: Store, key: str, read: Callable[[Store, str], list[HarnessRow]] = rows
-) -> None:
+def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
     """Imported rows of the Dynamo harness, if any, after the rows of this experiment, or of the
     suite run that `read` reads."""
     try:

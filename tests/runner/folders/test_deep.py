@@ -15,7 +15,7 @@ from breakeven.runner.texts import MAX_NESTING, read_json
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.imports import read_records
+from breakeven.storage.exchange.imports import read_rows
 from breakeven.storage.exchange.run_folders import take_in
 from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
@@ -86,7 +86,7 @@ def test_an_archive_and_an_import_that_are_nested_too_deeply_are_refused(
         take_in(data_dir, archive)
     records.write_text(nested(100_000, "lists"))
     with pytest.raises(ImportUnusable, match="it is nested too deeply"):
-        [*read_records(records, ())]
+        read_rows(records)
 
 
 def test_what_is_not_too_deep_is_read() -> None:

@@ -9,7 +9,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, Result
-from breakeven.storage.exchange.rows import rows
+from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
@@ -128,9 +128,9 @@ def test_kernels_of_other_sizes_explain_no_difference(store: Store) -> None:
 
 
 def test_an_export_has_each_runs_own_batch(store: Store) -> None:
-    found = {one.tag: one for one in rows(store, EXPERIMENT_ID)}
-    assert {label: one.batch_size for label, one in found.items()} == {
+    found = {one["tag"]: one for one in rows(store, EXPERIMENT_ID)}
+    assert {label: one["batch_size"] for label, one in found.items()} == {
         TWICE: 16, FOURFOLD: 32, BOTH: 32,
     }  # fmt: skip
-    assert found[TWICE].speedup == pytest.approx(1.25)
-    assert found[TWICE].abs_latency == pytest.approx(320)
+    assert found[TWICE]["speedup"] == pytest.approx(1.25)
+    assert found[TWICE]["abs_latency"] == pytest.approx(320)
