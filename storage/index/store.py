@@ -70,7 +70,9 @@ class Store:
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
         self.num_results = 0
-        """Number of summaries that this process has computed or read."""
+        """Number of summaries and sizes that this process has computed."""
+        self.sizes: dict[str, tuple[float, dict[str, int]]] = {}
+        """When experiments were measured, and their bytes on disk."""
         self._unwritten: dict[tuple[str, str], list[Any]] = {}
         """Results that could not be written to the database, by experiment and name."""
         self._caught_up: float | None = None

@@ -9,10 +9,8 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -36,13 +34,15 @@ OF_EXPERIMENT = [
     "torch", "transformers", "precision", "batch", "origin", "archived", "tags", "text",
 ]  # fmt: skip
 """Columns of the catalog that rows of backends also have."""
+OF_BEST = ("speedup", "speedup_low", "speedup_high", "compile_seconds", "break_even_steps",
+           "break_even_verdict")  # fmt: skip
+"""Columns with numbers of the best backend, named as in `BackendSummary`."""
 _computing = threading.Lock()
 
 
 def catalog_version(store: Store) -> tuple[Any, ...]:
     """A version that changes if the catalog must be computed again."""
-    return (store.generation, store.num_results, sizes_version(store),
-            imported_version(store.data_dir))  # fmt: skip
+    return store.generation, store.num_results, imported_version(store.data_dir)
 
 
 @memo(catalog_version, shared=True)
@@ -55,7 +55,7 @@ def catalog(store: Store) -> pd.DataFrame:
     """
     known, measured = summaries(store), known_sizes(store)
     rows = [
-        _row(one, known.get(one["experiment_id"]), measured.get(one["experiment_id"]))
+        _row(one, known.get(one["experiment_id"])) | measured.get(one["experiment_id"], {})
         for one in queries.list_experiments(store).to_dict("records")
     ]
     rows += _imported_rows(store)
@@ -135,7 +135,7 @@ def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
             if value is not None or name not in OF_EXPERIMENT}  # fmt: skip
 
 
-def _row(one: dict[Any, Any], summary: Summary | None, measured: "Sizes | None") -> dict[str, Any]:
+def _row(one: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
     labels: Labels = one["labels"]
     is_over, is_script = one["state"] in FINAL_EXPERIMENTS, one["task"] == SCRIPT_TASK
@@ -159,19 +159,11 @@ def _row(one: dict[Any, Any], summary: Summary | None, measured: "Sizes | None")
         "known": summary is not None or one["state"] in ACTIVE_EXPERIMENTS,
         "problem": summary.problem if summary else None,
         "best": best.label or None,
-        "speedup": best.speedup,
-        "speedup_low": best.speedup_low,
-        "speedup_high": best.speedup_high,
+        **{name: getattr(best, name) for name in OF_BEST},
         "verdict": best.speed_verdict,
         "parity": summary.parity if summary else None,
-        "compile_seconds": best.compile_seconds,
-        "break_even_steps": best.break_even_steps,
-        "break_even_verdict": best.break_even_verdict,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,
-        "total_bytes": measured.total if measured else None,
-        "checkpoint_bytes": measured.checkpoints if measured else None,
-        "artifact_bytes": measured.artifacts if measured else None,
     }  # fmt: skip
 
 
@@ -227,55 +219,37 @@ VALID_SECONDS = 300.0
 """Time after which an experiment is measured again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Bytes on disk. Here, artifacts exclude checkpoints."""
-
-    total: int = 0
-    checkpoints: int = 0
-    artifacts: int = 0
-
-
-_measurements: WeakKeyDictionary[Store, dict[str, tuple[float, Sizes]]] = WeakKeyDictionary()
-_versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
-
-
-def known_sizes(store: Store) -> dict[str, Sizes]:
+def known_sizes(store: Store) -> dict[str, dict[str, int]]:
     """Measured sizes by experiment, of any age."""
-    known = _of(store).copy()  # another thread may measure at the same time
+    known = store.sizes.copy()  # another thread may measure at the same time
     return {experiment_id: sizes for experiment_id, (_when, sizes) in known.items()}
-
-
-def sizes_version(store: Store) -> int:
-    """A version that changes with every change of known sizes."""
-    return _versions.get(store, 0)
 
 
 def forget_sizes(store: Store, experiment_ids: Iterable[str]) -> None:
     """Removes the sizes of experiments whose files have changed."""
     for experiment_id in experiment_ids:
-        _of(store).pop(experiment_id, None)
-    _versions[store] = sizes_version(store) + 1
+        store.sizes.pop(experiment_id, None)
+    store.num_results += 1
 
 
 def measure_sizes(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
     """Measures experiments with unknown or old sizes for about `seconds`; returns the number still
     unmeasured. `wanted`: experiments with their folders."""
-    measured, now = _of(store), time.monotonic()
-    known = measured.copy()  # another thread may call `forget` meanwhile
+    now = time.monotonic()
+    known = store.sizes.copy()  # another thread may call `forget_sizes` meanwhile
     due = [one for one in wanted if one[0] not in known]
     due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > VALID_SECONDS]
     for experiment_id, folders in due:
-        before, sizes = measured.get(experiment_id), _measured(folders)
-        measured[experiment_id] = time.monotonic(), sizes
-        if before is None or before[1] != sizes:
-            _versions[store] = sizes_version(store) + 1
+        before, sizes = store.sizes.get(experiment_id), _measured(folders)
+        store.sizes[experiment_id] = time.monotonic(), sizes
+        store.num_results += before is None or before[1] != sizes
         if time.monotonic() - now > seconds:
             break
-    return sum(experiment_id not in measured for experiment_id, _ in wanted)
+    return sum(experiment_id not in store.sizes for experiment_id, _ in wanted)
 
 
-def _measured(folders: Iterable[str]) -> Sizes:
+def _measured(folders: Iterable[str]) -> dict[str, int]:
+    """Bytes on disk by column of the catalog; artifacts exclude checkpoints."""
     total = checkpoints = artifacts = 0
     for folder in folders:
         run = RunDir(Path(folder))
@@ -286,8 +260,4 @@ def _measured(folders: Iterable[str]) -> Sizes:
             saved = 0 if run.checkpoints.is_symlink() else size_of(run.checkpoints)
             checkpoints += saved
             artifacts += size_of(run.artifacts) - saved
-    return Sizes(total=total, checkpoints=checkpoints, artifacts=artifacts)
-
-
-def _of(store: Store) -> dict[str, tuple[float, Sizes]]:
-    return _measurements.setdefault(store, {})
+    return {"total_bytes": total, "checkpoint_bytes": checkpoints, "artifact_bytes": artifacts}

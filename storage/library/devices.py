@@ -6,10 +6,8 @@ alarms.
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any, Literal
 
 import pandas as pd
@@ -106,40 +104,34 @@ class DeviceHistory:
         return Worsening(quantity=quantity, since=known[steps[-1].index], step=steps[-1])
 
 
+DEVICE = ["host", "id", "device"]
+"""Columns that identify a device."""
+
+
 @memo(catalog_version, shared=True)
 def devices(store: Store) -> tuple[DeviceHistory, ...]:
     """All devices, those with the newest experiments first."""
-    own = catalog(store).dropna(subset="experiment_id").set_index("experiment_id", drop=False)
-    grouped: dict[tuple[str, str, str], list[tuple[Any, str, DeviceReading]]] = {}
-    for experiment_id, summary in reversed(summaries(store).items()):
-        for reading in summary.devices:
-            key = (reading.host, reading.id, reading.name)
-            work = f"{summary.workload} {reading.torch}"
-            grouped.setdefault(key, []).append((own.loc[experiment_id], work, reading))
-    found = [DeviceHistory(*key, tuple(_moments(mine))) for key, mine in grouped.items()]
+    read = pd.DataFrame([
+        {"experiment_id": experiment_id, "host": one.host, "id": one.id, "device": one.name,
+         "work": f"{summary.workload} {one.torch}", "seconds": one.step_seconds, "reading": one}
+        for experiment_id, summary in reversed(summaries(store).items())
+        for one in summary.devices
+    ])  # fmt: skip
+    if read.empty:
+        return ()
+    own = catalog(store).dropna(subset="experiment_id").set_index("experiment_id")
+    read = read.join(own[["name", "submitted"]], on="experiment_id")
+    # Compared with the usual time of the same work, if that ran more than once.
+    seconds = read["seconds"].astype(float).where(lambda times: times > 0)
+    same = seconds.groupby([read[name] for name in (*DEVICE, "work")])
+    pace = (seconds / same.transform("median")).where(same.transform("count") > 1)
+    read["pace"] = pace.astype(object).where(pace.notna(), None)
+    of_moment = ["experiment_id", "name", "submitted", "reading", "pace"]
+    found = [
+        DeviceHistory(*key, tuple(Moment(**one) for one in mine[of_moment].to_dict("records")))
+        for key, mine in read.groupby(DEVICE, sort=False)
+    ]
     return tuple(reversed(sorted(found, key=_last_seen)))
-
-
-def _moments(mine: Sequence[tuple[Any, str, DeviceReading]]) -> Iterable[Moment]:
-    usual = _usual_seconds([(work, reading) for _, work, reading in mine])
-    for one, work, reading in mine:
-        seconds = reading.step_seconds
-        yield Moment(
-            experiment_id=one["experiment_id"],
-            name=one["name"],
-            submitted=one["submitted"],
-            reading=reading,
-            pace=seconds / usual[work] if seconds and work in usual else None,
-        )
-
-
-def _usual_seconds(mine: Iterable[tuple[str, DeviceReading]]) -> dict[str, float]:
-    """Median step time of each workload that ran more than once."""
-    seconds: dict[str, list[float]] = {}
-    for work, reading in mine:
-        if reading.step_seconds:
-            seconds.setdefault(work, []).append(reading.step_seconds)
-    return {work: median(some) for work, some in seconds.items() if len(some) > 1}
 
 
 def _last_seen(device: DeviceHistory) -> tuple[float, str, str]:

@@ -36,11 +36,10 @@ def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
     """The rows of a catalog that match a filter, in its order, rows without a sort value last;
     raises ValueError for an invalid text."""
     kept = frame[_mask(frame, wanted) & _all(frame, _facet_masks(frame, wanted).values())]
-    values = list(kept[_sort_column(wanted.sort)])
-    missing = [pd.isna(value) for value in values]
-    present = [row for row, is_missing in enumerate(missing) if not is_missing]
-    present.sort(key=lambda row: _key(values[row]), reverse=wanted.sort.startswith("-"))
-    return kept.iloc[[*present, *(row for row, is_missing in enumerate(missing) if is_missing)]]
+    return kept.sort_values(
+        _sort_column(wanted.sort), ascending=not wanted.sort.startswith("-"), kind="stable",
+        key=lambda cells: cells.map(_key),
+    )  # fmt: skip
 
 
 def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]:
