@@ -89,11 +89,6 @@ def memo(version: Version, *, shared: bool = False) -> Callable[[Ask], Ask]:
     return remembering
 
 
-def at_hand(ask: Callable[..., Any], version: Version, *args: Any) -> Any:
-    """The answer of a cached function, if it is in memory; else None."""
-    return _unpacked(_memory.known(ask, version, args))
-
-
 def forget() -> None:
     """Removes all answers."""
     _memory.clear()
@@ -179,14 +174,6 @@ class _Memory:
             entry.answers_left = MAX_ANSWERS - 1 if has_frames else float("inf")
             self._keep(key, entry)
             return value
-
-    def known(self, ask: Callable[..., Any], version_of: Version, args: tuple[Any, ...]) -> Any:
-        with self._lock:
-            entry = self._entries.get(_key(ask, args, {}))
-        if entry is None:
-            return None
-        with entry.lock:
-            return entry.value if entry.answers(version_of(*args)) else None
 
     def clear(self) -> None:
         with self._lock:

@@ -46,7 +46,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import against
-from breakeven.storage.team import opening
+from breakeven.storage.team import address
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import suite as suite_report
@@ -402,7 +402,7 @@ def open_store(data_dir: DataDir) -> Store:
     """Opens a store with all run folders: the team's store, if the settings name one; else the data
     folder's database, or a database in memory if that is locked or cannot be written."""
     try:
-        store = opening.open_store(data_dir, EXAMPLES)
+        store = address.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:
         raise
     except StoreError:

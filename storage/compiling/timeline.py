@@ -23,18 +23,8 @@ STAGES = {
 the own time of a stage excludes all later stages."""
 MAX_SPANS = 3_000
 """Largest number of bars, because readers cannot distinguish more; the longest are shown."""
-COLUMNS = (
-    "frame",
-    "place",
-    "step",
-    "phase",
-    "stage",
-    "name",
-    "begin",
-    "seconds",
-    "thread",
-    "waited",
-)
+COLUMNS = ("frame", "place", "step", "phase", "stage", "name", "begin", "seconds", "thread",
+           "waited")  # fmt: skip
 
 
 def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from breakeven.runner.folders.states import RunState
@@ -97,83 +97,73 @@ class Pair:
     def _speedup(self) -> ReplayedNumber:
         """The ratio of two speedups depends on four processes, each with the spread of equal
         processes. The range is at least as wide as the rounds of both measurements imply."""
-        before, after = (one.speedup.median if one.speedup else None for one in self.results)
         spread = Spread.pooled(map(_paces, self.sides))
-        below, above = self._by_rounds()
-        return self._judged("speedup", before, after, spread, 4, least=(below, above))
+        return self._judged("speedup", spread, 4, least=self._by_rounds())
 
     def _step_seconds(self) -> ReplayedNumber:
         """The step time; its range is scaled by the change of the equal processes' step times."""
-        before, after = (one.measured.step_seconds for one in self.results)
         equals = [_logs(side, "step_seconds") for side in self.sides]
         variances = 2 + sum(1 / len(group) for group in equals if group)
         if self.results[0].role != "backend":
-            return ReplayedNumber(
-                name="step_seconds", recorded=before, again=after, reason="yardstick"
-            )
+            return self._number("step_seconds", reason="yardstick")
         # Rounds in which the run is slower make its speedup lower and its step time higher.
         above, below = self._by_rounds()
-        return self._judged("step_seconds", before, after, Spread.pooled(equals), variances,
+        return self._judged("step_seconds", Spread.pooled(equals), variances,
                             least=(below, above), pace=pace(self.sides) or 1.0)  # fmt: skip
 
     def _compile_seconds(self) -> ReplayedNumber:
         """The compile latency; its range comes from other compilations repeated on this machine."""
-        before, after = (one.measured.compile_seconds for one in self.results)
-        if not isinstance(self.compiling, Spread):
-            return self._judged("compile_seconds", before, after, None, 2, unknown=self.compiling)
-        return self._judged("compile_seconds", before, after, self.compiling, 2)
+        return self._judged("compile_seconds", self.compiling, 2)
 
     def _peak_memory(self) -> ReplayedNumber:
         """Peak memory; its range comes from equal processes and is at least the margin of speeds
         that are called the same."""
-        before, after = (one.measured.peak_memory_bytes for one in self.results)
         spread = Spread.pooled(_logs(side, "peak_memory_bytes") for side in self.sides)
         least = math.log1p(MIN_MARGIN)
-        return self._judged("peak_memory_bytes", before, after, spread, 2, least=(least, least))
+        return self._judged("peak_memory_bytes", spread, 2, least=(least, least))
 
     def _final_loss(self) -> ReplayedNumber:
         """The final loss; its range comes from trainings with minimally changed weights and is at
         least the effect of rounding."""
-        name = "final_loss"
-        before, after = (one.measured.final_loss for one in self.results)
-        spread = Spread.pooled(_equals(side, name) for side in self.sides)
-        reason = self._why_not(before, after) or (None if spread else "no control")
-        if reason is None and not comparable(*self.sides).learning:
-            reason = "other training"
-        if reason is not None or spread is None or before is None:
-            return ReplayedNumber(name=name, recorded=before, again=after, reason=reason)
+        spread = Spread.pooled(_equals(side, "final_loss") for side in self.sides)
+        found = self._number("final_loss", reason=self._why_not("final_loss"))
+        if found.reason is None and spread is None:
+            return replace(found, reason="no control")
+        if found.reason is None and not comparable(*self.sides).learning:
+            return replace(found, reason="other training")
+        if spread is None or found.recorded is None or found.reason is not None:
+            return found
         half = max(spread.half_width(2), _rounding(self.sides[0]))
-        return ReplayedNumber(name=name, recorded=before, again=after, low=before - half,
-                      high=before + half)  # fmt: skip
+        return replace(found, low=found.recorded - half, high=found.recorded + half)
 
     def _judged(
         self,
         name: str,
-        before: float | None,
-        after: float | None,
-        spread: Spread | None,
+        spread: Spread | Reason | None,
         variances: float,
         *,
         least: tuple[float, float] = (0.0, 0.0),
         pace: float = 1.0,
-        unknown: Reason = "no control",
     ) -> ReplayedNumber:
         """Computes the range on logarithms: around `pace` times the recorded value, the prediction
         interval of `variances` times the variance, and at `least` this far below and above."""
-        reason = self._why_not(before, after) or (None if spread else unknown)
-        if reason is not None or spread is None or before is None:
-            return ReplayedNumber(name=name, recorded=before, again=after, reason=reason)
+        unknown = None if isinstance(spread, Spread) else spread or "no control"
+        found = self._number(name, reason=self._why_not(name) or unknown)
+        if not isinstance(spread, Spread) or found.recorded is None or found.reason is not None:
+            return found
         below, above = (max(spread.half_width(variances), one) for one in least)
-        middle = before * pace
-        return ReplayedNumber(
-            name=name, recorded=before, again=after,
-            low=middle * math.exp(-below), high=middle * math.exp(above),
-        )  # fmt: skip
+        middle = found.recorded * pace
+        return replace(found, low=middle * math.exp(-below), high=middle * math.exp(above))
 
-    def _why_not(self, *values: float | None) -> Reason | None:
+    def _number(self, name: str, reason: Reason | None) -> ReplayedNumber:
+        before, after = (one.value(name) for one in self.results)
+        return ReplayedNumber(name=name, recorded=before, again=after, reason=reason)
+
+    def _why_not(self, name: str) -> Reason | None:
         """Why values cannot be compared; a diverged loss or a latency of 0 counts as missing."""
-        if any(value is None or not math.isfinite(value) or value == 0 for value in values):
-            return "missing"
+        for value in (one.value(name) for one in self.results):
+            if value is None or not math.isfinite(value) or value == 0:
+                return "missing"
         return None if comparable(*self.sides).speed else "other work"
 
     def _by_rounds(self) -> tuple[float, float]:

@@ -71,7 +71,6 @@ class Watch:
         """Number of ingests with new data."""
         self._listing = Listing(runs, examples)
         self._own = f"{runs}/"
-        self._counts = Counter(row.state for row in known.values() if self._is_own(row))
         self._stamps: dict[str, Stamp] = {}
         """Stamps of folders, if each change in the folder would change its stamp."""
         self._open = {name for name, row in known.items() if row.exit_stamp is None}
@@ -117,15 +116,11 @@ class Watch:
     def taken_in(self, seen: FolderScan, *, is_new: bool) -> None:
         """Updates the known state after the database has the results of a look."""
         self.generation += is_new
-        for name in (*seen.gone, *seen.progress):
-            self._count(self.known.get(name), -1)
         for name in seen.gone:
             self.known.pop(name, None)
             self._stamps.pop(name, None)
             self._labels.pop(name, None)
         self.known |= seen.progress
-        for row in seen.progress.values():
-            self._count(row, 1)
         for name, stamped in seen.labels.items():
             self._labels.pop(name, None)
             if stamped is not None:
@@ -139,8 +134,8 @@ class Watch:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of runs of the data folder in each state, without counting all runs again."""
-        return {state: count for state, count in self._counts.items() if count}
+        """Number of runs of the data folder in each state."""
+        return Counter(row.state for row in self.known.values() if self._is_own(row))
 
     @property
     def open_runs(self) -> list[IndexedRun]:
@@ -149,10 +144,6 @@ class Watch:
 
     def _is_own(self, row: IndexedRun) -> bool:
         return row.folder.startswith(self._own)
-
-    def _count(self, row: IndexedRun | None, by: int) -> None:
-        if row is not None and self._is_own(row):
-            self._counts[row.state] += by
 
     def _compare_lists(self) -> None:
         """Finds folders that were added, removed, or replaced by others of the same name."""

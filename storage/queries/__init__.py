@@ -29,5 +29,6 @@ from breakeven.storage.queries.runs import (
     losses,
     resumptions,
     run_record,
+    thinned,
 )
 from breakeven.storage.queries.timeline import activities, costs

@@ -1,7 +1,10 @@
 """Queries for the records of runs: each name here is a function of a store and an experiment id."""
 
 from breakeven.runner.folders.states import MAX_TIME
-from breakeven.storage.queries.rows import MINE, query
+from breakeven.storage.queries.rows import MINE, RECORDED, query
+
+FROM_ONE = f"{RECORDED} REPLACE (round + 1 AS round)"
+"""All fields, and rounds that count from 1."""
 
 
 def _latest(table: str) -> str:
@@ -9,25 +12,12 @@ def _latest(table: str) -> str:
     return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
-environments = query(
-    _latest("environments"),
-    "host, platform, python, versions, device_type, device_name, cpu_model, num_cpus, "
-    "cpu_threads, gpu_memory_bytes, cuda, driver, variables, usable_cpus, cpu_threads_reason, "
-    "interop_threads, max_sm_clock_mhz, power_limit_watts, notes, cpus, devices",
-    json=("versions", "variables", "notes", "devices"),
-)
+environments = query(_latest("environments"), json=("versions", "variables", "notes", "devices"))
 """Machine and software of each run; `notes` is a list, `versions` and `variables` are
 dictionaries."""
-workloads = query(
-    _latest("workloads"),
-    "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
-    "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
-    "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
-    "data_sha256, precision, code_sha256, uncounted, notes",
-    json=("labels", "uncounted", "notes"),
-)
+workloads = query(_latest("workloads"), json=("labels", "uncounted", "notes"))
 """Model and data of each run; `labels`, `uncounted` and `notes` are lists."""
-inputs = query("inputs", "step, sha256, floats, random", "step")
+inputs = query("inputs", order="step")
 """Inputs of scripts: step; sha256 of the compiled function's arguments except floats (null without
 a tensor); floats: floating-point tensors (sha256, rough: numbers that hardly change if the tensor
 hardly changes); random (a map: generator to a hash of its state)."""
@@ -51,7 +41,7 @@ checkpoints = query(
 """step (steps done), file, bytes, seconds, value, removed. `value` is the metric that ranks
 checkpoints, missing without an evaluation. `removed` is whether a later checkpoint replaced this
 one."""
-stops = query("stops", "step, reason, ending")
+stops = query("stops")
 """step (steps done) and reason of runs that ended before the last step by their own rules. If
 measuring ended by itself, also `ending`, as JSON, missing in older journals."""
 
@@ -109,7 +99,7 @@ own_values = query(
 """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
 
 # Records of the compiler.
-compiles = query("compile_ends", "step, phase, trigger, compile_id, seconds")
+compiles = query("compile_ends")
 """All finished compilations; `phase` is training or evaluating."""
 compile_metrics = query(
     "judged_frames($1)",
@@ -131,7 +121,7 @@ compile_spans = query(
 )
 """Every stage of every compilation: step, phase, compile_id, stage, name, start (seconds since the
 epoch), seconds, thread; in the order of `start`."""
-kept_files = query("kept_files", "what, compile_id, file, bytes")
+kept_files = query("kept_files")
 """Stored graphs, generated code and traces: what, compile_id, file, bytes."""
 graph_breaks = query(
     "judged_graph_breaks($1)",
@@ -177,9 +167,7 @@ the run."""
 # Profiled turns, and the ranks of runs on several devices (empty for runs on one device).
 profiles = query(
     "profiles",
-    "round + 1 AS round, steps, cost_seconds, seconds, issue_seconds, busy_seconds, "
-    "underfilled_seconds, launches, host_seconds, "
-    "list_median(waited_seconds) AS waited_seconds, compiled, trace, trace_bytes, failure",
+    f"{RECORDED} REPLACE (round + 1 AS round, list_median(waited_seconds) AS waited_seconds)",
     "round, seq",
 )
 """A row for each turn; all seconds except `cost_seconds` are per step. `busy_seconds`: of the
@@ -187,31 +175,14 @@ device, or of the CPU's operators. `seconds`: duration of a profiled step; `issu
 of it until the host had issued all work. `host_seconds`: a dictionary by part of the host's work.
 `waited_seconds`: the median of unprofiled steps after which the host waited for the device.
 `failure`: why nothing was recorded."""
-profile_kernels = query(
-    "profile_kernels",
-    "round + 1 AS round, name, op, phase, dtype, calls, seconds",
-    "round, seconds DESC, seq",
-)
+profile_kernels = query("profile_kernels", FROM_ONE, "round, seconds DESC, seq")
 """A row for each kernel or operator in each turn, the slowest first: `calls` and `seconds` are per
 step. `op`, `phase` and `dtype` are missing if unknown."""
-rank_blocks = query(
-    "rank_blocks",
-    "round + 1 AS round, first_step, rank, seconds, cpu_seconds, peak_memory_bytes, "
-    "reserved_memory_bytes",
-    "round, rank, seq",
-)
+rank_blocks = query("rank_blocks", FROM_ONE, "round, rank, seq")
 """A row for each rank and block: `seconds` by the rank's clock, `cpu_seconds`, memory."""
-rank_profiles = query(
-    "rank_profiles",
-    "round + 1 AS round, rank, compute_seconds, communication_seconds, exposed_seconds",
-    "round, rank, seq",
-)
+rank_profiles = query("rank_profiles", FROM_ONE, "round, rank, seq")
 """A row for each rank and profiled turn; all seconds are per step."""
-collectives = query(
-    "collectives",
-    "round + 1 AS round, rank, name, calls, sent_bytes, seconds",
-    "round, rank, name, seq",
-)
+collectives = query("collectives", FROM_ONE, "round, rank, name, seq")
 """A row for each rank, profiled turn and kind of collective: `calls`, `sent_bytes` and `seconds`
 per step."""
 
@@ -255,15 +226,12 @@ predictions = query(
 )
 """split, folder (of the run), file (relative to it, an unchecked path from the journal),
 num_samples; `storage.comparison.predictions` reads the files."""
-accuracy_statuses = query(
-    "accuracy_statuses", "part, status, message, tolerance, iterations, notes", json=("notes",)
-)
+accuracy_statuses = query("accuracy_statuses", json=("notes",))
 """part, status, message, tolerance, iterations, notes (a list) of each checked part."""
 accuracy_tensors = query(
     "accuracy_tensors",
-    "part, quantity, tensor, num_elements, max_difference, rmse, baseline_rmse, multiplier, "
-    "tolerance, scale, passed, coalesce(rmse / (multiplier * baseline_rmse + scale * tolerance "
-    "/ 10), max_difference / (scale * tolerance)) AS error_ratio",
+    f"{RECORDED}, coalesce(rmse / (multiplier * baseline_rmse + scale * tolerance / 10), "
+    "max_difference / (scale * tolerance)) AS error_ratio",
 )
 """All compared tensors, in the order of the check. `error_ratio` is the error over the limit: the
 error against the reference if there is one, else the largest difference to the baseline over the
@@ -275,26 +243,18 @@ random_numbers = query(
 )
 """same (whether the backend draws the same numbers as without a compiler), num_draws, loss_by_draw
 (a list, draws without a compiler first), inference_draws, error of each examined run."""
-redraws = query("redraws", "tensor, change, distances")
+redraws = query("redraws")
 """tensor, change, distances (a list): changes of each parameter of a run by steps with other random
 numbers."""
-rehearsals = query("rehearsals", "form, loss_by_step, reason")
+rehearsals = query("rehearsals")
 """form (eager, perturbed, compiled), loss_by_step (a list), reason (why there are no losses)."""
-dropouts = query("dropouts", "compiled, number, operation, p, tried, zeros, sum, squares, backward")
+dropouts = query("dropouts")
 """The draws of each dropout, compiled or not, in the order of the calls of a forward pass."""
 
 # The search for the cause of another run's fault.
-investigation_trials = query(
-    "investigation_trials", "number, stage, what, outcome, detail, step, trial_seconds", "number"
-)
+investigation_trials = query("investigation_trials", order="number")
 """number (from 1), stage, what (backend or graph), outcome, detail, step, trial_seconds."""
 investigation_findings = query(
-    _latest("investigation_findings"),
-    "cause, compiler_stage, subsystem, subsystem_number, operation, labels, problem, step, "
-    "quantity, tensor, max_error, allowed_error, error, traceback, graph, num_graphs, program, "
-    "num_nodes, program_tries, program_fails, program_passes, program_note, environment, "
-    "generated_code",
-    json=("labels",),
-    of=("investigation_findings",),
+    _latest("investigation_findings"), json=("labels",), of=("investigation_findings",)
 )
 """What is known so far (docs/events.md); `labels` is a list."""

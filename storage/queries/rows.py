@@ -14,6 +14,8 @@ from breakeven.storage.index.store import Store
 MINE = "experiment = $1"
 """Selects the rows of one experiment by its number, `Store.number_of`. Each table of events needs
 its own condition; otherwise the database reads too many rows."""
+RECORDED = "* EXCLUDE (place, experiment, run_id, seq, time)"
+"""All fields of an event except its time, as columns of `rows`."""
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
@@ -26,7 +28,7 @@ Ask = Callable[[Store, str], pd.DataFrame]
 
 def query(
     source: str,
-    columns: str,
+    columns: str = RECORDED,
     order: str = "seq",
     *,
     of: Collection[str] = (),

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.storage.caches import Revision, at_hand, memo, revision
+from breakeven.storage.caches import Revision, memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
@@ -172,10 +171,6 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     """
     if max_points is not None:
         return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
-    steps = at_hand(step_times, revision, store, experiment_id)
-    # A missing loss in these rows may be NaN or unrecorded.
-    if steps is not None and steps["loss"].notna().all():
-        return steps[["run_id", "label", "role", "step", "loss"]]
     table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
     return rows(store, experiment_id, table, "step, loss", "step", many=True)
 
@@ -202,27 +197,21 @@ def cumulative_times(
 
 
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
-    """Reduces runs longer than `max_points` to the lowest and highest point of each bucket of
-    steps, the first of equal ones. NaN is above all numbers. The rows of a run are consecutive."""
-    values = frame[column].to_numpy(dtype=float)
-    parts = [
-        begin + (np.arange(end - begin) if end - begin <= max_points
-                 else _extremes(values[begin:end], max(max_points // 2, 1)))
-        for begin, end in pairwise(ends_of_runs(frame))
-    ]  # fmt: skip
-    return frame.iloc[np.concatenate(parts) if parts else []].reset_index(drop=True)
+    """Every run of a frame, `thinned`. The rows of a run are consecutive."""
+    runs = [thinned(frame.iloc[begin:end], column, max_points)
+            for begin, end in pairwise(ends_of_runs(frame))]  # fmt: skip
+    return pd.concat(runs, ignore_index=True) if runs else frame
 
 
-def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]:
-    """The indices of the lowest and the highest value of each bucket."""
-    buckets = np.arange(len(values)) * num_buckets // len(values)
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    found = []
-    for extreme in (np.fmin.reduceat(values, starts), np.maximum.reduceat(values, starts)):
-        of_bucket = extreme[buckets]
-        at = np.flatnonzero((values == of_bucket) | (np.isnan(values) & np.isnan(of_bucket)))
-        found.append(at[np.diff(buckets[at], prepend=-1) != 0])
-    return np.union1d(*found)
+def thinned(run: pd.DataFrame, column: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
+    """The rows of a run; of more than `max_points` the lowest and the highest of each stretch, the
+    first of equal ones. A value that is not finite counts as 0, so that a line shows it."""
+    if len(run) <= max_points:
+        return run
+    stretch = np.arange(len(run)) * max(max_points // 2, 1) // len(run)
+    values = run[column].astype(float).reset_index(drop=True)
+    extremes = values.where(np.isfinite(values), 0.0).groupby(stretch)
+    return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
 
 
 @memo(revision)

@@ -114,20 +114,6 @@ def test_what_an_experiment_has_nothing_of_is_not_asked_for(
         assert queries.stops(store, EXPERIMENT_ID).empty
 
 
-def test_losses_are_those_of_the_steps_that_are_at_hand(shared: Store, asked: list[str]) -> None:
-    from_database = queries.losses(shared, EXPERIMENT_ID, max_points=None)
-    caches.forget()
-    queries.step_times(shared, EXPERIMENT_ID)
-    queries.step_times(shared, OTHER)
-    asked.clear()
-    losses = queries.losses(shared, EXPERIMENT_ID, max_points=None)
-    pd.testing.assert_frame_equal(losses, from_database)
-    assert asked == []
-    # Of two steps one has no number for a loss: that one is there, one without a loss is not.
-    assert queries.losses(shared, OTHER)["loss"].isna().tolist() == [False, True]
-    assert len(asked) == 1
-
-
 def test_the_standing_is_asked_once(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
     told: list[str] = []

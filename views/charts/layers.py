@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from breakeven.storage.queries import MAX_POINTS
+from breakeven.storage.queries import MAX_POINTS, thinned
 from breakeven.views.charts.palette import FAINT, Look, run_looks
 from breakeven.views.shared import links
 
@@ -108,17 +108,6 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         figure.add_scatter(x=distance.index, y=distance, name=label, mode="lines", **layers[label])
     over_steps(figure, links.axis("loss_difference"))
     return figure.update_yaxes(type="log", exponentformat="power")
-
-
-def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
-    """One run's steps, thinned to the screen: from more than `MAX_POINTS`, the lowest and the
-    highest of each stretch, all real points, as in `storage.queries.losses`."""
-    if len(run) <= MAX_POINTS:
-        return run
-    stretch = np.arange(len(run)) * (MAX_POINTS // 2) // len(run)
-    finite = run[column].astype(float).reset_index(drop=True)
-    extremes = finite.where(np.isfinite(finite), 0.0).groupby(stretch)
-    return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
 
 
 def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure:

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from breakeven.storage.numbers.metrics import METRICS, axis_unit
+from breakeven.storage.queries import thinned
 from breakeven.storage.queries.timeline import ACTIVITY_NAMES
 from breakeven.views.charts.layers import (
     HEIGHT,
@@ -17,7 +18,6 @@ from breakeven.views.charts.layers import (
     layers_of,
     line_style,
     over_steps,
-    thinned,
 )
 from breakeven.views.charts.palette import COLORS, NEUTRAL, run_looks
 from breakeven.views.shared import links

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from breakeven.storage.library.devices import DeviceHistory, Quantity
 from breakeven.storage.library.trends import Point, Series
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS, axis_unit
+from breakeven.storage.queries import thinned
 from breakeven.storage.statistics.steps import divide
 from breakeven.views.charts.layers import (
     HEIGHT,
@@ -17,7 +18,6 @@ from breakeven.views.charts.layers import (
     line_style,
     over_days,
     over_steps,
-    thinned,
 )
 from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from breakeven.views.shared import links
