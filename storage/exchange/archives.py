@@ -16,10 +16,9 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import IO, BinaryIO
 
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import ImportUnusable
@@ -55,10 +54,6 @@ class Limits:
 USUAL = Limits()
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
     """Writes the plain files of an archive into an empty folder; returns their paths in it.
 
@@ -90,7 +85,7 @@ class _Places:
         self._kinds: dict[tuple[str, ...], str] = {}
         self._num_bytes = 0
 
-    def write(self, name: str, content: _Readable | None) -> None:
+    def write(self, name: str, content: IO[bytes] | None) -> None:
         """Writes a file; without content, claims the path for a folder."""
         parts = plain_parts(name)
         if not parts or any(part in JUNK or part.startswith("._") for part in parts):
@@ -134,7 +129,7 @@ def plain_parts(name: str) -> tuple[str, ...]:
     return parts
 
 
-def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, _Readable | None]]:
+def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, IO[bytes] | None]]:
     """Yields name and content of each file, and the name of each folder with None."""
     with archive.open("rb") as file:
         head = file.read(512)
@@ -150,7 +145,7 @@ def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, _Readable | N
             raise ImportUnusable(f"it is not {KNOWN}")
 
 
-def _of_zip(file: BinaryIO) -> Iterator[tuple[str, _Readable | None]]:
+def _of_zip(file: BinaryIO) -> Iterator[tuple[str, IO[bytes] | None]]:
     _check_directory(file)
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
@@ -186,7 +181,7 @@ def _check_directory(file: BinaryIO) -> None:
         raise ImportUnusable("its table of contents is too long")
 
 
-def _of_tar(file: "_Counted") -> Iterator[tuple[str, _Readable | None]]:
+def _of_tar(file: "_Counted") -> Iterator[tuple[str, IO[bytes] | None]]:
     with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as archive:  # type: ignore[call-overload]
         for entry in archive:
             if entry.issparse() or not (entry.isreg() or entry.isdir()):
@@ -219,12 +214,3 @@ class _Counted:
 
     def tell(self) -> int:
         return self._file.tell()
-
-
-@contextmanager
-def named(file: Path) -> Iterator[None]:
-    """Adds the name of the file to errors of the body."""
-    try:
-        yield
-    except ImportUnusable as error:
-        raise ImportUnusable(f"{printable(file.name)} is not taken: {error}") from None

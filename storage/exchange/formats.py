@@ -4,8 +4,6 @@ of the Dynamo harness, records of the HUD, JSON of cachebench.
 The harness writes one file for each backend, precision and part; here `tag` identifies them.
 """
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,8 +22,8 @@ from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import load_compared
 from breakeven.storage.errors import NotExportable
+from breakeven.storage.exchange.table_files import to_csv
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import cell
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.suite.cells import outcomes
@@ -281,11 +279,8 @@ def _written(value: str | int | float | None) -> str:
 
 def write_csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
     """CSV of rows of cells by column; missing cells are empty. Texts are never formulas."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({column: cell(text) for column, text in row.items()} for row in cells)
-    return text.getvalue()
+    frame = pd.DataFrame(list(cells), columns=list(columns), dtype=object).fillna("")
+    return to_csv(frame).decode()
 
 
 SCHEMA_VERSION = "v3"

@@ -21,7 +21,7 @@ from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.texts import printable, read_json
 from breakeven.storage.errors import ImportUnusable
-from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits, named
+from breakeven.storage.exchange.archives import KNOWN, USUAL, Limits
 from breakeven.storage.exchange.run_folders import TakenIn, archive_in_report, take_in
 
 FOLDER = "imports"
@@ -237,7 +237,7 @@ def bring(
 def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> Brought:
     with file.open("rb") as content:
         head = content.read(HEAD)
-    with named(file):
+    try:
         if head.startswith(ARCHIVES) or head[TAR] == b"ustar":
             return Brought(runs=take_in(data_dir, file, examples, limits))
         if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
@@ -245,4 +245,6 @@ def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limit
                 archive = Path(folder, "runs.zip")
                 archive.write_bytes(archive_in_report(file))
                 return Brought(runs=take_in(data_dir, archive, examples, limits))
+    except ImportUnusable as error:
+        raise ImportUnusable(f"{printable(file.name)} is not taken: {error}") from None
     return Brought(rows=import_file(data_dir, file))

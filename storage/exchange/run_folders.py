@@ -9,6 +9,7 @@ archive in base64, with its digest. Nothing in the page is shown or executed her
 
 import base64
 import binascii
+import filecmp
 import hashlib
 import io
 import os
@@ -17,7 +18,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -102,7 +103,6 @@ def take_in(
         runs = _gathered(staging, names)
         if not runs:
             raise ImportUnusable("there is no run folder in it: one with a spec.json")
-        _require_plain_journals(runs)
         _check(data_dir, runs, examples)
         known = {run.run_id: _known(data_dir, examples, run.run_id) for run in runs}
         there = {run_id: path for run_id, path in known.items() if path is not None}
@@ -119,8 +119,9 @@ def take_in(
                        known_runs=[*there], left_out=left_out)  # fmt: skip
 
 
-def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
+def _files_of(run: RunDir, max_artifact_bytes: int | None) -> list[str]:
     """Relative paths of a run's files that an archive includes."""
+    found = []
     stat_journal(run.events_file)  # Unpacks an old, compressed journal.
     for parent, folders, files in walk(run.path):
         here = Path(parent)
@@ -135,18 +136,12 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
             if is_artifact and path.stat().st_size > most:
                 continue
             inner = path.relative_to(run.path).as_posix()
-            if _may_be_taken_back(f"{run.path.name}/{inner}"):
-                yield inner
-
-
-def _may_be_taken_back(name: str) -> bool:
-    """Whether an import would accept this file name. Names may be from an unknown source: bytes
-    that are no text, line ends and Windows drives are refused."""
-    try:
-        plain_parts(name)
-    except ImportUnusable:
-        return False
-    return True
+            # Names may be from an unknown source: bytes that are no text, line ends and Windows
+            # drives are refused by an import.
+            with suppress(ImportUnusable):
+                plain_parts(f"{run.path.name}/{inner}")
+                found.append(inner)
+    return found
 
 
 def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
@@ -171,17 +166,6 @@ def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
         os.rename(folder.path, target)
         runs.append(RunDir(target))
     return runs
-
-
-def _require_plain_journals(runs: Sequence[RunDir]) -> None:
-    """Raises `ImportUnusable` for compressed journals, which could exceed the limits."""
-    for run in runs:
-        packed = run.events_file.with_name(run.events_file.name + ENDING)
-        if os.path.lexists(packed):
-            raise ImportUnusable(
-                f"run {run.run_id} has a compressed journal, {packed.name}. Run gunzip on it, and "
-                "pack the folder again"
-            )
 
 
 def _is_within(path: PurePosixPath, names: set[str]) -> bool:
@@ -218,6 +202,12 @@ def _known(data_dir: DataDir, examples: Path | None, run_id: str) -> Path | None
 
 
 def _check_run(run: RunDir, spec: object) -> None:
+    packed = run.events_file.with_name(run.events_file.name + ENDING)
+    if os.path.lexists(packed):  # Unpacked it could exceed the limits.
+        raise ImportUnusable(
+            f"run {run.run_id} has a compressed journal, {packed.name}. Run gunzip on it, and "
+            "pack the folder again"
+        )
     try:
         check_membership(run.read_spec(), spec)  # type: ignore[arg-type]
         run.read_claim()
@@ -255,22 +245,12 @@ def _require_same(one: Path, other: Path) -> None:
     compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
     compared |= mine & theirs
     differing = [name for name in sorted(compared) if name not in mine & theirs
-                 or not _equal(RunDir(one), RunDir(other), name)]  # fmt: skip
+                 or not filecmp.cmp(one / name, other / name, shallow=False)]  # fmt: skip
     if differing:
         raise ImportUnusable(
             f"run {other.name} is there already with another content ({differing[0]}); nothing is "
             f"written over it. Delete the experiment first, or move {other} elsewhere"
         )
-
-
-def _equal(one: RunDir, other: RunDir, name: str) -> bool:
-    with one.open(name) as mine, other.open(name) as theirs:
-        while True:
-            first, second = mine.read(CHUNK), theirs.read(CHUNK)
-            if first != second:
-                return False
-            if not first:
-                return True
 
 
 def _put(data_dir: DataDir, runs: Sequence[RunDir]) -> None:
