@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TextIO
 
 from breakeven.runner.commands.conditions import Condition, Length, check_gate
@@ -22,8 +23,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
 from breakeven.storage.comparison.results import Comparison
-from breakeven.storage.compiling.difference import load_compiled
-from breakeven.storage.compiling.kept import code_difference, kept_of
+from breakeven.storage.compiling.difference import code_difference, kept_of, load_compiled
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.difference.replays import load_replay
 from breakeven.storage.difference.sides import load_sides
@@ -401,18 +401,14 @@ def exit_status(comparison: Comparison) -> int:
 def open_store(data_dir: DataDir) -> Store:
     """Opens a store with all run folders: the team's store, if the settings name one; else the data
     folder's database, or a database in memory if that is locked or cannot be written."""
-    try:
-        store = address.open_store(data_dir, EXAMPLES)
-    except TeamStoreUnusable:
-        raise
-    except StoreError:
-        return Store.in_memory(data_dir, EXAMPLES)
-    try:
-        store.ingest_all()
-    except TeamStoreUnusable:
-        store.close()
-        raise
-    except StoreError:
-        store.close()
-        return Store.in_memory(data_dir, EXAMPLES)
-    return store
+    with ExitStack() as opened:
+        try:
+            store = address.open_store(data_dir, EXAMPLES)
+            opened.callback(store.close)
+            store.ingest_all()
+        except TeamStoreUnusable:
+            raise
+        except StoreError:
+            return Store.in_memory(data_dir, EXAMPLES)
+        opened.pop_all()
+        return store

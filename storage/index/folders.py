@@ -6,8 +6,9 @@ import errno
 import json
 import os
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,26 +134,19 @@ class Listing:
         return names
 
 
-class Agreed:
-    """The specification that most folders of an experiment have, read on first use."""
+Agreed = Callable[[str], tuple[ExperimentSpec | None, str]]
+"""The specification that most folders of an experiment have, and its JSON, by the experiment."""
 
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._specs: dict[str, ExperimentSpec | None] = {}
-        self._texts: dict[str, str] = {}
 
-    def spec(self, experiment_id: str) -> ExperimentSpec | None:
-        if experiment_id not in self._specs:
-            folders = self._listing.of_experiment(experiment_id)
-            self._specs[experiment_id] = agreed_spec(map(RunDir, folders))
-        return self._specs[experiment_id]
+def agreed_specs(listing: Listing) -> Agreed:
+    """Reads each specification on first use."""
 
-    def text(self, experiment_id: str) -> str:
-        """The specification as JSON."""
-        if experiment_id not in self._texts:
-            spec = self.spec(experiment_id)
-            self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))
-        return self._texts[experiment_id]
+    @cache
+    def agreed(experiment_id: str) -> tuple[ExperimentSpec | None, str]:
+        spec = agreed_spec(map(RunDir, listing.of_experiment(experiment_id)))
+        return spec, json.dumps(None if spec is None else asdict(spec))
+
+    return agreed
 
 
 MAX_TICK_BYTES = 16_000_000
@@ -234,7 +228,8 @@ class FolderScan:
 
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` if the folder is no run folder."""
-    spec = require_readable(run_dir, agreed.spec(run_dir.run_id.partition(".")[0]))
+    most, text = agreed(run_dir.run_id.partition(".")[0])
+    spec = require_readable(run_dir, most)
     whole = spec.experiment
     return {
         "run_id": spec.run_id,
@@ -262,7 +257,7 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "investigates": whole.investigates,
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
-        f'"experiment": {agreed.text(spec.experiment_id)}, '
+        f'"experiment": {text}, '
         f'"variant": {json.dumps(asdict(spec.variant))}}}',
     }
 

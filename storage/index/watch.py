@@ -28,6 +28,7 @@ from breakeven.storage.index.folders import (
     FolderScan,
     IndexedRun,
     Listing,
+    agreed_specs,
     describe,
     look_at_labels,
     lstat,
@@ -90,7 +91,7 @@ class Watch:
         seen = FolderScan(unreadable=dict(self.unreadable), gone=sorted(self._gone))
         for name in self._gone:
             seen.unreadable.pop(name, None)
-        agreed = Agreed(self._listing)
+        agreed = agreed_specs(self._listing)
         experiment = ""
         for name in self._names_due():
             if name not in self._listing.folders or name in self.elsewhere:
@@ -135,7 +136,8 @@ class Watch:
     @property
     def counts(self) -> dict[str, int]:
         """Number of runs of the data folder in each state."""
-        return Counter(row.state for row in self.known.values() if self._is_own(row))
+        rows = list(self.known.values())  # A copy, because another thread may ingest meanwhile.
+        return Counter(row.state for row in rows if self._is_own(row))
 
     @property
     def open_runs(self) -> list[IndexedRun]:
