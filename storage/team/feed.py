@@ -51,16 +51,12 @@ class Feed:
         """Registers the data folder; raises `TeamStoreUnusable`."""
         self._lake, self._data_dir, self._examples = lake, data_dir, examples
         self.name = data_folder_id(data_dir)
-        self._watch: Watch | None = None
+        self.watch: Watch | None = None
+        """The known state of the data folder; None before the first look."""
         self._numbers: dict[str, int] = {}
         self._present: set[tuple[int, str]] = set()
         self._looked_elsewhere = 0.0
         self._register()
-
-    @property
-    def watch(self) -> Watch | None:
-        """The known state of the data folder; None before the first look."""
-        return self._watch
 
     def tick(self) -> tuple[int, bool]:
         """Like `ingest.run_tick`: the number of new event rows, and whether bytes remain.
@@ -68,16 +64,16 @@ class Feed:
         Raises `TeamStoreUnusable`; then the next call reads the state from the store again.
         """
         for _ in range(PATIENCE):
-            watch = self._watch or self._start()
+            watch = self.watch or self._start()
             seen = watch.look()
             try:
                 num_rows = self._take_in(watch, seen)
             except Overtaken:
-                self._watch = None
+                self.watch = None
                 continue
             except BaseException:
                 # The commit may have succeeded nevertheless.
-                self._watch = None
+                self.watch = None
                 raise
             watch.taken_in(seen, is_new=num_rows > 0)
             return num_rows, bool(seen.behind)
@@ -86,8 +82,8 @@ class Feed:
     def compare(self, num_runs: int) -> None:
         """Starts again if the store has another number of runs of this folder, because somebody
         removed them from the store."""
-        if self._watch is not None and len(self._watch.known) != num_runs:
-            self._watch = None
+        if self.watch is not None and len(self.watch.known) != num_runs:
+            self.watch = None
 
     def _register(self) -> None:
         """Registers this data folder in the store, once."""
@@ -104,7 +100,7 @@ class Feed:
     def _start(self) -> Watch:
         with self._lake.reading() as cursor:
             watch = start_watch(cursor, self._data_dir.runs, self._examples, self.name)
-        self._watch, self._looked_elsewhere = watch, 0.0
+        self.watch, self._looked_elsewhere = watch, 0.0
         return watch
 
     def _take_in(self, watch: Watch, seen: FolderScan) -> int:

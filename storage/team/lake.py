@@ -70,7 +70,9 @@ class Lake:
             "temp_directory": f"{self._folder.name}/spilled",
         }
         self.connection = duckdb.connect(":memory:", config=config)
-        self._connecting, self._is_attached = threading.RLock(), False
+        self._connecting = threading.RLock()
+        self.is_attached = False
+        """Whether the database answered the last query."""
         os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
         try:
             self._load_extensions()
@@ -84,11 +86,6 @@ class Lake:
         with suppress(duckdb.Error):
             self.connection.close()
         self._folder.cleanup()
-
-    @property
-    def is_attached(self) -> bool:
-        """Whether the database answered the last query."""
-        return self._is_attached
 
     def cursor(self) -> Cursor:
         """A cursor on the tables of the store."""
@@ -122,7 +119,7 @@ class Lake:
         """Connects the store if needed; an error in the body is explained without a password. After
         a lost connection the next call connects again."""
         with self._connecting:
-            if not self._is_attached:
+            if not self.is_attached:
                 self._attach()
         with self._explaining_errors():
             yield
@@ -136,7 +133,7 @@ class Lake:
             if any(one in text.lower() for one in OVERTAKEN):
                 raise Overtaken from None
             if any(one in text.lower() for one in LOST):
-                self._is_attached = False
+                self.is_attached = False
             reason = self.address.without_secrets(_reason(text))
             complaint = f"{self.address.masked} cannot be used: {reason}. {_remedy(reason)}"
             raise TeamStoreUnusable(complaint) from None
@@ -226,7 +223,7 @@ class Lake:
                     self.connection.execute(statement)
                 with self.cursor() as cursor:
                     _make_tables(cursor, check=self._check)
-        self._is_attached = True
+        self.is_attached = True
 
 
 def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:

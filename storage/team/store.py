@@ -28,66 +28,6 @@ MAX_ROWS = 5_000_000
 """Limit of local events; above it, the least recently used experiments are removed."""
 
 
-class LocalReplica:
-    """The replica of one process. Safe to use from threads."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._lock = threading.Lock()
-        self.snapshot = -1
-        """Number of the store's snapshot that the local lists match."""
-        self._loaded: OrderedDict[int, int] = OrderedDict()
-        """Experiments with local events and their numbers of rows, the most recently used last."""
-        self._stale: set[int] = set()
-        with lake.connection.cursor() as cursor:
-            cursor.execute(SCHEMA)
-
-    def refresh(self) -> None:
-        """Copies changes since the last call; raises `TeamStoreUnusable`."""
-        with self._lock, self._lake.connected(), self._lake.connection.cursor() as cursor:
-            now = snapshot(cursor)
-            if now == self.snapshot:
-                return
-            with transaction(cursor):
-                now = snapshot(cursor)
-                changed = _copy_news(cursor, self.snapshot)
-            self._stale |= changed & self._loaded.keys()
-            self.snapshot = now
-
-    def num_runs(self, data_folder: str) -> int:
-        """The number of runs that a data folder has recorded."""
-        query = "SELECT count(*) FROM progress WHERE data_folder = ?"
-        with self._lake.connection.cursor() as cursor:
-            row = cursor.execute(query, [data_folder]).fetchone()
-        return int(row[0]) if row else 0
-
-    def load(self, experiment: int) -> None:
-        """Copies the present events of an experiment, unless the replica has them.
-
-        Raises `TeamStoreUnusable` if that fails; but older local events, if any, remain in use.
-        """
-        with self._lock:
-            if experiment in self._loaded and experiment not in self._stale:
-                self._loaded.move_to_end(experiment)
-                return
-            try:
-                with self._lake.connected(), self._lake.connection.cursor() as cursor:
-                    num_rows = _copy_events(cursor, experiment)
-                    self._loaded[experiment] = num_rows
-                    self._loaded.move_to_end(experiment)
-                    self._stale.discard(experiment)
-                    self._make_room(cursor)
-            except TeamStoreUnusable:
-                if experiment not in self._loaded:
-                    raise
-
-    def _make_room(self, cursor: Cursor) -> None:
-        while sum(self._loaded.values()) > MAX_ROWS and len(self._loaded) > 1:
-            oldest, _ = self._loaded.popitem(last=False)
-            for table in _events():
-                cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [oldest])
-
-
 def _events() -> list[str]:
     return [table for table in EVENT_TABLES.values() if table != LISTED]
 
@@ -161,8 +101,15 @@ class TeamStore(Store):
     def __init__(self, lake: Lake, data_dir: DataDir, examples: Path | None) -> None:
         super().__init__(lake.connection, data_dir, examples, FileLock(data_dir.path / LOCK_FILE))
         self._lake = lake
-        self._replica = LocalReplica(lake)
         self._feed: Feed | None = None
+        self._copying = threading.Lock()
+        self._snapshot = -1
+        """Number of the store's snapshot that the local lists match."""
+        self._loaded: OrderedDict[int, int] = OrderedDict()
+        """Experiments with local events and their numbers of rows, the most recently used last."""
+        self._stale: set[int] = set()
+        with lake.connection.cursor() as cursor:
+            cursor.execute(SCHEMA)
 
     @classmethod
     def at(cls, address: Address, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -170,7 +117,7 @@ class TeamStore(Store):
         lake = Lake(address)
         try:
             store = cls(lake, data_dir, examples)
-            store._replica.refresh()
+            store._refresh()
         except BaseException:
             lake.close()
             raise
@@ -188,14 +135,51 @@ class TeamStore(Store):
 
     @property
     def generation(self) -> int:
-        return self._replica.snapshot
+        return self._snapshot
 
     def number_of(self, experiment_id: str) -> int:
         """Also copies the experiment's events to the replica; raises `TeamStoreUnusable`."""
         number = super().number_of(experiment_id)
         if number:
-            self._replica.load(number)
+            self._load(number)
         return number
+
+    def _refresh(self) -> None:
+        """Copies changes since the last call to the replica; raises `TeamStoreUnusable`."""
+        with self._copying, self._lake.connected(), self._lake.connection.cursor() as cursor:
+            now = snapshot(cursor)
+            if now == self._snapshot:
+                return
+            with transaction(cursor):
+                now = snapshot(cursor)
+                changed = _copy_news(cursor, self._snapshot)
+            self._stale |= changed & self._loaded.keys()
+            self._snapshot = now
+
+    def _load(self, experiment: int) -> None:
+        """Copies the present events of an experiment, unless the replica has them.
+
+        Raises `TeamStoreUnusable` if that fails; but older local events, if any, remain in use.
+        """
+        with self._copying:
+            if experiment in self._loaded and experiment not in self._stale:
+                self._loaded.move_to_end(experiment)
+                return
+            try:
+                with self._lake.connected(), self._lake.connection.cursor() as cursor:
+                    self._loaded[experiment] = _copy_events(cursor, experiment)
+                    self._loaded.move_to_end(experiment)
+                    self._stale.discard(experiment)
+                    self._make_room(cursor)
+            except TeamStoreUnusable:
+                if experiment not in self._loaded:
+                    raise
+
+    def _make_room(self, cursor: Cursor) -> None:
+        while sum(self._loaded.values()) > MAX_ROWS and len(self._loaded) > 1:
+            oldest, _ = self._loaded.popitem(last=False)
+            for table in _events():
+                cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [oldest])
 
     def stored_results(
         self, name: str, version: str, experiment_id: str | None = None
@@ -228,10 +212,11 @@ class TeamStore(Store):
         begun = time.monotonic()
         with self._ingesting, self._busy():
             num_rows, is_behind = self._ingest()
-            self._replica.refresh()
+            self._refresh()
             if self._feed is not None:
                 self._watch = self._feed.watch
-                self._feed.compare(self._replica.num_runs(self._feed.name))
+                query = "SELECT count(*) FROM progress WHERE data_folder = ?"
+                self._feed.compare(self.rows(query, [self._feed.name])[0][0])
         if not is_behind:
             self._caught_up = begun
         return num_rows, is_behind

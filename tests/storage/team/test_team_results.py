@@ -68,7 +68,7 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
             of_another(address, tmp_path)
             assert computed == [EXPERIMENT_ID]
         # A stored result is no new state of the store: everybody would read the lists again.
-        reader._replica.refresh()
+        reader._refresh()
         assert reader.generation == before
         stored = reader.stored_results("comparison", "of tomorrow")
         assert {experiment_id for experiment_id, *_ in stored} == {EXPERIMENT_ID}
