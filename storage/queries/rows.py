@@ -1,13 +1,13 @@
 """Shared parts of the queries: an experiment's rows, and types that DuckDB does not return."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pandas as pd
 
 from breakeven.runner.texts import read_json
-from breakeven.storage.caches import memo, revision
+from breakeven.storage.caches import always, memo, revision
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
 
@@ -19,9 +19,6 @@ RECORDED = "* EXCLUDE (place, experiment, run_id, seq, time)"
 USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
 """Tables of events in which nearly every experiment has rows."""
 RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
-_no_rows: dict[str, pd.DataFrame] = {}
-"""Empty results by query."""
-
 
 Ask = Callable[[Store, str], pd.DataFrame]
 
@@ -70,7 +67,7 @@ def rows(
     tables = {source} if is_table else set(of)
     is_rare = bool(tables) and tables.isdisjoint(USUAL)
     if is_rare and tables.isdisjoint(_tables_with_rows(store, experiment_id)):
-        found = _without_rows(store, sql, parameters)
+        found = _without_rows(store, sql, *parameters)
     else:
         found = store.query(sql, [store.number_of(experiment_id), *parameters])
     return with_runs(store, experiment_id, found, many=many)
@@ -86,11 +83,10 @@ def _tables_with_rows(store: Store, experiment_id: str) -> frozenset[str]:
     return frozenset(name for (name,) in store.rows(query, [store.number_of(experiment_id)]))
 
 
-def _without_rows(store: Store, sql: str, parameters: Sequence[object]) -> pd.DataFrame:
-    """The empty result of a query, with the types of its columns, which are equal in all stores."""
-    if sql not in _no_rows:
-        _no_rows[sql] = store.query(sql, [0, *parameters])
-    return _no_rows[sql]
+@memo(always)
+def _without_rows(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
+    """The empty result of a query, with the types of its columns."""
+    return store.query(sql, [0, *parameters])
 
 
 def with_runs(

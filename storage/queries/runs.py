@@ -12,7 +12,7 @@ from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, cause_of
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.variants import Variant
-from breakeven.storage.caches import Revision, memo, revision
+from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
@@ -74,37 +74,18 @@ class RunRecord:
     folder: Path
 
 
-def _revision_of_run(store: Store, run_id: str) -> Revision:
-    return revision(store, run_id.partition(".")[0])
-
-
-@memo(_revision_of_run)
 def run_record(store: Store, run_id: str) -> RunRecord:
     """The record of a run; raises `NotInStore`."""
-    row = _records(store, run_id.partition(".")[0]).get(run_id)
-    if row is None:
+    found = _records(store, run_id.partition(".")[0]).get(run_id)
+    if found is None:
         raise NotInStore(f"no run {run_id!r} in {store.data_dir.runs} or among the examples")
-    spec = RunSpec.from_json(row["spec"])
-    return RunRecord(
-        run_id=run_id,
-        experiment_id=row["experiment_id"],
-        spec=spec.experiment,
-        variant=spec.variant,
-        origin=row["origin"],
-        state=RunState(row["state"]),
-        reason=row.get("reason"),
-        environment=row["environment"],
-        workload=row["workload"],
-        error=RunError(**row["error"]) if "error" in row else None,
-        folder=Path(row["folder"]),
-    )
+    return found
 
 
 @memo(revision)
-def _records(store: Store, experiment_id: str) -> dict[str, dict[str, Any]]:
-    """All data of each run of an experiment except its series, by the run's id."""
-    frame = store.query(
-        f"""SELECT run_id, experiment_id, spec, origin, state, reason, folder, error
+def _records(store: Store, experiment_id: str) -> dict[str, RunRecord]:
+    rows = store.rows(
+        f"""SELECT run_id, spec, origin, state, reason, folder, error
         FROM (FROM runs WHERE {MINE}) JOIN progress USING (run_id)
         LEFT JOIN (
             SELECT run_id, arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
@@ -115,20 +96,23 @@ def _records(store: Store, experiment_id: str) -> dict[str, dict[str, Any]]:
     )
     environment = fields_by_run(environments(store, experiment_id))
     workload = fields_by_run(workloads(store, experiment_id))
-    return {
-        run_id: _present(row)
-        | {"environment": environment.get(run_id, {}), "workload": workload.get(run_id, {})}
-        for run_id, row in zip(frame["run_id"], frame.to_dict("records"), strict=True)
-    }
-
-
-def _present(row: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a row that have a value."""
-    return {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, (list, dict)) or not pd.isna(value)
-    }
+    found = {}
+    for run_id, text, origin, state, reason, folder, error in rows:
+        spec = RunSpec.from_json(text)
+        found[run_id] = RunRecord(
+            run_id=run_id,
+            experiment_id=experiment_id,
+            spec=spec.experiment,
+            variant=spec.variant,
+            origin=origin,
+            state=RunState(state),
+            reason=reason,
+            environment=environment.get(run_id, {}),
+            workload=workload.get(run_id, {}),
+            error=None if error is None else RunError(**error),
+            folder=Path(folder),
+        )
+    return found
 
 
 def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
@@ -137,12 +121,13 @@ def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
 
 
 def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The same for every run with a row, by its id."""
+    """The same for every run with a row, by its id; only fields with a value."""
     records = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
     return {
-        str(run_id): _present({str(name): value for name, value in fields.items()})
+        str(run_id): {str(name): value for name, value in fields.items()
+                      if isinstance(value, list | dict) or not pd.isna(value)}
         for run_id, fields in zip(frame["run_id"], records, strict=True)
-    }
+    }  # fmt: skip
 
 
 MAX_POINTS = 1000
