@@ -7,8 +7,7 @@ import streamlit as st
 
 from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog
-from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.catalog import catalog, chosen
 from breakeven.views.access import permissions
 from breakeven.views.library import disk, matrix, query, selected, sides, suites, table, trends
 from breakeven.views.library.filling import watch

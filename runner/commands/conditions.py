@@ -3,7 +3,7 @@ length of a training: in steps, epochs, samples, tokens or hours.
 
 `--fail-if` of `show`, `compare` and `trend` takes lists of conditions; a search of the list of
 experiments may contain some, too. `storage/terminal/gate.py`, `storage/terminal/trend.py` and
-`storage/library/filters.py` judge conditions; `docs/suites.md` defines those of `--fail-if`.
+`storage/library/catalog.py` judge conditions; `docs/suites.md` defines those of `--fail-if`.
 """
 
 import argparse

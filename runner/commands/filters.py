@@ -1,6 +1,6 @@
 """Filters of the list of experiments: the options of `list`, with the same names in addresses.
 
-`storage/library/filters.py` applies them; the page Experiments offers the same filters.
+`storage/library/catalog.py` applies them; the page Experiments offers the same filters.
 """
 
 import argparse

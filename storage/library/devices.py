@@ -128,9 +128,12 @@ def devices(store: Store) -> tuple[DeviceHistory, ...]:
     read["pace"] = pace.astype(object).where(pace.notna(), None)
     of_moment = ["experiment_id", "name", "submitted", "reading", "pace"]
     found = [
-        DeviceHistory(*key, tuple(Moment(**one) for one in mine[of_moment].to_dict("records")))
-        for key, mine in read.groupby(DEVICE, sort=False)
-    ]
+        DeviceHistory(host, id, name, tuple(
+            Moment(**{str(key): value for key, value in one.items()})
+            for one in mine[of_moment].to_dict("records")
+        ))
+        for (host, id, name), mine in read.groupby(DEVICE, sort=False)
+    ]  # fmt: skip
     return tuple(reversed(sorted(found, key=_last_seen)))
 
 

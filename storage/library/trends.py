@@ -5,7 +5,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -125,35 +125,28 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
 
     A run that did not finish, or lacks the number, is left out.
     """
-    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    failed: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
-    newest: dict[tuple[str, str, str], int] = {}
-    for place, row in enumerate(rows.to_dict("records")):
-        key = (row["workload"], row["device"], row["backend"])
-        if row["state"] == "finished" and _is_known(row[quantity]) and row["workload"]:
-            grouped.setdefault(key, []).append(row)
-            newest[key] = place
-        elif row["state"] != "cancelled":  # a cancelled run is no failure
-            failed.setdefault((row["workload"], row["backend"]), []).append((place, row))
-    found = [
-        _series(quantity, *key, mine,
-                _failure(failed.get((key[0], key[2]), ()), key[1], newest[key]))
-        for key, mine in grouped.items()
-    ]  # fmt: skip
+    values = pd.to_numeric(rows[quantity])
+    has_logarithm = (values > 0) & (values < math.inf)
+    is_point = (rows["state"] == "finished") & rows["workload"].notna() & has_logarithm
+    failed = rows[~is_point & (rows["state"] != "cancelled")]  # a cancelled run is no failure
+    on_any = failed["device"].map(REQUESTED_DEVICE.fullmatch).astype(bool)
+    found = []
+    grouped = rows[is_point].groupby(["workload", "device", "backend"], sort=False)
+    for (workload, device, backend), mine in grouped:
+        # An experiment that failed early has not recorded its device's name, only the requested
+        # one, and may concern any device.
+        later = failed[
+            (failed["workload"] == workload)
+            & (failed["backend"] == backend)
+            & (failed.index > mine.index[-1])
+            & (on_any | (failed["device"] == device))
+        ]
+        failure = None if later.empty else _failure_of(later.iloc[-1])
+        found.append(_series(quantity, workload, device, backend, mine.to_dict("records"), failure))
     return sorted(found, key=lambda one: (-len(one.points), one.title, one.device, one.backend))
 
 
-def _failure(
-    failed: Iterable[tuple[int, dict[str, Any]]], device: str, newest: int
-) -> Failure | None:
-    """The last experiment on a device after its newest point. An experiment that failed early has
-    not recorded its device's name, only the requested one, and may concern any device."""
-    mine = [row for place, row in failed if place > newest
-            and (row["device"] == device or REQUESTED_DEVICE.fullmatch(row["device"]))]  # fmt: skip
-    return _failure_of(mine[-1]) if mine else None
-
-
-def _failure_of(row: dict[str, Any]) -> Failure:
+def _failure_of(row: Mapping[str, Any]) -> Failure:
     return Failure(row["experiment_id"], row["state"], row["parity"])
 
 
@@ -180,7 +173,7 @@ def _series(
     workload: str,
     device: str,
     backend: str,
-    rows: Iterable[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
     failure: Failure | None,
 ) -> Series:
     points = tuple(
@@ -196,7 +189,7 @@ def _series(
         )
         for row in rows
     )
-    title = workload_title(next(iter(rows)))
+    title = workload_title(rows[0])
     return Series(quantity, workload, title, device, backend, points, failure)
 
 
@@ -206,8 +199,3 @@ def workload_title(row: dict[str, Any]) -> str:
     if row["task"] != SCRIPT_TASK:
         parts += [row["precision"], f"batch {row['batch']}"]
     return ", ".join(parts if row["scenario"] == "train" else [row["scenario"], *parts])
-
-
-def _is_known(value: Any) -> bool:
-    """Whether the value has a logarithm."""
-    return value is not None and 0 < float(value) < math.inf

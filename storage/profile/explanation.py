@@ -138,13 +138,11 @@ def explain(store: Store, experiment_id: str) -> Explanation:
         if one.role == "backend" and (base := comparison.baseline_of(one.label)) is not None
         if one.batch_times == 1  # The kernels of a larger batch compute other sizes.
     ]
-    bridges = {run.label: bridge(base, run) for base, run in pairs}
-    speedups = {run.label: own_speedup(base, run) for base, run in pairs}
     return Explanation(
         comparison=comparison,
         profiles=tuple(profiles),
-        bridges={label: found for label, found in bridges.items() if found is not None},
-        own_speedups={label: found for label, found in speedups.items() if found is not None},
+        bridges={run.label: found for base, run in pairs if (found := bridge(base, run))},
+        own_speedups={run.label: own for base, run in pairs if (own := own_speedup(base, run))},
         findings=tuple(findings(_cases(store, comparison, profiles, baseline))),
     )
 

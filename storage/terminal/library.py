@@ -10,8 +10,7 @@ import pandas as pd
 from breakeven.runner.commands.filters import Filter
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, compute
-from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.catalog import catalog, chosen, compute
 from breakeven.storage.numbers.formats import DASH, aligned_table
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text

@@ -13,7 +13,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS
-from breakeven.storage.profile.ranks import by_run, collectives, ranks_of
+from breakeven.storage.profile.profiles import by_run, collectives, ranks_of
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.caution_words import doubt_words
 from breakeven.views.charts.trend import device_series

@@ -5,8 +5,7 @@ import streamlit as st
 
 from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows
-from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.catalog import backend_rows, chosen
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS

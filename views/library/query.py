@@ -17,7 +17,7 @@ from breakeven.runner.commands.filters import (
     filter_arguments,
     parse_terms,
 )
-from breakeven.storage.library.filters import facet_counts
+from breakeven.storage.library.catalog import facet_counts
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.views.shared.address import bound, value
 from breakeven.views.shared.inert import Markdown, inert

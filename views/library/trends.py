@@ -9,8 +9,7 @@ import streamlit as st
 
 from breakeven.runner.commands.filters import Filter, filter_arguments
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows
-from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.catalog import backend_rows, chosen
 from breakeven.storage.library.trends import QUANTITIES, Point, Series, trends
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST

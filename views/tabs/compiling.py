@@ -8,8 +8,15 @@ import streamlit as st
 
 from breakeven.runner.errors import RunnerError
 from breakeven.storage import queries
-from breakeven.storage.compiling.difference import compile_difference, load_compiled, phases
-from breakeven.storage.compiling.kept import TRACE, KeptFile, code_difference, kept_of
+from breakeven.storage.compiling.difference import (
+    TRACE,
+    KeptFile,
+    code_difference,
+    compile_difference,
+    kept_of,
+    load_compiled,
+    phases,
+)
 from breakeven.storage.compiling.timeline import timeline
 from breakeven.storage.difference.sides import Differing
 from breakeven.storage.index.store import Store

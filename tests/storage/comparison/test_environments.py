@@ -16,8 +16,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, catalog, compute
-from breakeven.storage.library.filters import chosen, facet_counts
+from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute, facet_counts
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.storage.compiling.kept import MAX_COMPARED_LINES, KeptFile, code_difference
+from breakeven.storage.compiling.difference import MAX_COMPARED_LINES, KeptFile, code_difference
 
 
 def kept(folder: Path, content: str) -> KeptFile:

@@ -15,8 +15,7 @@ from breakeven.runner.commands.filters import (
     parse_terms,
     read_filter,
 )
-from breakeven.storage.library.catalog import COLUMNS
-from breakeven.storage.library.filters import chosen, facet_counts, searchable
+from breakeven.storage.library.catalog import COLUMNS, chosen, facet_counts, searchable
 from breakeven.storage.terminal.library import as_json, as_table
 
 ROWS: list[dict[str, Any]] = [

@@ -9,8 +9,7 @@ import pytest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.profile.profiles import IDLE, Profile
-from breakeven.storage.profile.ranks import by_run, collectives, ranks_of
+from breakeven.storage.profile.profiles import IDLE, Profile, by_run, collectives, ranks_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 
