@@ -76,16 +76,17 @@ CREATE TABLE unreadable (
     folder VARCHAR NOT NULL, data_folder VARCHAR NOT NULL, message VARCHAR NOT NULL
 );
 
--- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
+-- One table per kind of event, which the comment beside it names, and a column per field that is
+-- read (docs/events.md). A row whose NOT NULL fields
 -- are missing is no such event and is left out. What a resumption takes back is deleted
 -- (storage/index/ingest.py).
-CREATE TABLE phases (
+CREATE TABLE phases (  -- event phase
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     phase VARCHAR NOT NULL
 );
 
-CREATE TABLE environments (
+CREATE TABLE environments (  -- event environment
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_type VARCHAR,
@@ -97,7 +98,7 @@ CREATE TABLE environments (
     cpus VARCHAR, devices JSON
 );
 
-CREATE TABLE workloads (
+CREATE TABLE workloads (  -- event workload
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     task VARCHAR, num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
@@ -107,26 +108,26 @@ CREATE TABLE workloads (
     precision VARCHAR, code_sha256 VARCHAR, uncounted JSON, notes JSON
 );
 
-CREATE TABLE inputs (
+CREATE TABLE inputs (  -- event inputs
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, sha256 VARCHAR, floats STRUCT(sha256 VARCHAR, rough DOUBLE[])[],
     random MAP(VARCHAR, VARCHAR)
 );
 
-CREATE TABLE compile_starts (
+CREATE TABLE compile_starts (  -- event compile_started
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR
 );
 
-CREATE TABLE compile_ends (
+CREATE TABLE compile_ends (  -- event compile_ended
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR, seconds DOUBLE
 );
 
-CREATE TABLE compile_metrics (
+CREATE TABLE compile_metrics (  -- event compile_metrics
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
@@ -135,33 +136,33 @@ CREATE TABLE compile_metrics (
     recompile_reason VARCHAR, failure VARCHAR
 );
 
-CREATE TABLE compile_spans (
+CREATE TABLE compile_spans (  -- event compile_spans
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR,
     spans STRUCT(stage VARCHAR, name VARCHAR, start DOUBLE, seconds DOUBLE, thread BIGINT)[]
 );
 
-CREATE TABLE compile_caches (
+CREATE TABLE compile_caches (  -- event compile_cache
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR,
     layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
 );
 
-CREATE TABLE graph_breaks (
+CREATE TABLE graph_breaks (  -- event graph_break
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, stopped_at VARCHAR, count BIGINT
 );
 
-CREATE TABLE steps (
+CREATE TABLE steps (  -- event step
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
     compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE, losses MAP(VARCHAR, DOUBLE)
 );
 
-CREATE TABLE blocks (
+CREATE TABLE blocks (  -- event block
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
@@ -169,7 +170,7 @@ CREATE TABLE blocks (
     peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT, samples BIGINT, tokens BIGINT
 );
 
-CREATE TABLE device_samples (
+CREATE TABLE device_samples (  -- event device
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
@@ -182,7 +183,7 @@ CREATE TABLE device_samples (
     load_average DOUBLE
 );
 
-CREATE TABLE evaluations (
+CREATE TABLE evaluations (  -- event evaluation
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
@@ -192,20 +193,20 @@ CREATE TABLE evaluations (
         samples BIGINT[])
 );
 
-CREATE TABLE checkpoints (
+CREATE TABLE checkpoints (  -- event checkpoint
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR NOT NULL, bytes BIGINT, seconds DOUBLE, value DOUBLE,
     removed VARCHAR[]
 );
 
-CREATE TABLE resumptions (
+CREATE TABLE resumptions (  -- event resumed
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR, num_devices BIGINT, num_devices_before BIGINT
 );
 
-CREATE TABLE gradient_statistics (
+CREATE TABLE gradient_statistics (  -- event gradient_statistics
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL,
@@ -213,13 +214,13 @@ CREATE TABLE gradient_statistics (
         name VARCHAR, norm DOUBLE, mean DOUBLE, deviation DOUBLE, largest DOUBLE, zeros DOUBLE)[]
 );
 
-CREATE TABLE own_values (
+CREATE TABLE own_values (  -- event value
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE
 );
 
-CREATE TABLE predictions (
+CREATE TABLE predictions (  -- event prediction
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT NOT NULL, step BIGINT,
@@ -228,25 +229,25 @@ CREATE TABLE predictions (
         samples BIGINT[])
 );
 
-CREATE TABLE stops (
+CREATE TABLE stops (  -- event stopped
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     step BIGINT NOT NULL, reason VARCHAR, ending JSON
 );
 
-CREATE TABLE sources (
+CREATE TABLE sources (  -- event source
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
-CREATE TABLE kept_files (
+CREATE TABLE kept_files (  -- event kept_file
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     what VARCHAR NOT NULL, compile_id VARCHAR, file VARCHAR NOT NULL, bytes BIGINT
 );
 
-CREATE TABLE accuracy_tensors (
+CREATE TABLE accuracy_tensors (  -- event accuracy
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, quantity VARCHAR NOT NULL, tensor VARCHAR NOT NULL,
@@ -254,14 +255,14 @@ CREATE TABLE accuracy_tensors (
     multiplier DOUBLE, tolerance DOUBLE, scale DOUBLE, passed BOOLEAN NOT NULL
 );
 
-CREATE TABLE accuracy_statuses (
+CREATE TABLE accuracy_statuses (  -- event accuracy_status
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, status VARCHAR NOT NULL, message VARCHAR, tolerance DOUBLE,
     iterations BIGINT, notes JSON
 );
 
-CREATE TABLE profiles (
+CREATE TABLE profiles (  -- event profile
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, steps BIGINT, cost_seconds DOUBLE, seconds DOUBLE, issue_seconds DOUBLE,
@@ -270,7 +271,7 @@ CREATE TABLE profiles (
     failure VARCHAR
 );
 
-CREATE TABLE profile_kernels (
+CREATE TABLE profile_kernels (  -- event profile_kernel
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, name VARCHAR NOT NULL, op VARCHAR, phase VARCHAR, dtype VARCHAR,
@@ -278,7 +279,7 @@ CREATE TABLE profile_kernels (
 );
 
 -- Of runs on several devices: a row for each rank.
-CREATE TABLE rank_blocks (
+CREATE TABLE rank_blocks (  -- event rank_block
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, first_step BIGINT NOT NULL, rank BIGINT NOT NULL,
@@ -286,40 +287,40 @@ CREATE TABLE rank_blocks (
     reserved_memory_bytes BIGINT
 );
 
-CREATE TABLE rank_profiles (
+CREATE TABLE rank_profiles (  -- event rank_profile
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, rank BIGINT NOT NULL, compute_seconds DOUBLE,
     communication_seconds DOUBLE, exposed_seconds DOUBLE
 );
 
-CREATE TABLE collectives (
+CREATE TABLE collectives (  -- event collective
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, rank BIGINT NOT NULL, name VARCHAR NOT NULL, calls DOUBLE,
     sent_bytes DOUBLE, seconds DOUBLE
 );
 
-CREATE TABLE random_numbers (
+CREATE TABLE random_numbers (  -- event random_numbers
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     same BOOLEAN, num_draws BIGINT, same_seed DOUBLE, other_seeds DOUBLE, loss_by_draw DOUBLE[],
     inference_draws BOOLEAN, error VARCHAR
 );
 
-CREATE TABLE redraws (
+CREATE TABLE redraws (  -- event redraw
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     tensor VARCHAR NOT NULL, change DOUBLE, distances DOUBLE[]
 );
 
-CREATE TABLE rehearsals (
+CREATE TABLE rehearsals (  -- event rehearsal
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     form VARCHAR, loss_by_step DOUBLE[], reason VARCHAR
 );
 
-CREATE TABLE dropouts (
+CREATE TABLE dropouts (  -- event dropout
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     compiled BOOLEAN NOT NULL, number BIGINT NOT NULL, operation VARCHAR NOT NULL, p DOUBLE NOT NULL,
@@ -328,14 +329,14 @@ CREATE TABLE dropouts (
 );
 
 -- Of an investigation: a row for each trial, and what is known after each stage of the search.
-CREATE TABLE investigation_trials (
+CREATE TABLE investigation_trials (  -- event investigation_trial
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     number BIGINT NOT NULL, stage VARCHAR NOT NULL, what VARCHAR NOT NULL, outcome VARCHAR NOT NULL,
     detail VARCHAR, step BIGINT, trial_seconds DOUBLE
 );
 
-CREATE TABLE investigation_findings (
+CREATE TABLE investigation_findings (  -- event investigation_finding
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     cause VARCHAR NOT NULL, compiler_stage VARCHAR, subsystem VARCHAR, subsystem_number BIGINT,
@@ -346,7 +347,7 @@ CREATE TABLE investigation_findings (
     generated_code VARCHAR
 );
 
-CREATE TABLE errors (
+CREATE TABLE errors (  -- event error
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
