@@ -94,7 +94,8 @@ def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def show(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints the results of an experiment, a repetition of a run, or a suite run."""
+    """Prints the results of an experiment or a suite run, or whether a repetition of a run gave the
+    expected numbers."""
     with open_store(data_dir) as store:
         if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
             if options.fail_if:
@@ -109,7 +110,9 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
             replayed in set(queries.list_experiments(store)["experiment_id"])
             and not asks_for_numbers
         ):
-            return print_replay(store, options)
+            found = load_replay(store, options.experiment)
+            print(replay_report(found))  # noqa: T201
+            return replay_status(found)
         return print_comparison(store, options)
 
 
@@ -304,13 +307,6 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
             raise StoreError("a difference needs two experiments at least")
         print(difference_report(sides, scalings(store, sides)))  # noqa: T201
     return 0
-
-
-def print_replay(store: Store, options: argparse.Namespace) -> int:
-    """Prints whether a replication gave the expected numbers."""
-    found = load_replay(store, options.experiment)
-    print(replay_report(found))  # noqa: T201
-    return replay_status(found)
 
 
 def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:

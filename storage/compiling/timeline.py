@@ -1,7 +1,7 @@
 """The timeline of compiling: stages by frame and time, and the duration of each phase, also for an
 earlier run of the same backend."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -46,7 +46,9 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
     names = frames["function"].to_dict()
     places = {key: f"{frame.file}:{frame.line:.0f}" if pd.notna(frame.line) else str(frame.file)
               for key, frame in zip(frames.index, frames.itertuples(), strict=True)}  # fmt: skip
-    left_out = _left_out(spans["start"], spans["seconds"])
+    # The time without compiling before each start, in total.
+    ends = (spans["start"] + spans["seconds"]).cummax().shift()
+    left_out = (spans["start"] - ends).clip(lower=0.0).fillna(0.0).cumsum()
     return pd.DataFrame({
         "frame": [f"{names.get(key) or 'compiled later'} [{key}]" for key in spans["compile_id"]],
         "place": [places.get(key) for key in spans["compile_id"]],
@@ -59,17 +61,6 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
         "thread": spans["thread"].fillna(0).astype(int),
         "waited": left_out,
     }).reset_index(drop=True)  # fmt: skip
-
-
-def _left_out(starts: Iterable[float], seconds: Iterable[float]) -> list[float]:
-    """Total time without compiling before each start; starts are in order."""
-    end, idle, found = None, 0.0, []
-    for start, length in zip(starts, seconds, strict=True):
-        if end is not None and start > end:
-            idle += start - end
-        end = start + length if end is None else max(end, start + length)
-        found.append(idle)
-    return found
 
 
 PHASES = {

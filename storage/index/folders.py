@@ -226,6 +226,11 @@ class FolderScan:
         self.behind = [name for name in self.behind if name not in names]
 
 
+OF_EXPERIMENT = ("scenario", "task", "schedule", "suite_run", "fallback_of", "replay_of",
+                 "confirms", "investigates")  # fmt: skip
+"""Fields of an experiment that are columns of table `runs` as they are."""
+
+
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` if the folder is no run folder."""
     most, text = agreed(run_dir.run_id.partition(".")[0])
@@ -235,26 +240,17 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
         "position": whole.possible_variants.index(spec.variant),
-        "label": spec.variant.label,
-        "role": spec.variant.role,
-        "backend": spec.variant.backend,
+        **{name: getattr(spec.variant, name) for name in ("label", "role", "backend")},
         "origin": origin,
         "num_steps": spec.work.num_steps,
         "name": known_as(whole.name, whole.model.source, whole.data.source),
-        "scenario": whole.scenario,
-        "task": whole.task,
         "model": whole.model.source,
         "data": whole.data.source,
         "device": whole.devices[0],
         "precision": whole.training.precision,
         "batch": whole.training.batch_size,
         "backends": list(whole.backends),
-        "schedule": whole.schedule,
-        "suite_run": whole.suite_run,
-        "fallback_of": whole.fallback_of,
-        "replay_of": whole.replay_of,
-        "confirms": whole.confirms,
-        "investigates": whole.investigates,
+        **{name: getattr(whole, name) for name in OF_EXPERIMENT},
         # The same text as from `RunSpec.to_json`; all runs of the experiment share one part.
         "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
         f'"experiment": {text}, '

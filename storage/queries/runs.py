@@ -1,7 +1,6 @@
 """Reads a run: specification, machine, workload, resumptions, errors, and series over its steps."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from breakeven.storage.caches import memo, revision
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries.recorded import environments, step_times, workloads
-from breakeven.storage.queries.rows import MINE, ends_of_runs, rows, timestamp
+from breakeven.storage.queries.rows import MINE, rows, timestamp
 
 
 @memo(revision)
@@ -174,17 +173,14 @@ def cumulative_times(
         return _thinned(every, "seconds", max_points)
     steps = step_times(store, experiment_id)
     steps = steps.loc[steps["seconds"].notna(), ["run_id", "label", "role", "step", "seconds"]]
-    # The rows of a run are consecutive and in the order of its steps.
-    seconds = steps["seconds"].to_numpy(dtype=float)
-    parts = [np.cumsum(seconds[begin:end]) for begin, end in pairwise(ends_of_runs(steps))]
-    done = np.concatenate(parts) if parts else seconds
+    done = steps.groupby("run_id", observed=True)["seconds"].cumsum()
     return steps.assign(seconds=done).reset_index(drop=True)
 
 
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
-    """Every run of a frame, `thinned`. The rows of a run are consecutive."""
-    runs = [thinned(frame.iloc[begin:end], column, max_points)
-            for begin, end in pairwise(ends_of_runs(frame))]  # fmt: skip
+    """Every run of a frame, `thinned`."""
+    runs = [thinned(run, column, max_points)
+            for _, run in frame.groupby("run_id", sort=False, observed=True)]  # fmt: skip
     return pd.concat(runs, ignore_index=True) if runs else frame
 
 
