@@ -142,11 +142,13 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
             & (on_any | (failed["device"] == device))
         ]
         failure = None if later.empty else _failure_of(later.iloc[-1])
-        found.append(_series(quantity, workload, device, backend, mine.to_dict("records"), failure))
+        points = tuple(_point(row, quantity) for row in mine.to_dict("records"))
+        title = workload_title(mine.iloc[0])
+        found.append(Series(quantity, workload, title, device, backend, points, failure))
     return sorted(found, key=lambda one: (-len(one.points), one.title, one.device, one.backend))
 
 
-def _failure_of(row: Mapping[str, Any]) -> Failure:
+def _failure_of(row: Mapping[Any, Any]) -> Failure:
     return Failure(row["experiment_id"], row["state"], row["parity"])
 
 
@@ -168,32 +170,20 @@ def failures_without_series(
             yield f"{row['backend']}: {workload_title(row)}, {row['device']}", _failure_of(row)
 
 
-def _series(
-    quantity: str,
-    workload: str,
-    device: str,
-    backend: str,
-    rows: Sequence[dict[str, Any]],
-    failure: Failure | None,
-) -> Series:
-    points = tuple(
-        Point(
-            experiment_id=row["experiment_id"],
-            name=row["name"],
-            submitted=row["submitted"],
-            value=float(row[quantity]),
-            low=row["speedup_low"] if quantity == "speedup" else None,
-            high=row["speedup_high"] if quantity == "speedup" else None,
-            parity=row["parity"],
-            versions={name: row[name] for name in VERSIONS},
-        )
-        for row in rows
+def _point(row: Mapping[Any, Any], quantity: str) -> Point:
+    return Point(
+        experiment_id=row["experiment_id"],
+        name=row["name"],
+        submitted=row["submitted"],
+        value=float(row[quantity]),
+        low=row["speedup_low"] if quantity == "speedup" else None,
+        high=row["speedup_high"] if quantity == "speedup" else None,
+        parity=row["parity"],
+        versions={name: row[name] for name in VERSIONS},
     )
-    title = workload_title(rows[0])
-    return Series(quantity, workload, title, device, backend, points, failure)
 
 
-def workload_title(row: dict[str, Any]) -> str:
+def workload_title(row: Mapping[Any, Any]) -> str:
     """`bert-tiny, reviews, bf16, batch 16`; the scenario too, unless it is a training."""
     parts = [row["model"], row["data"]]
     if row["task"] != SCRIPT_TASK:
