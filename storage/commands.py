@@ -17,7 +17,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.settings import read_settings
-from breakeven.storage import queries
+from breakeven.storage import queries, team
 from breakeven.storage.comparison import latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
@@ -46,7 +46,6 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import against
-from breakeven.storage.team import address
 from breakeven.storage.terminal import devices as devices_report
 from breakeven.storage.terminal import gate, library
 from breakeven.storage.terminal import suite as suite_report
@@ -399,7 +398,7 @@ def open_store(data_dir: DataDir) -> Store:
     folder's database, or a database in memory if that is locked or cannot be written."""
     with ExitStack() as opened:
         try:
-            store = address.open_store(data_dir, EXAMPLES)
+            store = team.open_store(data_dir, EXAMPLES)
             opened.callback(store.close)
             store.ingest_all()
         except TeamStoreUnusable:

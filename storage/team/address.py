@@ -1,4 +1,4 @@
-"""Parses the address of a team's store, `store.address` of the settings, and opens the store.
+"""Parses the address of a team's store, `store.address` of the settings.
 
     ducklake:postgres:host=db.example.org dbname=breakeven user=breakeven
     ducklake:postgres:postgresql://breakeven@db.example.org/breakeven
@@ -13,11 +13,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.settings import TeamStoreSettings, read_settings
+from breakeven.runner.settings import TeamStoreSettings
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import TeamStoreUnusable
-from breakeven.storage.index.store import Store
 
 CATALOGS = ("postgres", "sqlite")
 S3 = "s3://"
@@ -87,15 +85,3 @@ def _data(text: str) -> str | None:
             f"machine reaches under this path, or under {S3}bucket/prefix"
         )
     return str(Path(text).expanduser().absolute())
-
-
-def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
-    """Opens the data folder's own store, or a team's store if the settings name one. Raises the
-    errors of `Store.open`, `SettingsUnusable`, and for a team's store `TeamStoreUnusable`."""
-    address = team_address(read_settings(data_dir.path).store)
-    if address is None:
-        return Store.open(data_dir, examples)
-    # Only a team's store needs DuckDB's extensions.
-    from breakeven.storage.team.store import TeamStore
-
-    return TeamStore.at(address, data_dir, examples)

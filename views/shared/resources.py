@@ -89,7 +89,7 @@ def open_store() -> "Store":
     that its answer is ready when somebody launches.
     """
     # Imported late, because the server answers before this import is done.
-    from breakeven.storage.team import address
+    from breakeven.storage import team
 
     folder = data_dir()
     shared = process_wide()
@@ -97,7 +97,7 @@ def open_store() -> "Store":
         store = shared.stores.get(folder.path)
         if store is None:
             folder.make()
-            store = shared.stores[folder.path] = address.open_store(folder, EXAMPLES)
+            store = shared.stores[folder.path] = team.open_store(folder, EXAMPLES)
             if has_open_work(folder):
                 with contextlib.suppress(NotWritable):  # Runs stay queued; pages show the rest.
                     ensure_supervisor(folder)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from breakeven.storage.index.store import Store
 
 IMPORTED = (
-    "breakeven.storage.team.address",
+    "breakeven.storage.team",
     "breakeven.storage.comparison.comparison",
     "breakeven.views.tabs.experiment",
     "breakeven.views.comparison.verdicts",
