@@ -31,8 +31,13 @@ from breakeven.runner.worker.script.checkpoints import (
     ScriptCheckpoints,
 )
 from breakeven.runner.worker.script.compiling import ScriptCompiler
-from breakeven.runner.worker.script.fingerprints import inputs_of, models_of, random_states
-from breakeven.runner.worker.script.workload import ScriptWorkload, StepFlops
+from breakeven.runner.worker.script.workload import (
+    ScriptWorkload,
+    StepFlops,
+    inputs_of,
+    models_of,
+    random_states,
+)
 from breakeven.runner.worker.training.blocks import BlockRecorder, BlockTimer
 from breakeven.runner.worker.training.profiler import StepProfiler
 from breakeven.runner.worker.turn_source import Turns

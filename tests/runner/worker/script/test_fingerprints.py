@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from breakeven.runner.worker.device.devices import CpuDevice
-from breakeven.runner.worker.script.fingerprints import inputs_of, models_of, random_states
+from breakeven.runner.worker.script.workload import inputs_of, models_of, random_states
 
 pytestmark = pytest.mark.heavy
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from breakeven.runner.worker.script.fingerprints import inputs_of
+from breakeven.runner.worker.script.workload import inputs_of
 
 PICTURES = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
