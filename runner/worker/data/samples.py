@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -38,35 +38,28 @@ IMAGE_COLUMN = "image"
 """Column in which `datasets` puts the images of a folder."""
 
 
-class Pictures(Sequence["PIL.Image.Image"]):
-    """The images in `column` of a table, encoded or by path, as RGB."""
+class Pictures:
+    """The images in `column` of a table, encoded or by path, as RGB; parts of them are slices."""
 
     def __init__(self, rows: Any, column: str, where: str) -> None:
         """`where` names the table in errors."""
         self._rows, self._column, self._where = rows, column, where
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, place: int) -> "PIL.Image.Image": ...
-    @overload
-    def __getitem__(self, place: slice) -> "Pictures": ...
-    def __getitem__(self, place: int | slice) -> "PIL.Image.Image | Pictures":
-        """Raises `WorkloadError` if the cell is not an image."""
-        if isinstance(place, slice):
-            chosen = self._rows.select(range(*place.indices(len(self))))
-            return Pictures(chosen, self._column, self._where)
-        try:
-            return _unpacked(self._rows[place][self._column])
-        except Exception as error:
-            cause = f"{type(error).__name__}: {error}"
-            raise WorkloadError(
-                f"{self._where}: column {self._column!r} does not hold images ({cause})"
-            ) from error
+    def __getitem__(self, part: slice) -> "Pictures":
+        chosen = self._rows.select(range(*part.indices(len(self._rows))))
+        return Pictures(chosen, self._column, self._where)
 
     def __iter__(self) -> "Iterator[PIL.Image.Image]":
-        return (self[place] for place in range(len(self)))
+        """Raises `WorkloadError` for a cell that is not an image."""
+        for row in self._rows:
+            try:
+                image = _unpacked(row[self._column])
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+                raise WorkloadError(
+                    f"{self._where}: column {self._column!r} does not hold images ({cause})"
+                ) from error
+            yield image
 
 
 def _unpacked(cell: dict[str, Any]) -> "PIL.Image.Image":
@@ -169,7 +162,7 @@ def label_names(rows: Any, column: str, where: str) -> Sequence[str]:
     return [str(name_of(label)) for label in labels]
 
 
-def images(rows: Any, column: str, where: str) -> Sequence[Any]:
+def images(rows: Any, column: str, where: str) -> Pictures:
     """Every row's image as RGB; the column holds images, encoded images or paths of files."""
     import datasets
 
