@@ -122,31 +122,26 @@ def _ownership(file: str) -> int:
     return 1 if file.startswith((PACKAGES, STANDARD_LIBRARY)) else 2
 
 
-class CompileCaches:
-    """Counts look-ups in compile caches since its construction."""
-
-    def __init__(self) -> None:
-        self._kernels_before = _compiled_kernels()
-
-    def counts(self) -> Layers:
-        """The counts of every layer with look-ups."""
-        found = {
-            layer: {
-                outcome: counters[group][name]
-                for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
-            }
-            for layer, (group, *names) in COUNTERS.items()
+def cache_counts(kernels_before: set[Path]) -> Layers:
+    """Look-ups in compile caches so far, of every layer that has any. `kernels_before`: the
+    compiled kernels that were there at first."""
+    found = {
+        layer: {
+            outcome: counters[group][name]
+            for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
         }
-        # Torch counts no misses of Triton; its counter of that name counts required kernels.
-        found["triton"] = {
-            "hit": counters["inductor"][CAME_COMPILED],
-            "miss": len(_compiled_kernels() - self._kernels_before),
-            "bypass": 0,
-        }
-        return {layer: counts for layer, counts in found.items() if any(counts.values())}
+        for layer, (group, *names) in COUNTERS.items()
+    }
+    # Torch counts no misses of Triton; its counter of that name counts required kernels.
+    found["triton"] = {
+        "hit": counters["inductor"][CAME_COMPILED],
+        "miss": len(compiled_kernels() - kernels_before),
+        "bypass": 0,
+    }
+    return {layer: counts for layer, counts in found.items() if any(counts.values())}
 
 
-def _compiled_kernels() -> set[Path]:
+def compiled_kernels() -> set[Path]:
     folder = Path(triton_cache_dir(0))
     return {file for pattern in BINARIES for file in folder.glob(pattern)}
 
@@ -242,7 +237,7 @@ class CompileObserver:
         self._breaks_seen = 0
         self._breaks_when: list[tuple[int, str]] = []
         """Step and phase of each graph break that is not yet reported."""
-        self._caches = CompileCaches()
+        self._kernels_before = compiled_kernels()
         self._spans = CompileSpans()
         self._caches_seen: Layers = {}
         # Torch keeps the metrics of 64 frames by default; one block may compile more.
@@ -310,7 +305,7 @@ class CompileObserver:
 
     def _report_caches(self) -> None:
         """Writes all hits, misses and bypasses so far, for each layer of the compile cache."""
-        found = self._caches.counts()
+        found = cache_counts(self._kernels_before)
         if found != self._caches_seen:
             self._caches_seen = found
             self._log.append("compile_cache", **self._now, layers=found)

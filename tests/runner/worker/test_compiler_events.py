@@ -18,8 +18,9 @@ from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
 from breakeven.runner.worker.compiler.observer import (
     PACKAGES,
     TORCH,
-    CompileCaches,
     CompileObserver,
+    cache_counts,
+    compiled_kernels,
     innermost_line,
     users_line,
 )
@@ -115,15 +116,15 @@ def test_only_layers_of_the_cache_of_which_something_was_counted_are_reported(
     """A kernel that was there before is no miss; one that came with its graph is a hit."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     leave_kernel(tmp_path, "earlier")
-    caches = CompileCaches()
+    before = compiled_kernels()
     dynamo_utils.counters.clear()
-    assert caches.counts() == {}
+    assert cache_counts(before) == {}
     dynamo_utils.counters["inductor"]["fxgraph_cache_miss"] = 1
-    assert caches.counts() == {"fx_graph": {"hit": 0, "miss": 1, "bypass": 0}}
+    assert cache_counts(before) == {"fx_graph": {"hit": 0, "miss": 1, "bypass": 0}}
     dynamo_utils.counters["inductor"]["triton_bundler_load_static_autotuner"] = 2
     for name in ("one", "another", "third"):
         leave_kernel(tmp_path, name)
-    assert caches.counts()["triton"] == {"hit": 2, "miss": 3, "bypass": 0}
+    assert cache_counts(before)["triton"] == {"hit": 2, "miss": 3, "bypass": 0}
 
 
 def leave_kernel(folder: Path, name: str) -> None:
