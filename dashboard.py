@@ -7,7 +7,7 @@ import streamlit as st
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.views import former
 from breakeven.views.access.permissions import show_person
-from breakeven.views.parts import palette, wall
+from breakeven.views.parts import actions, wall
 from breakeven.views.shared.resources import show_unopened
 from breakeven.views.upkeep.health import show_wrong
 
@@ -28,10 +28,10 @@ pages = [
     *former.pages(),
 ]  # fmt: skip
 page = st.navigation(pages, position="top")
-show_person(on_wall=wall.is_asked())
 if not wall.is_asked():
-    palette.show()
-show_wrong()
+    show_person()
+    actions.show_palette()
+    show_wrong()
 try:
     page.run()
 except TeamStoreUnusable as error:  # The page needs data that only the team store has.

@@ -31,8 +31,7 @@ from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.settings import HOST_VARIABLE, read_settings
 from breakeven.views.access import doors
-from breakeven.views.access.files import let_scripts_run
-from breakeven.views.access.permissions import may_act_by
+from breakeven.views.access.permissions import let_scripts_run, may_act_by
 from breakeven.views.report.serving import Reports
 from breakeven.views.upkeep.serving import ROUTES, show_failure
 from breakeven.views.upkeep.startup import Imported, keep_giving_back, prepare, share_arenas
@@ -100,7 +99,7 @@ def main() -> None:
         serving = read_settings(folder.path).serving
         os.environ[HOST_VARIABLE] = serving.host  # Valid even if the file changes.
         proxied = doors.open_socket() if doors.has_sign_in() else None
-    except (SettingsUnusable, doors.NotServed) as error:
+    except SettingsUnusable as error:
         sys.exit(f"{error}.")
     with suppress(OSError):  # A page shows the error.
         folder.make()

@@ -8,7 +8,7 @@ from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
-from breakeven.views.comparison import head
+from breakeven.views.comparison import running
 from breakeven.views.library import selected
 from breakeven.views.parts.actions import (
     again_link,
@@ -18,11 +18,10 @@ from breakeven.views.parts.actions import (
     stop_button,
 )
 from breakeven.views.parts.downloads import expect_parts
-from breakeven.views.parts.exports import experiment_origin, files_of, origin
+from breakeven.views.parts.pictures import experiment_origin, files_of, origin
 from breakeven.views.report import menu as report_menu
-from breakeven.views.shared.address import tabs
+from breakeven.views.shared.address import choose_experiment, default_experiments, show_tabs
 from breakeven.views.shared.resources import get_store
-from breakeven.views.shared.selection import choose_experiment, default_experiments
 from breakeven.views.tabs.experiment import TABS
 from breakeven.views.upkeep.health import show_damaged
 
@@ -36,10 +35,10 @@ def main() -> None:
     if experiments.empty:
         return
     ended = experiments[~experiments["state"].isin(ACTIVE_EXPERIMENTS)]
-    running = experiments[experiments["state"] == ExperimentState.RUNNING]
+    active = experiments[experiments["state"] == ExperimentState.RUNNING]
     with st.container(horizontal=True, vertical_alignment="center"):
         experiment = choose_experiment(
-            experiments, otherwise=[*running["experiment_id"], *default_experiments(ended)]
+            experiments, otherwise=[*active["experiment_id"], *default_experiments(ended)]
         )
         about = experiment_origin(store, experiment)
         with files_of(about):
@@ -47,14 +46,10 @@ def main() -> None:
     experiment_id = str(experiment["experiment_id"])
     selected.show_last(store, experiment_id)
     with files_of(about):
-        head.show(store, experiment)
+        running.show_head(store, experiment)
         comparison = compare(store, experiment_id)
         shown = TABS[comparison.spec.kind.compares]
-        opened = tabs("tab", list(shown))
-        for tab, show in zip(opened, shown.values(), strict=True):
-            if tab.open:
-                with tab:
-                    show(store, experiment, comparison)
+        show_tabs("tab", shown, store, experiment, comparison)
 
 
 def show_actions(store: Store, experiment: pd.Series) -> None:
@@ -62,7 +57,7 @@ def show_actions(store: Store, experiment: pd.Series) -> None:
     experiment_id = str(experiment["experiment_id"])
     if ExperimentState(experiment["state"]).is_active:
         runs = queries.list_runs(store, experiment_id)
-        if head.is_stopping(runs):
+        if running.is_stopping(runs):
             st.caption("stopping …", width="content")
         else:
             stop_button(experiment_id)

@@ -9,11 +9,11 @@ from breakeven.runner.commands.filters import Filter
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import catalog, chosen
 from breakeven.views.access import permissions
-from breakeven.views.library import disk, matrix, query, selected, sides, suites, table, trends
-from breakeven.views.library.filling import watch
+from breakeven.views.library import overviews, selected, sides, suites, table
+from breakeven.views.library.overviews import watch
 from breakeven.views.parts import exchange
 from breakeven.views.parts.actions import quick_race, quick_race_button
-from breakeven.views.parts.downloads import csv_button
+from breakeven.views.parts.downloads import table_downloads
 from breakeven.views.shared import words
 from breakeven.views.shared.address import choice
 from breakeven.views.shared.inert import Markdown
@@ -29,7 +29,7 @@ def main() -> None:
     frame = catalog(store)
     lead_to_experiment(frame)
     show_damaged(store)
-    view = ask_view()
+    view = choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
     if view == "Side by side":
         sides.show(store)
     elif view == "Suites":
@@ -39,7 +39,7 @@ def main() -> None:
         show_nothing(store, frame)
     else:
         with st.container(horizontal=True, vertical_alignment="center"):
-            wanted = query.ask_filter(frame)
+            wanted = table.ask_filter(frame)
             columns = show_tools(store, frame, wanted) if view == "Table" else []
         if view == "Table":
             show_experiments(store, frame, wanted, columns)
@@ -61,20 +61,15 @@ def lead_to_experiment(frame: pd.DataFrame) -> None:
         st.switch_page("views/experiment.py")
 
 
-def ask_view() -> str:
-    """Asks for the view of the library; the address keeps the choice."""
-    return choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
-
-
 def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
     """Shows columns, disk and the command for the same list; returns the columns."""
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
-        query.ask_sort()
-    disk.show(store, frame)
+        table.ask_sort()
+    selected.show_disk(store, frame)
     with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
         st.caption("The same list without the browser, for programs with `--json`:")
-        st.code(query.command(wanted), language="bash", wrap_lines=True)
+        st.code(table.list_command(wanted), language="bash", wrap_lines=True)
     return columns
 
 
@@ -99,7 +94,7 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         clicked = permissions.may_act() and quick_race_button()
         st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
-        disk.show(store, frame)
+        selected.show_disk(store, frame)
         exchange.show_import()
     if clicked:
         quick_race()
@@ -117,7 +112,8 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
             st.markdown(f":gray[{counts}]", help=table.explanation(columns), width="stretch")
             with st.container(width="content"):
                 exchange.show_import()
-            csv_button("CSV", found.drop(columns=["text", "known", "losses"]), "experiments")
+            rows = found.drop(columns=["text", "known", "losses"])
+            table_downloads(rows, "experiments", ["csv"])
     return found[found["experiment_id"].isin(picked)]
 
 
@@ -134,8 +130,8 @@ def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
 
 
 VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {
-    "Matrix": matrix.show,
-    "Trends": trends.show,
+    "Matrix": overviews.show_as_matrix,
+    "Trends": overviews.show_as_trends,
 }
 """Views of the experiments that match the filter."""
 

@@ -13,13 +13,12 @@ from breakeven.storage import queries
 from breakeven.storage.estimates import earlier_costs, expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
-from breakeven.views.access import files, permissions
+from breakeven.views.access import permissions
 from breakeven.views.comparison.answers import listed
-from breakeven.views.form import again as again_form
 from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
-from breakeven.views.form.presets import PRESETS, adjusted
-from breakeven.views.library import suite_start as suite_form
+from breakeven.views.form.presets import PRESETS, adjusted, requested, show_again
+from breakeven.views.library import suites as suite_form
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, errors_shown, launch, show_command
 from breakeven.views.shared import words
@@ -53,7 +52,7 @@ def main() -> None:
         st.info(permissions.viewing_only(), icon=":material/visibility:")
         return
     if ask_kind() == SUITE:
-        suite_form.show()
+        suite_form.show_form()
         return
     launch_experiment(store)
 
@@ -73,15 +72,15 @@ def launch_experiment(store: Store) -> None:
         )
         show_look_again()
         return
-    again = again_form.requested(store)
+    again = requested(store)
     if again is None:
         key = ask_preset()
         start = adjusted(PRESETS[key].spec, machine)
     else:
-        again_form.show(again)
+        show_again(again)
         key, start = again.key, again.spec
     show_missing_compiler(machine)
-    if files.files_are_limited():
+    if permissions.files_are_limited():
         uploads.ask_upload()
     try:
         spec = spec_form(key, start, machine, check, again.blamed if again else None)
@@ -100,10 +99,8 @@ def launch_experiment(store: Store) -> None:
             st.caption("The command that starts the same experiment:")
             show_command(spec)
     if clicked:
-        try:
+        with errors_shown():
             launch(spec, machine)
-        except RunnerError as error:
-            st.error(inert(error), icon=":material/error:")
 
 
 def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:

@@ -1,21 +1,28 @@
 """Machine: devices, queue, environments, health, logs; and the wall for a large screen."""
 
 from collections.abc import Callable
+from typing import Literal
 
+import pandas as pd
 import streamlit as st
 
-from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.runner.machine.capabilities import knows_devices
+from breakeven.runner.machine.occupancy import held_by, held_words, outlook, waiting_words
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.views.access import permissions
 from breakeven.views.library import devices
-from breakeven.views.parts import wall
-from breakeven.views.parts.queue import show_queue
-from breakeven.views.shared.address import tabs
-from breakeven.views.shared.resources import among_readers, get_store, keeping_up
+from breakeven.views.parts import actions, wall
+from breakeven.views.shared import words
+from breakeven.views.shared.address import show_tabs, titles
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.resources import among_readers, data_dir, get_store, keeping_up
 from breakeven.views.upkeep import health
-from breakeven.views.upkeep.environments import show_environments
-from breakeven.views.upkeep.health import show_damaged
+from breakeven.views.upkeep.health import show_damaged, show_environments
 
 QUEUE_SECONDS, QUEUE_AT_MOST = 4.0, 12.0
 """Seconds between readings of the queue while something runs: usually, and with many readers."""
@@ -30,14 +37,11 @@ def main() -> None:
     st.page_link("views/machine.py", label="Wall", icon=":material/desktop_windows:",
                  query_params={wall.PARAMETER: "1"},
                  help="All devices, large, for a screen that others watch.")  # fmt: skip
-    opened = tabs("tab", list(TABS))
-    for tab, (name, show) in zip(opened, TABS.items(), strict=True):
-        if tab.open:
-            with tab:
-                if name in FOR_OPERATORS and not permissions.may_act():
-                    st.markdown(permissions.viewing_only())
-                else:
-                    show(store)
+    show_tabs("tab", TABS if permissions.may_act() else FOR_VIEWERS, store)
+
+
+def show_refusal(store: Store) -> None:
+    st.markdown(permissions.viewing_only())
 
 
 def show_running(store: Store) -> None:
@@ -59,7 +63,7 @@ def _show_queue(store: Store) -> None:
     show_queue(active)
 
 
-TABS: dict[str, Callable[[Store], None]] = {
+TABS: dict[Markdown, Callable[[Store], None]] = {
     "Devices": devices.show,
     "Queue": show_running,
     "Environments": show_environments,
@@ -67,7 +71,131 @@ TABS: dict[str, Callable[[Store], None]] = {
     "Log": health.show_logs,
     "Audit log": health.show_history,
 }
-FOR_OPERATORS = ("Health", "Log", "Audit log")
-"""Tabs for operators only; others see the reason."""
+FOR_VIEWERS: dict[Markdown, Callable[[Store], None]] = {
+    **TABS, **dict.fromkeys(("Health", "Log", "Audit log"), show_refusal)
+}  # fmt: skip
+"""Some tabs are for operators only; others see the reason."""
+
+
+MAX_NAMED = 2
+"""Most names of experiments that a request waits for."""
+SHOWN = 20
+"""Waiting requests at first and per "Show more". A row has six buttons, and the page draws all rows
+every few seconds on the machine that times a run."""
+RELEASE_PIXELS = 64
+"""Width of the two buttons that share a place, so that the others line up."""
+
+
+def show_queue(active: pd.DataFrame) -> None:
+    """Running and waiting experiments in order, with the buttons for each on the right; `active`:
+    the active rows of `storage.queries.list_experiments`."""
+    folder, names = data_dir(), titles(active.set_index("experiment_id"))
+    at_work = queue_order.at_work(folder, names)
+    # An experiment at work also has runs that wait until others have loaded.
+    busy = {one.experiment_id for one in at_work}
+    found = [one for one in queue_order.waiting(folder, names)
+             if one.experiment_id not in busy]  # fmt: skip
+    order = queue_order.read_order(folder)
+    free = [one for one in found if one.experiment_id not in order.held]
+    held = held_by(at_work)
+    waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
+    known = bool(waits) and knows_devices(folder)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**Queue: {words.plural(len(found), 'experiment')}**", width="content")
+        if order.paused:
+            st.badge("paused: nothing new begins", icon=":material/pause:", color="orange")
+        if permissions.may_act():
+            _show_pause(order.paused)
+    waiting = [one.experiment_id for one in found]
+    running = [key for key in names if key not in waiting]
+    num_shown = st.session_state.get("queue-shown", SHOWN)
+    for key in [*running, *waiting[:num_shown]]:
+        place = waiting.index(key) if key in waiting else None
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                _show_one(key, names[key], place=place, held=key in order.held)
+                if key in held:
+                    st.caption(inert(held_words(held[key])), width="content")
+                elif place is not None and key in waits:
+                    others = _some([names.get(one, one) for one in waits[key]])
+                    why = waiting_words(found[place], others, devices_known=known)
+                    st.caption(inert(why), width="content")
+            with st.container(horizontal=True, width="content", gap="small"):
+                if permissions.may_act() and place is not None:
+                    _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
+                actions.stop_button(key)
+    if len(waiting) > num_shown:
+        _show_more(len(waiting) - num_shown, num_shown)
+
+
+def _show_more(more: int, num_shown: int) -> None:
+    def show() -> None:
+        st.session_state["queue-shown"] = num_shown + SHOWN
+
+    label = f"Show {SHOWN} more of {more}" if more > SHOWN else f"Show {more} more"
+    st.button(label, key="queue-more", type="tertiary", icon=":material/expand_more:",
+              on_click=show)  # fmt: skip
+
+
+def _some(names: list[str]) -> str:
+    """The first names, and the number of further ones."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
+def _show_pause(paused: bool) -> None:
+    label = "Go on" if paused else "Pause the queue"
+    icon = "play_arrow" if paused else "pause"
+    help = "Active experiments continue; nothing new begins in a paused queue."
+    if st.button(label, key="queue-pause", type="tertiary", icon=f":material/{icon}:", help=help):
+        _act(lambda folder: queue_order.pause(folder, paused=not paused))
+
+
+def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
+    if held:
+        st.badge("held", icon=":material/pause:", color="orange")
+    else:
+        words.state_badge(ExperimentState.RUNNING if place is None else ExperimentState.QUEUED)
+    number = "" if place is None else f"{place + 1}. "
+    st.page_link("views/experiment.py", label=f"{number}{inert(name)}",
+                 query_params={"experiment": key})  # fmt: skip
+
+
+def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
+    key = one.experiment_id
+    if _quiet_button("Up", key, "One place forward.", place == 0):
+        _act(lambda folder: queue_order.move(folder, key, by=-1))
+    if _quiet_button("Down", key, "One place back.", place == last):
+        _act(lambda folder: queue_order.move(folder, key, by=1))
+    if _quiet_button("Next", key, "The first to begin.", place == 0):
+        _act(lambda folder: queue_order.move(folder, key))
+    if held:
+        if _quiet_button("Release", key, "Let it begin when its turn comes.", width=RELEASE_PIXELS):
+            _act(lambda folder: queue_order.release(folder, key))
+    elif _quiet_button("Hold", key, "Pass it over until it is released.", width=RELEASE_PIXELS):
+        _act(lambda folder: queue_order.hold(folder, key))
+    if _quiet_button("Duplicate", key, "Queue the same once more."):
+        _act(lambda folder: queue_order.duplicate(folder, one))
+
+
+def _quiet_button(
+    label: Markdown,
+    key: str,
+    help: Markdown,
+    disabled: bool = False,
+    width: int | Literal["content"] = "content",
+) -> bool:
+    return st.button(label, key=f"queue-{label.lower()}-{key}", help=help, disabled=disabled,
+                     type="tertiary", width=width)  # fmt: skip
+
+
+def _act(act: Callable[[DataDir], object]) -> None:
+    """Does it, then starts a supervisor for requests that can begin now."""
+    permissions.require_acting()
+    with actions.errors_shown():
+        act(data_dir())
+        actions.work_off_the_queue()
+        st.rerun()
+
 
 main()

@@ -14,8 +14,7 @@ from breakeven.storage.comparison.results import Result
 from breakeven.storage.statistics.parity import Parity, ParityFinding
 from breakeven.storage.statistics.speedups import BreakEven, Ratio
 from breakeven.storage.suite.groups import Cell, Group, Outcome, against, groups
-from breakeven.views.comparison import accuracy as compare_accuracy
-from breakeven.views.comparison import cache as compare_cache
+from breakeven.views.comparison import scenarios as compare_accuracy
 from breakeven.views.comparison.answers import headline
 from breakeven.views.report import suite as suite_tables
 from tests.helpers.comparisons import comparison, pays, result
@@ -296,7 +295,10 @@ def check(label: str, status: str | None, part: str = "training") -> Check:
 def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
     found: list[Check], sentence: str
 ) -> None:
-    assert without_links(compare_accuracy.headline([check("baseline", "pass"), *found])) == sentence
+    assert (
+        without_links(compare_accuracy.tensors_headline([check("baseline", "pass"), *found]))
+        == sentence
+    )
 
 
 def caches(cold: float, warm: float) -> ColdWarm:
@@ -318,4 +320,4 @@ def caches(cold: float, warm: float) -> ColdWarm:
 def test_what_caches_saved_may_be_nothing(
     found: list[ColdWarm], is_over: bool, sentence: str
 ) -> None:
-    assert without_links(compare_cache.headline(found, is_over)) == sentence
+    assert without_links(compare_accuracy.caches_headline(found, is_over)) == sentence

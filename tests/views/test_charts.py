@@ -17,17 +17,15 @@ from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.statistics.parity import Parity, unknown
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.terminal.parity_words import parity_text
-from breakeven.views.charts import bars, break_even
-from breakeven.views.charts import compiling as cache_charts
+from breakeven.views.charts import bars, speed
 from breakeven.views.charts import layers as charts
+from breakeven.views.charts import profile as cache_charts
 from breakeven.views.charts import run as run_charts
-from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts.palette import KNOWN
 from breakeven.views.charts.run import mark_compiler_events, mark_resumptions
-from breakeven.views.comparison import leaderboard, verdicts
-from breakeven.views.comparison.verdicts import doubts
-from breakeven.views.parts.exports import Origin, to_html
-from breakeven.views.parts.pictures import to_image
+from breakeven.views.comparison import answers, leaderboard
+from breakeven.views.comparison.answers import doubts
+from breakeven.views.parts.pictures import Origin, to_html, to_image
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
 
@@ -176,13 +174,13 @@ def test_every_step_of_several_runs_is_a_line_each():
 
 def line_of(figure, label: str):
     return next(entry for entry in figure.data if entry.legendgroup == label
-                and entry.mode == "lines" and entry.line.dash != break_even.MEASURED["dash"]
+                and entry.mode == "lines" and entry.line.dash != speed.MEASURED["dash"]
                 )  # fmt: skip
 
 
 def measured_of(figure, label: str):
     return next(entry for entry in figure.data if entry.legendgroup == label
-                and entry.line.dash == break_even.MEASURED["dash"])  # fmt: skip
+                and entry.line.dash == speed.MEASURED["dash"])  # fmt: skip
 
 
 def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
@@ -191,7 +189,7 @@ def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
                       break_even=pays("reached", 6.0))]  # fmt: skip
-    figure = break_even.cumulative(frame, results)
+    figure = speed.cumulative(frame, results)
     ring = trace(figure, "inductor pays off")
     # 6 + n = 2 n at n = 6: both have then taken 12 s.
     assert (list(ring.x), list(ring.y)) == ([6.0], [12.0])
@@ -205,7 +203,7 @@ def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
 def test_lines_reach_as_far_as_the_plan():
     frame = series("seconds", baseline=[2.0, 4.0], inductor=[3.0, 6.0])
     results = [result("baseline", step_seconds=2.0), result("inductor", step_seconds=3.0)]
-    for draw, last in ((break_even.cumulative, 200.0), (break_even.saved, 0.0)):
+    for draw, last in ((speed.cumulative, 200.0), (speed.saved, 0.0)):
         line = line_of(draw(frame, results, 100), "baseline")
         assert (line.x[-1], line.y[-1]) == (100.0, pytest.approx(last))
 
@@ -230,7 +228,7 @@ def test_what_was_measured_is_told_apart_from_what_is_estimated():
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
                       break_even=pays("reached", 2.0))]  # fmt: skip
-    figure = break_even.cumulative(frame, results)
+    figure = speed.cumulative(frame, results)
     thin = [list(measured_of(figure, label).y) for label in ("baseline", "inductor")]
     assert thin == [[2.0, 4.0, 6.0, 8.0], [3.5, 4.0, 5.0, 6.5]]
     assert list(trace(figure, "inductor pays off").y) == [4.0]
@@ -247,7 +245,7 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
         result("aot_eager", step_seconds=1.9, break_even=pays("reached", 500.0, high=math.inf)),
         result("mine", step_seconds=1.9, break_even=pays("unsure", 700.0)),
     ]  # fmt: skip
-    figure = break_even.cumulative(frame, results)
+    figure = speed.cumulative(frame, results)
     assert [entry.name for entry in figure.data if entry.showlegend is not False] == [
         "baseline",
         "inductor: after 1,234 steps",
@@ -261,7 +259,7 @@ def test_the_line_of_what_compiled_nothing_follows_its_speedup():
     """A control with quicker steps than the baseline, which rounds call slower all the same."""
     slower = Ratio(median=0.8, low=0.7, high=0.9, p_value=0.01, n=9)
     frame = series("seconds", baseline=[2.0] * 10, control=[1.9] * 10)
-    figure = break_even.saved(
+    figure = speed.saved(
         frame,
         [result("baseline", step_seconds=2.0), result("control", step_seconds=1.9, speedup=slower)],
     )
@@ -272,7 +270,7 @@ def test_what_is_unsure_has_no_ring_and_draws_no_line_longer():
     frame = series("seconds", baseline=[2.0] * 20, eager=[5.0] * 20)
     results = [result("baseline", step_seconds=2.0),
                result("eager", step_seconds=1.0, break_even=pays("unsure", 10.0))]  # fmt: skip
-    for draw in (break_even.cumulative, break_even.saved):
+    for draw in (speed.cumulative, speed.saved):
         figure = draw(frame, results)
         assert not [entry for entry in figure.data if "pays off" in (entry.name or "")]
         assert line_of(figure, "eager").x[-1] == 20.0
@@ -283,7 +281,7 @@ def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even()
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
                       break_even=pays("reached", 6.0))]  # fmt: skip
-    figure = break_even.saved(frame, results)
+    figure = speed.saved(frame, results)
     assert list(measured_of(figure, "inductor").y) == [-5.0, -4.0]
     assert list(trace(figure, "inductor pays off").y) == [0.0]
     # It gains 1 s a step: after 6.9 steps -6 + 6.9 = 0.9 s.
@@ -305,10 +303,10 @@ def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
         results = compare(store, experiment_id).results
         times = queries.cumulative_times(store, experiment_id)
     found = {one.label: one for one in results if one.role == "backend"}
-    far = break_even.MAX_EXTRAPOLATION * (times["step"].max() + 1)
+    far = speed.MAX_EXTRAPOLATION * (times["step"].max() + 1)
     reached = {label: one.break_even.steps for label, one in found.items()
                if one.break_even_verdict == "reached" and one.break_even.steps < far}  # fmt: skip
-    saved, spent = break_even.saved(times, results), break_even.cumulative(times, results)
+    saved, spent = speed.saved(times, results), speed.cumulative(times, results)
     rings = {entry.legendgroup: entry.x[0] for figure in (saved, spent) for entry in figure.data
              if (entry.name or "").endswith("pays off")}  # fmt: skip
     assert rings == reached
@@ -389,7 +387,7 @@ def test_memory_tells_what_is_needed_from_what_was_allocated():
 def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
                           "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
-    figure = score_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
+    figure = run_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
     assert figure.layout.yaxis.tickformat.endswith("%")
@@ -398,7 +396,7 @@ def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
 def test_several_evaluations_of_one_epoch_stand_at_their_steps():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 0],
                           "step": [50, 100], "value": [1.0, 0.5]})  # fmt: skip
-    figure = score_charts.scores_of_runs(frame, "loss")
+    figure = run_charts.scores_of_runs(frame, "loss")
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
     assert figure.layout.xaxis.title.text == links.axis("step")
     assert figure.layout.yaxis.title.text == links.axis("eval_loss")
@@ -406,7 +404,7 @@ def test_several_evaluations_of_one_epoch_stand_at_their_steps():
 
 def test_a_single_evaluation_is_a_bar_whatever_the_task_is_judged_by():
     results = [result("baseline", metrics={"f1": 0.5}), result("inductor", metrics={})]
-    bar, text = score_charts.last_scores(results, "f1").data
+    bar, text = run_charts.last_scores(results, "f1").data
     assert list(bar.x) == [0.5, 0.0]
     assert list(text.text) == ["50.0 %", "\N{EN DASH}"]
 
@@ -417,7 +415,7 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
          (20, "test", True, 0.7), (40, "validation", False, 0.8)],
         columns=["step", "split", "compiled", "value"],
     )  # fmt: skip
-    plain, compiled, test, test_compiled = score_charts.scores(frame, "f1").data
+    plain, compiled, test, test_compiled = run_charts.scores(frame, "f1").data
     assert (plain.name, list(plain.x), list(plain.y)) == ("validation", [20, 40], [0.5, 0.8])
     assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
     assert compiled.line.color == plain.line.color != test.line.color
@@ -427,7 +425,7 @@ def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_
 
 def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
     counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
-    (cells,) = score_charts.confusion(counts).data
+    (cells,) = run_charts.confusion(counts).data
     assert (list(cells.x), list(cells.y)) == (["low", "high"], ["low", "high"])
     assert cells.text.tolist() == [[3, 1], [0, 2]]
     assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
@@ -598,7 +596,7 @@ def test_parity_says_how_far_losses_could_tell(
 
 def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
-    found = verdicts.statistics_table(comparison(
+    found = answers.statistics_table(comparison(
         result("baseline"), result("control", speedup=ratio),
         result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2),
         result("eager"),

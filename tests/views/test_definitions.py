@@ -140,7 +140,7 @@ def bare_page() -> None:
     import plotly.graph_objects as go
     import streamlit as st
 
-    from breakeven.views.charts.moving import moving_chart
+    from breakeven.views.parts.downloads import moving_chart
 
     with st.container():
         st.dataframe(pd.DataFrame({"Took": ["3 ms"], "Count": [2], "Name": ["a 1"]}))

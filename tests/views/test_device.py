@@ -8,7 +8,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.machine.cpus import CpuAllowance
 from breakeven.runner.specs.experiment import SpeedSpec
-from breakeven.views.charts.trend import device_series
+from breakeven.views.charts.library import device_series
 from breakeven.views.parts.progress import before_launch
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec

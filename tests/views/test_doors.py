@@ -29,7 +29,7 @@ from breakeven.runner.folders.queue import experiments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.settings import FILE_NAME, HOST_VARIABLE, OTHERS_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec
-from breakeven.views.access import doors, files, permissions
+from breakeven.views.access import doors, permissions
 from breakeven.views.form import uploads
 from breakeven.views.parts import actions
 from breakeven.views.upkeep.serving import FOR_VIEWERS
@@ -273,7 +273,7 @@ def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> N
 def test_on_this_machine_alone_everything_is_offered_and_any_path_may_be_used(
     folder: DataDir, tmp_path: Path
 ) -> None:
-    files.check_files(with_data(str(tmp_path / "a.csv")))
+    permissions.check_files(with_data(str(tmp_path / "a.csv")))
     record(folder)
     assert "Stop it" in buttons(opened("experiment", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
@@ -288,7 +288,7 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
     with pytest.raises(permissions.NotAllowed):
         uploads.keep("data.csv", b"text,label\n")
     assert not list(experiments(folder))
-    assert not files.uploads().exists()
+    assert not permissions.uploads().exists()
 
 
 CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
@@ -379,9 +379,9 @@ def test_others_use_only_files_in_folders_that_were_named(
     (opened_folder / "link.csv").symlink_to(secret / "a.csv")
     (opened_folder / "away").symlink_to(secret)
     say(folder, files=[str(opened_folder)])
-    kept = files.uploads() / "b.csv"
+    kept = permissions.uploads() / "b.csv"
     for source in (opened_folder / "a.csv", kept, "builtin:reviews", "owner/name"):
-        files.check_files(with_data(str(source)))
+        permissions.check_files(with_data(str(source)))
     for source in (
         secret / "a.csv", opened_folder / "link.csv", opened_folder / "away" / "a.csv",
         opened_folder / ".." / "secret" / "a.csv", "/etc/passwd", "~/a.csv", "./a.csv", "a.csv",
@@ -389,27 +389,29 @@ def test_others_use_only_files_in_folders_that_were_named(
         "examples/scripts", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
     ):  # fmt: skip
         with pytest.raises(InvalidSpec, match="must"):
-            files.check_files(with_data(str(source)))
+            permissions.check_files(with_data(str(source)))
     for model in (str(secret), "views", "../other", "examples/scripts"):
         with pytest.raises(InvalidSpec, match="must lie in a folder"):
-            files.check_files(experiment_spec(model=ModelSpec(source=model)))
-    files.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
+            permissions.check_files(experiment_spec(model=ModelSpec(source=model)))
+    permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
     # Which scripts may run is said elsewhere, for everybody alike.
     script = ModelSpec(source=f"script:{secret}/train.py")
-    files.check_files(experiment_spec(task="script", model=script, data=DataSpec(source="script")))
+    permissions.check_files(
+        experiment_spec(task="script", model=script, data=DataSpec(source="script"))
+    )
 
 
 def test_an_uploaded_file_is_kept_under_a_safe_name_once(folder: DataDir) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
         path = uploads.keep(name, b"text,label\ngood,1\n")
-        assert path.parent == files.uploads()
+        assert path.parent == permissions.uploads()
         assert path.name.isascii() and path.suffix == ".csv" and len(path.name) < 110
         assert path.name[0].isalnum()
         assert path.read_bytes() == b"text,label\ngood,1\n"
     assert uploads.keep("a.csv", b"1") == uploads.keep("a.csv", b"1")
     assert uploads.keep("a.csv", b"1") != uploads.keep("a.csv", b"2")
-    assert not [entry for entry in files.uploads().iterdir() if entry.name.startswith(".")]
+    assert not [entry for entry in permissions.uploads().iterdir() if entry.name.startswith(".")]
 
 
 def test_an_upload_that_is_too_large_or_no_data_is_refused(
@@ -432,7 +434,7 @@ def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> No
     """As `serve.py` has it on a machine that serves nobody else."""
     monkeypatch.setenv(CODE_VARIABLE, "/home/me/code")
     monkeypatch.setattr(sys, "platform", "linux")
-    files.let_scripts_run()
+    permissions.let_scripts_run()
 
 
 @pytest.mark.usefixtures("uploaded_scripts_run")
@@ -442,7 +444,7 @@ def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
     for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
                        (".py", "script")):  # fmt: skip
         path = uploads.keep_script(name, b"import breakeven\n")
-        assert path.parent.parent == files.scripts() and path.name == f"{stem}.py"
+        assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
         assert [one.name for one in path.parent.iterdir()] == [path.name]
         assert user_code.locate(str(path))[0] == path.resolve()
     assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
@@ -460,10 +462,10 @@ def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_sc
     monkeypatch.setenv(OTHERS_VARIABLE, "launch")
     headers = {name: doors.ANOTHERS[1].decode()}
     monkeypatch.setattr(permissions.st, "context", SimpleNamespace(headers=headers, ip_address="1"))
-    assert permissions.may_act() and not files.scripts_may_run()
+    assert permissions.may_act() and not permissions.scripts_may_run()
     with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
         uploads.keep_script("a.py", b"1")
-    assert not files.scripts().exists()
+    assert not permissions.scripts().exists()
 
 
 def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts_do_not_run(
@@ -471,16 +473,16 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
 ) -> None:
     monkeypatch.delenv(CODE_VARIABLE, raising=False)
     monkeypatch.setattr(sys, "platform", "darwin")
-    files.let_scripts_run()
+    permissions.let_scripts_run()
     monkeypatch.setattr(sys, "platform", "linux")
     say(folder, hostnames=["bench.example.org"])
-    files.let_scripts_run()
-    assert CODE_VARIABLE not in os.environ and not files.scripts_may_run()
+    permissions.let_scripts_run()
+    assert CODE_VARIABLE not in os.environ and not permissions.scripts_may_run()
     say(folder)
     with pytest.raises(permissions.NotAllowed):
         uploads.keep_script("a.py", b"1")
-    files.let_scripts_run()
-    assert files.scripts_may_run()
+    permissions.let_scripts_run()
+    assert permissions.scripts_may_run()
 
 
 @pytest.mark.parametrize("name", serve.GONE)

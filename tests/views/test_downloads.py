@@ -54,13 +54,13 @@ def test_downloads_hold_every_step_and_are_written_only_when_somebody_asks(
 ):
     record_long(folder)
     written = []
-    real = downloads.to_csv
+    real = downloads._table_file
 
-    def counting(frame: pd.DataFrame) -> bytes:
-        written.append(len(frame))
-        return real(frame)
+    def counting(data: downloads.Data, suffix: str) -> bytes:
+        written.append(len(data() if callable(data) else data))
+        return real(data, suffix)
 
-    monkeypatch.setattr(downloads, "to_csv", counting)
+    monkeypatch.setattr(downloads, "_table_file", counting)
     every_tab(experiment=EXPERIMENT_ID)
     opened_run()
     assert written == [], "a page that is only looked at writes no file"

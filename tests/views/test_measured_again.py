@@ -7,7 +7,7 @@ from breakeven.runner.folders.queue import experiments
 from breakeven.runner.specs.investigations import replay
 from breakeven.views.access import permissions
 from breakeven.views.access.permissions import NotAllowed
-from breakeven.views.comparison import related
+from breakeven.views.comparison import cause
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened, opened_run, text
 
@@ -62,4 +62,4 @@ def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: 
     for page in (opened(experiment=EXPERIMENT_ID, tab="Runs"), opened_run()):
         assert not [one for one in page.button if str(one.key).startswith("measure-again")]
     with pytest.raises(NotAllowed):
-        related.measure_again(EXPERIMENT_ID, "inductor")
+        cause.measure_again(EXPERIMENT_ID, "inductor")

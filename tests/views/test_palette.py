@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from breakeven.views.charts import layers as charts
-from breakeven.views.charts import matrix as suite_charts
-from breakeven.views.charts import scores as score_charts
+from breakeven.views.charts import library as suite_charts
+from breakeven.views.charts import run as score_charts
 from breakeven.views.charts import speed as speed_charts
 from breakeven.views.charts.palette import BAD, COLORS, KNOWN, OTHERS, SPLITS, run_looks
 from tests.helpers.colour_vision import VISIONS, contrast, difference, linear, seen_difference

@@ -248,7 +248,7 @@ def test_where_the_data_folder_lies_is_told_to_those_alone_who_act(
         run.output_file.unlink()
         run.output_file.symlink_to("/etc/hostname")  # What cannot be read is named, too.
         app = opened_run(part="Log")
-        (problem,) = [one.value for one in app.text]
+        (problem,) = [one.value for one in app.error]
         assert (where in problem) == may_act and INDUCTOR in problem
 
 

@@ -1,37 +1,120 @@
 """Controls who reaches the dashboard: only this machine, unless the settings allow others.
 
 Streamlit listens on every interface and answers to any name. Here it listens on this machine only,
-and a middleware in front of pages and websockets refuses names that are not ours: otherwise a
-stranger's page could act with the reader's browser, if the stranger points its name to this machine
-(DNS rebinding). The middleware also keeps browsers from loading anything from elsewhere.
+and a middleware in front of pages and websockets refuses names that are not ours: a stranger's page
+could otherwise act with the reader's browser, if its name points to this machine (DNS rebinding).
+The middleware also keeps browsers from loading anything from elsewhere.
 
-With a sign-in, a proxy authenticates people and reports their identity. The dashboard believes the
-proxy because only the proxy reaches the Unix socket on which the dashboard then listens.
-
-`views/access/permissions.py` decides what these people may do.
+With a sign-in, a proxy authenticates people and passes on the claims of their identity provider.
+The dashboard believes it because only the proxy reaches the Unix socket on which it then listens.
 """
 
+import base64
 import os
+import re
 import socket
 import stat
-import sys
+import string
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from starlette import datastructures
 from starlette.responses import PlainTextResponse
 from streamlit import config
 
-from breakeven.runner.errors import RunnerError, SettingsUnusable
+from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.logs import log
-from breakeven.runner.settings import Settings, read_settings
-from breakeven.views.access import team
-from breakeven.views.access.team import Person
+from breakeven.runner.settings import EVERYBODY, Settings, Team, read_settings
+from breakeven.runner.texts import read_json
 from breakeven.views.shared.resources import data_dir, one_more_reader
+
+LONGEST_CLAIM = 200
+TOKEN = re.compile(r"[\w-]+\.(?P<payload>[\w-]+)\.[\w-]*", re.ASCII)
+SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+class Person(NamedTuple):
+    """A person who signed in."""
+
+    subject: str
+    name: str
+    """The verified address, or else `subject` and the subject, so that nobody passes for an
+    address. Characters outside ASCII are escaped, because they can look like the letters of another
+    name."""
+    role: Role | None
+
+
+def person_of_token(token: str, team: Team) -> Person | None:
+    """The person of an ID token with the role that they have now; None without a role. The proxy
+    has checked signature, issuer and age."""
+    parts = TOKEN.fullmatch(token)
+    if parts is None:
+        return None
+    payload = parts["payload"]
+    try:
+        claims = read_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except ValueError:
+        return None
+    subject = claims.get("sub") if isinstance(claims, dict) else None
+    if not isinstance(subject, str) or not subject:
+        return None
+    name = address_of(claims, team) or f"subject {subject}"
+    return Person(subject=subject[:LONGEST_CLAIM], name=ascii(name[:LONGEST_CLAIM])[1:-1],
+                  role=role_of(claims, team))  # fmt: skip
+
+
+def role_of(claims: Mapping[str, Any], team: Team) -> Role | None:
+    """The role that a person has according to the provider's claims; None means no access."""
+    subject, email = (claims.get(name) for name in ("sub", "email"))
+    # A blocked address blocks its person, verified or not.
+    if _folded(one for one in (subject, email) if isinstance(one, str)) & _folded(team.blocked):
+        return None
+    # A subject may look like somebody's address, and an address like somebody's subject.
+    known_as = {subject} if isinstance(subject, str) and "@" not in subject else set()
+    address = address_of(claims, team)
+    known_as |= _folded([address] if address else [])
+    groups = _texts(claims, team.claim)
+    for role, people in ((Role.OPERATOR, team.operators), (Role.VIEWER, team.viewers)):
+        named = _folded(people.members)
+        if known_as & named or EVERYBODY in named or groups & set(people.groups):
+            return role
+    return None
+
+
+def address_of(claims: Mapping[str, Any], team: Team) -> str | None:
+    """The person's address, if the provider has verified it."""
+    email, verified = claims.get("email"), claims.get("email_verified")
+    is_verified = verified is True or (verified is None and team.trust_emails)
+    return email if is_verified and isinstance(email, str) and "@" in email else None
+
+
+def _folded(names: Iterable[str]) -> set[str]:
+    """Addresses with ASCII letters in lower case (other letters can become those of another
+    address); subjects, which have no `@`, unchanged."""
+    return {name.translate(SMALL) if "@" in name else name for name in names}
+
+
+def _texts(claims: Mapping[str, Any], path: str) -> set[str]:
+    """The texts of a claim, which is a text or a list of texts; other values are ignored."""
+    value: Any = claims.get(path)
+    if value is None:
+        value = claims
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+    values = value if isinstance(value, list) else [value]
+    return {one for one in values if isinstance(one, str) and one}
+
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -68,10 +151,6 @@ PAGE_SECONDS = 12 * 3600.0
 Headers = Mapping[str, str]
 
 
-class NotServed(RunnerError):
-    """The dashboard cannot listen at its configured address."""
-
-
 def settings() -> Settings:
     """The current settings; raises `SettingsUnusable`."""
     return read_settings(data_dir().path)
@@ -89,22 +168,21 @@ def own_names() -> list[str]:
 
 def open_socket() -> socket.socket:
     """The Unix socket to listen on; only this account and the group of its folder can reach it.
-    Raises `NotServed` if others can reach the folder, because they could pretend to be the
-    proxy."""
+    Raises `SettingsUnusable` if others can reach the folder, and pretend to be the proxy."""
     path = Path(settings().serving.host)
     try:
         folder = path.parent.stat()
         is_ours = folder.st_uid in (os.getuid(), 0)
         if not is_ours or folder.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
-            raise NotServed(f"{path.parent} must be this account's and closed to others, who could "
-                            "pretend to be the proxy: chmod 710")  # fmt: skip
+            raise SettingsUnusable(f"{path.parent} must be this account's and closed to others, "
+                                   "who could pretend to be the proxy: chmod 710")  # fmt: skip
         path.unlink(missing_ok=True)
         opened = socket.socket(socket.AF_UNIX)
         opened.bind(str(path))
         os.chown(path, -1, folder.st_gid)
         path.chmod(0o660)
     except OSError as error:
-        raise NotServed(f"{path} cannot be listened on: {error}") from None
+        raise SettingsUnusable(f"{path} cannot be listened on: {error}") from None
     return opened
 
 
@@ -129,14 +207,12 @@ def person_of(headers: Headers) -> Person | None:
     given = headers.get("authorization") or ""
     if not has_sign_in():
         return None
-    return team.person_of(given.removeprefix("Bearer "), settings().team)
+    return person_of_token(given.removeprefix("Bearer "), settings().team)
 
 
 def is_ours(host: str) -> bool:
-    """Whether a request's `Host` is a name of ours.
-
-    Nobody can point a number elsewhere, so every number is accepted if others are served.
-    """
+    """Whether a request's `Host` is a name of ours. Nobody can point a number elsewhere, so every
+    number is accepted if others are served."""
     name = _name_of(f"//{host}")
     if name is None:
         return False
@@ -160,9 +236,7 @@ def may_come_from(origin: str, host: str) -> bool:
 
 class Doors:
     """ASGI middleware before the dashboard: refuses strangers, keeps browsers from other hosts.
-
-    `may_upload` decides by the headers of a request whether it may upload files.
-    """
+    `may_upload` decides by the headers of a request whether it may upload files."""
 
     def __init__(self, app: Any, may_upload: Callable[[Headers], bool]) -> None:
         self.app, self.may_upload = app, may_upload
@@ -187,9 +261,8 @@ class Doors:
         if problem and is_page:
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
         elif problem:
-            await PlainTextResponse(f"{problem}\n", status)(
-                scope, receive, _with_headers(scope, send)
-            )
+            refusal = PlainTextResponse(f"{problem}\n", status)
+            await refusal(scope, receive, _with_headers(scope, send))
         elif is_page:
             with one_more_reader():
                 await self.app(scope, *_watched(headers, receive, send))
@@ -200,10 +273,8 @@ class Doors:
         """Status and reason if a request is refused; else an empty reason."""
         host = headers.get("host", "")
         if not is_ours(host):
-            return 403, (
-                "Breakeven does not answer to this name. If it is yours, name it "
-                "in `hostnames` of breakeven.toml."
-            )
+            name = "If it is yours, name it in `hostnames` of breakeven.toml."
+            return 403, f"Breakeven does not answer to this name. {name}"
         is_strangers = "origin" in headers and not may_come_from(headers["origin"], host)
         if is_strangers or (scope["type"] == "http" and _is_of_others(headers)):
             return 403, "Breakeven does not answer to pages of others."
@@ -264,11 +335,8 @@ def _is_of_others(headers: Headers) -> bool:
 def _decoded(scope: Any) -> Headers:
     """A request's headers by name; a repeated header gets both values, so that it matches no host,
     origin or token."""
-    found: dict[str, str] = {}
-    for name, value in ((one.decode("latin-1") for one in pair) for pair in scope["headers"]):
-        name = name.lower()
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+    given = datastructures.Headers(scope=scope)
+    return {name: ", ".join(given.getlist(name)) for name in given}
 
 
 def _name_of(address: str) -> str | None:
@@ -298,21 +366,20 @@ LISTENS = "0A"
 ROOT = 0
 NOBODYS = "0"
 """The inode number that Linux lists for a closed connection, whose owner is unknown."""
-Address = tuple[str, int]
 
 
 def is_other_account(scope: Any) -> bool:
     """Whether a request comes from an account other than ours or root, or from a closed connection.
-    False if the system does not list owners."""
+    False if the system does not list owners. If several connections have these two ports, all must
+    be ours."""
     client, server = scope.get("client"), scope.get("server")
     rows = [row for table in TABLES for row in _rows(table)]
-    is_listed = server and any(
-        row[3] == LISTENS and int(row[1].partition(":")[2], 16) == server[1] for row in rows
-    )
+    is_listed = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
     if not client or not is_listed:
         return False
-    ends = {(one, other) for one, other in zip(_written(client), _written(server), strict=True)}
-    owners = {int(row[7]) for row in rows if (row[1], row[2]) in ends and row[9] != NOBODYS}
+    ends = client[1], server[1]
+    owners = {int(row[7]) for row in rows
+              if (_port(row[1]), _port(row[2])) == ends and row[9] != NOBODYS}  # fmt: skip
     return not owners or not owners <= {os.getuid(), ROOT}
 
 
@@ -323,16 +390,6 @@ def _rows(table: Path) -> list[list[str]]:
         return []
 
 
-def _written(address: Address) -> tuple[str, ...]:
-    """An address in the form of the tables: words in the machine's byte order. An IPv4 address may
-    also be in the table of IPv6."""
-    host, port = address
-    is_short = ":" not in host
-    number = socket.inet_pton(socket.AF_INET if is_short else socket.AF_INET6, host)
-    longer = (b"\0" * 10 + b"\xff\xff" + number) if is_short else number
-    return tuple(f"{_words(one)}:{port:04X}" for one in (number, longer))
-
-
-def _words(number: bytes) -> str:
-    words = (number[at : at + 4] for at in range(0, len(number), 4))
-    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+def _port(end: str) -> int:
+    """The port of `0100007F:1F90`."""
+    return int(end.partition(":")[2], 16)

@@ -24,10 +24,10 @@ ROW_HEIGHT = 34
 ROOM, LEGEND_HEIGHT = 84, 28
 """Pixels: height of a figure without rows and legend, and height of a legend."""
 LONG_LABEL = 14
-HALF_PAGE, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 490, 6.2, 4.8, 16, 0.6
-"""Pixels: the plot with its labels in half of a page 1,280 wide, a character of a label, a
-character next to a bar, and the gap from bar to text. The last value is the largest share of the
-plot for texts."""
+NARROW, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 400, 6.2, 4.8, 16, 0.6
+"""Pixels: a plot with its labels, between half of a page 1,280 wide and a phone; a character of a
+label, a character next to a bar, and the gap from bar to text. The last value is the largest share
+of the plot for texts."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "allocated_memory_bytes": ("|", "line-ns"),
@@ -112,22 +112,32 @@ def _bars(
     """A bar per run, with its text to the right of `ends`."""
     looks = run_looks(result.label for result in results)
     labels, colors = list(looks), [look.color for look in looks.values()]
+    # The control's colour is close to the baseline's.
+    shapes = ["/" if result.role == "control" else "" for result in results]
+    pattern = {"shape": shapes, "fgcolor": colors, "bgcolor": FAINT, "size": 6}
     figure = go.Figure()
     figure.add_bar(
         x=[_number(value) for value in values], y=labels, orientation="h", width=0.56,
-        marker={"color": colors, "pattern": _patterns(results, colors)},
+        marker={"color": colors, "pattern": pattern},
         hoverinfo="skip", showlegend=False,
     )  # fmt: skip
+    _add_texts(figure, list(map(_number, ends)), labels, texts)
+    return per_run(figure, labels, "")
+
+
+def _add_texts(
+    figure: go.Figure, ends: Sequence[float], labels: Sequence[str], texts: Sequence[str]
+) -> None:
+    """Writes a text to the right of each bar's end, and leaves room for it."""
     figure.add_scatter(
-        x=[_number(end) for end in ends], y=labels, text=list(texts), mode="markers+text",
+        x=list(ends), y=list(labels), text=list(texts), mode="markers+text",
         marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # invisible; keeps the text off the bar
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
-    longest = max((len(text) for text in texts), default=0)
+    longest = max(map(len, texts), default=0)
     text_share = (TEXT_GAP + TEXT_PIXELS * longest) / _narrowest_plot(labels)
     room = max(1.25 + 0.008 * longest, 1 / (1 - min(text_share, MOST_BESIDE)))
-    highest = max((_number(end) for end in ends), default=0.0) or 1.0
-    return per_run(figure, labels, "").update_xaxes(range=[0.0, highest * room])
+    figure.update_xaxes(range=[0.0, room * (max(ends, default=0.0) or 1.0)])
 
 
 def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
@@ -139,7 +149,7 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
 def _narrowest_plot(labels: Sequence[str]) -> float:
     """Pixels for bars and texts next to the labels."""
     lines = [line for label in labels for line in _in_two_lines(label).split("<br>")]
-    return HALF_PAGE - LABEL_PIXELS * max(map(len, lines), default=0)
+    return NARROW - LABEL_PIXELS * max(map(len, lines), default=0)
 
 
 def _in_two_lines(label: str) -> str:
@@ -148,12 +158,6 @@ def _in_two_lines(label: str) -> str:
         return label
     first, dash, rest = label.partition("-")
     return "<br>".join(map(shortened, [first + dash, rest] if dash else [label]))
-
-
-def _patterns(results: Sequence[Result], colors: Sequence[str]) -> dict[str, object]:
-    """Patterns of bars: hatched for the control, whose colour is close to the baseline's."""
-    shapes = ["/" if result.role == "control" else "" for result in results]
-    return {"shape": shapes, "fgcolor": list(colors), "bgcolor": FAINT, "size": 6}
 
 
 def _binary_ticks(highest: float) -> list[float]:
@@ -169,7 +173,6 @@ def _number(value: float | None) -> float:
 
 SAVED_OR_ADDED = {"faster": KNOWN["eager"].color, "slower": BAD}
 """Colours of changes that are certain; all others are neutral."""
-TEXT_ROOM = 1.1
 
 
 def waterfall(ladder: Ladder) -> go.Figure:
@@ -202,16 +205,10 @@ def waterfall(ladder: Ladder) -> go.Figure:
     ends |= {one.result.label: _end(one) * factor for one in ladder.rungs}
     texts = {"baseline": format_seconds(baseline)}
     texts |= {one.result.label: _text(one) for one in ladder.rungs}
-    figure.add_scatter(
-        x=[ends[label] for label in labels], y=labels, text=[texts[label] for label in labels],
-        mode="markers+text", textposition="middle right", cliponaxis=False, hoverinfo="skip",
-        showlegend=False, marker={"size": 14, "color": "rgba(0, 0, 0, 0)"},
-    )  # fmt: skip
-    highest = max(ends.values(), default=0.0) or 1.0
-    room = TEXT_ROOM + 0.012 * max(len(text) for text in texts.values())
+    _add_texts(figure, list(ends.values()), labels, list(texts.values()))
     per_run(figure, labels, links.axis("step_seconds", title))
-    figure.update_yaxes(ticktext=["no compiler", *(f"+ {one.rung.stage}" for one in ladder.rungs)])
-    return figure.update_xaxes(range=[0.0, highest * room])
+    stages = [f"+ {one.rung.stage}" for one in ladder.rungs]
+    return figure.update_yaxes(ticktext=["no compiler", *stages])
 
 
 def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: float) -> None:

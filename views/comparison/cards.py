@@ -1,29 +1,35 @@
 """Every chart of a comparison, each with its data and its download, for the runs that the reader
-picks."""
+picks; the devices during timed runs, other processes, and what ranks send and how long they wait.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
 from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.rounds import round_speedups
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.metrics import METRICS
-from breakeven.views.charts import bars, break_even
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS
+from breakeven.storage.profile.profiles import collectives, ranks_of
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.caution_words import doubt_words
+from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
-from breakeven.views.charts import scores as score_charts
 from breakeven.views.charts import speed as speed_charts
+from breakeven.views.charts.library import device_series
 from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from breakeven.views.comparison import device_panel
 from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
-from breakeven.views.parts.downloads import Card, Draw, show_card
+from breakeven.views.parts.downloads import Card, Draw, of_run, show_card, show_table
+from breakeven.views.shared.address import remembered
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.selection import remembered
+from breakeven.views.shared.links import sentence
 
 X_AXES = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """Possible x-axes of losses instead of steps, with their names in the selection."""
@@ -73,7 +79,7 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
     """The chart of the device during the runs."""
     samples = _of(queries.device_samples(store, comparison.experiment_id), results)
-    found = device_panel.card(samples, "device") if _has_steps(results) else None
+    found = device_card(samples, "device") if _has_steps(results) else None
     return [found] if found else []
 
 
@@ -112,8 +118,8 @@ def _break_even(
         return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
 
     draw = {
-        "Time spent": partial(break_even.cumulative, times, results, num_steps),
-        "Time saved": partial(break_even.saved, times, results, num_steps),
+        "Time spent": partial(speed_charts.cumulative, times, results, num_steps),
+        "Time saved": partial(speed_charts.saved, times, results, num_steps),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
     help = "Lines show the estimate in the table; thin dotted lines show measurements."
@@ -222,12 +228,13 @@ def _scores(
         column = "eval_loss" if name == "loss" else name
         several = mine.duplicated("label").any()
         draw[METRICS[column].title] = (
-            partial(score_charts.scores_of_runs, mine, name, guessing) if several
-            else partial(score_charts.last_scores, results, column, guessing)
+            partial(run_charts.scores_of_runs, mine, name, guessing) if several
+            else partial(run_charts.last_scores, results, column, guessing)
         )  # fmt: skip
         if several:
-            draw[_by_time(METRICS[column].title)] = partial(
-                score_charts.scores_of_runs, mine, name, guessing, "cumulative_seconds"
+            by_time = X_AXES["cumulative_seconds"].lower()
+            draw[f"{METRICS[column].title}, {by_time}"] = partial(
+                run_charts.scores_of_runs, mine, name, guessing, "cumulative_seconds"
             )
     data = scores[scores["name"].isin(names)]
     columns = ["eval_loss" if name == "loss" else name for name in names]
@@ -236,10 +243,6 @@ def _scores(
         return Card("Scores", draw, data, "scores", numbers)
     title = METRICS[columns[0]].title
     return Card(title, draw if len(draw) > 1 else draw[title], data, columns[0], numbers)
-
-
-def _by_time(title: str) -> str:
-    return f"{title}, {X_AXES['cumulative_seconds'].lower()}"
 
 
 def _counted(store: Store, experiment_id: str) -> dict[str, float]:
@@ -306,3 +309,108 @@ def pick(comparison: Comparison) -> list[Result]:
         format_func=inert, label_visibility="collapsed", on_change=remember,
     )  # fmt: skip
     return [result for result in comparison.results if result.label in shown]
+
+
+CHARTED = (
+    "sm_clock_mhz", "temperature_celsius", "power_watts", "memory_clock_mhz", "utilization",
+    "others_cpu_share", "cpu_frequency_mhz", "load_average", "stolen_cpu_share",
+)  # fmt: skip
+EVENTFUL = ("others_cpu_share", "stolen_cpu_share")
+"""Columns that have no chart if all values are 0."""
+ROUNDED_TO_NOTHING = 0.005
+QUOTA = "quota used up"
+
+
+def show_device(store: Store, run: pd.Series, record: RunRecord) -> None:
+    """The run page's tab: doubts about this run's times, the samples, other processes."""
+    samples = of_run(queries.device_samples(store, record.experiment_id), run)
+    if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
+        sentences = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
+        st.warning(sentences, icon=":material/info:")
+    _show_ranks_of(store, record.experiment_id, str(run["label"]))
+    for fact in [*threads(record.environment), *record.environment.get("notes", [])]:
+        st.caption(inert(fact))
+    if samples["round"].isna().all():
+        st.caption("Nothing is recorded yet: a sample is taken after each block.")
+        return
+    if found := device_card(samples, "run-device"):
+        show_card(found)
+    strangers = other_processes(samples)
+    if not strangers.empty:
+        show_table("Other processes", strangers, "other-processes", "",
+                   numbers={"memory": "others_memory_bytes"})  # fmt: skip
+
+
+def threads(environment: dict[str, Any]) -> list[str]:
+    """The number of CPU threads of the run and its reason, if recorded."""
+    if not environment.get("cpu_threads_reason"):
+        return []
+    count = int(environment["cpu_threads"])
+    return [f"{count} CPU thread{'s' if count > 1 else ''}: {environment['cpu_threads_reason']}."]
+
+
+def device_card(samples: pd.DataFrame, name: str) -> Card | None:
+    """One figure for each measured number; None if there is none."""
+    data = charted(samples)
+    telling = [column for column in CHARTED if _is_telling(data, column)]
+    if not telling:
+        return None
+    draw = {NUMBERS[column].title: partial(device_series, data, column) for column in telling}
+    return Card("Device", draw, data, name, [*telling, "held_back"])
+
+
+def charted(samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples of blocks with lists as text, and two more columns: `step`, and `held_back` with the
+    reasons."""
+    blocks = samples[samples["round"].notna()]
+    held_back = [
+        ", ".join([*(names or []), *([QUOTA] if quota_used_up else [])]) or None
+        for names, quota_used_up in zip(
+            blocks["throttled_by"], blocks["throttled_periods"].fillna(0) > 0, strict=True
+        )
+    ]
+    processes = [_processes_text(listed) for listed in blocks["processes"]]
+    return blocks.drop(columns="throttled_by").assign(
+        step=blocks["first_step"],
+        held_back=pd.Series(held_back, index=blocks.index, dtype=object),
+        processes=pd.Series(processes, index=blocks.index, dtype=object),
+    )
+
+
+def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
+    """One row per observed process: pid, name, peak memory, and the number of its samples."""
+    seen = [one for listed in samples["processes"] for one in listed or []]
+    if not seen:
+        return pd.DataFrame()
+    grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
+    rows = grouped.agg(memory=("memory_bytes", "max"), samples=("pid", "size")).reset_index()
+    # A pid is an identifier: nobody adds pids up, and they have no unit.
+    return rows.assign(
+        pid=rows["pid"].astype(str),
+        samples=[f"{count} of {len(samples)}" for count in rows["samples"]],
+    )
+
+
+def _is_telling(data: pd.DataFrame, column: str) -> bool:
+    values = data[column].dropna()
+    return len(values) > 0 and (column not in EVENTFUL or values.max() >= ROUNDED_TO_NOTHING)
+
+
+def _processes_text(processes: Sequence[dict[str, Any]] | None) -> str | None:
+    if processes is None:
+        return None
+    return ", ".join(f"{one['name'] or '?'} ({one['pid']})" for one in processes)
+
+
+NOT_PROFILED = "Nothing was profiled yet."
+
+
+def _show_ranks_of(store: Store, experiment_id: str, label: str) -> None:
+    """A row for each rank of one run, and one for each kind of collective."""
+    ranks, sent = (found[found["label"] == label].drop(columns="label") for found in
+                   (ranks_of(store, experiment_id), collectives(store, experiment_id)))  # fmt: skip
+    if len(ranks):
+        named = ranks.assign(rank=[f"rank {number}" for number in ranks["rank"]])
+        show_table("Ranks", named, "ranks", NOT_PROFILED)
+        show_table("Collectives of rank 0", sent, "collectives", NOT_PROFILED,
+                   numbers={"calls": "kernel_calls"})  # fmt: skip

@@ -24,7 +24,7 @@ from breakeven.storage.terminal.plan_words import (
     speed_reason,
 )
 from breakeven.views.charts.palette import Look, run_looks, run_mark
-from breakeven.views.comparison.verdicts import VERDICT_CLASSES
+from breakeven.views.comparison.answers import VERDICT_CLASSES
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import anchor_html

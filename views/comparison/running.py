@@ -1,33 +1,45 @@
-"""The runs of an active experiment: their steps, losses and compilations as they come."""
+"""An experiment while it runs: its state, origin and progress at the head of the page, which stays
+afterwards; and steps, losses and compilations of its runs as they come.
+"""
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import lacks_room
+from breakeven.runner.folders.added_rounds import rounds_to_add
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ACTIVE_RUNS, FAILED_RUNS, ExperimentState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.storage import queries
 from breakeven.storage.caches import memo
 from breakeven.storage.compiling.timeline import phase_times
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import fill
+from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.terminal.causes import KnownCause, known_causes, remedy_text
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
 from breakeven.views.charts.run import mark_resumptions
-from breakeven.views.comparison import cause
+from breakeven.views.comparison import answers, cause
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import again_link
 from breakeven.views.parts.downloads import Card, show_card
-from breakeven.views.parts.exports import experiment_origin, files_of
+from breakeven.views.parts.pictures import experiment_origin, files_of
 from breakeven.views.parts.progress import earlier_of, usual_compile_seconds
 from breakeven.views.shared import words
 from breakeven.views.shared.address import write_address
-from breakeven.views.shared.inert import code, inert
+from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import linked, sentence
 from breakeven.views.shared.resources import among_readers, keeping_up
 
@@ -41,15 +53,11 @@ change as often as `keeping_up` allows."""
 def show(store: Store, experiment: pd.Series) -> None:
     """Shows two parts of an active experiment, which are redrawn by themselves."""
     for part, seconds, at_most in (
-        (show_progress, RUNS_SECONDS, RUNS_AT_MOST),
+        (show_runs, RUNS_SECONDS, RUNS_AT_MOST),
         (show_rest, REST_SECONDS, REST_AT_MOST),
     ):
         again = among_readers(seconds, at_most)
         st.fragment(part, run_every=again)(store, str(experiment["experiment_id"]))
-
-
-def show_progress(store: Store, experiment_id: str) -> None:
-    show_runs(store, experiment_id, queries.latest_runs(store, experiment_id))
 
 
 def show_rest(store: Store, experiment_id: str) -> None:
@@ -71,8 +79,9 @@ def show_rest(store: Store, experiment_id: str) -> None:
         show_compiling(store, experiment_id)
 
 
-def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
+def show_runs(store: Store, experiment_id: str) -> None:
     """One line per run: its activity, its progress, its loss and speed."""
+    runs = queries.latest_runs(store, experiment_id)
     usual = usual_compile_seconds(store, experiment_id, runs)
     kind = queries.experiment_spec(store, experiment_id).kind
     with st.container(border=True):
@@ -115,7 +124,8 @@ def show_failures(store: Store, experiment_id: str) -> None:
         with st.container(horizontal=True):
             st.button(
                 "What happened", icon=":material/troubleshoot:", type="tertiary",
-                key=f"happened-{run_id}", on_click=_open_run, args=[run_id],
+                key=f"happened-{run_id}", on_click=write_address,
+                kwargs={"run": run_id, "tab": "Runs"},
             )  # fmt: skip
             if not runs["state"].isin(ACTIVE_RUNS).any():
                 cause.show_buttons(store, run_id)
@@ -129,10 +139,6 @@ def show_causes(experiment_id: str, causes: Sequence[KnownCause]) -> None:
     remedies = {remedy_text(remedy): remedy for one in causes for remedy in one.remedies}
     for text, remedy in remedies.items():
         again_link(experiment_id, f"Try {code(text)}", dict(remedy.fields))
-
-
-def _open_run(run_id: str) -> None:
-    write_address(run=run_id, tab="Runs")
 
 
 def show_stops(store: Store, experiment_id: str) -> None:
@@ -194,3 +200,100 @@ def race(store: Store, experiment_id: str, active: bool) -> Card | None:
     title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
     numbers = [name, "cumulative_seconds"]
     return Card(inert(title), figures, every_step, name="race", numbers=numbers)
+
+
+STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
+"""Seconds between two readings of an active experiment's state: usually, and with many readers."""
+
+
+def show_head(store: Store, experiment: pd.Series) -> None:
+    """Shows state and origin; the progress of an active experiment is redrawn by itself."""
+    experiment_id = str(experiment["experiment_id"])
+    if ExperimentState(experiment["state"]).is_active:
+        again = among_readers(STATE_SECONDS, STATE_AT_MOST)
+        st.fragment(_show_active, run_every=again)(store, experiment_id)
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="head"):
+        words.state_badge(experiment["state"])
+        facts: list[Markdown] = [answers.provenance(experiment), *_took(store, experiment_id)]
+        st.caption(" · ".join(facts), width="stretch")
+        _offer_notice(experiment)
+
+
+def is_stopping(runs: pd.DataFrame) -> bool:
+    """Whether a run still runs after a request to stop: compiling delays the stop."""
+    active = runs[runs["state"].isin(ACTIVE_RUNS)]
+    return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
+
+
+def _show_active(store: Store, experiment_id: str) -> None:
+    listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
+    experiment = listed.loc[experiment_id]
+    if not ExperimentState(experiment["state"]).is_active:
+        st.rerun()  # The experiment has ended: the whole page is drawn again, with the verdict.
+    runs = queries.list_runs(store, experiment_id)
+    with st.container(horizontal=True, vertical_alignment="center", key="head"):
+        words.state_badge(experiment["state"])
+        st.caption(answers.provenance(experiment), width="stretch")
+        _offer_notice(experiment)
+    lack = lacks_room(store.data_dir.runs)
+    if lack:
+        st.warning(f"Waits for disk space: {inert(lack)}", icon=":material/hard_drive:")
+    active = runs[runs["state"].isin(ACTIVE_RUNS)]
+    for folder in active["folder"].head(1):
+        with suppress(RunnerError):
+            if rounds := rounds_to_add(RunDir(Path(folder))):
+                _show_added(rounds)
+                return
+    done = progress.progress(store, experiment_id, runs)
+    if done is None:
+        st.progress(0.0, text="waiting in the queue")
+    else:
+        so_far = words.spent(done.elapsed, done.phases, " so far")
+        st.progress(done.share, text=words.outlook(runs, so_far, done.left))
+    _show_ending(queries.experiment_spec(store, experiment_id))
+
+
+def _show_added(rounds: AddedRounds) -> None:
+    """Shows the conditions that end added rounds; their number is unknown."""
+    width = linked("speedup", format_share(rounds.target_width))
+    seconds = linked("elapsed_seconds", words.duration(rounds.max_seconds_each))
+    left = linked("attempt", words.plural(rounds.processes, "process"))
+    st.caption(
+        f"Adds rounds in {left} more of each run. A process ends once every interval is narrower "
+        f"than {width}, or once the steps of all runs together have taken {seconds}."
+    )
+
+
+def _show_ending(spec: ExperimentSpec) -> None:
+    """Explains that steps and time left are upper limits, if the experiment ends by itself."""
+    if spec.kind.ends_by_width:
+        exact = format_share(spec.speed.target_width)
+        st.caption(
+            f"The experiment ends once every speedup is known to within {exact}: steps and time "
+            "shown here are upper limits."
+        )
+
+
+def _took(store: Store, experiment_id: str) -> list[Markdown]:
+    """How the experiment spent its time; empty if no run started."""
+    phases, _ = elapsed(store, experiment_id)
+    return [words.spent(sum(phases.values()), phases)] if phases else []
+
+
+_notice = st.components.v2.component(
+    "notice",
+    html='<button class="notice" type="button" hidden></button>',
+    js=Path(__file__).with_name("notice.js").read_text(),
+    isolate_styles=False,
+)
+
+
+def _offer_notice(experiment: pd.Series) -> None:
+    """A button while the experiment runs; afterwards a silent notification with the outcome if the
+    reader pressed it. Browsers allow notifications only from this machine and over https; elsewhere
+    there is no button."""
+    state = ExperimentState(experiment["state"])
+    data = {"experiment": str(experiment["experiment_id"]), "over": not state.is_active,
+            "title": experiment["name"], "body": words.STATES[state][0]}  # fmt: skip
+    _notice(key=f"notice-{experiment['experiment_id']}", data=data)

@@ -16,7 +16,7 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders import audit
 from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
-from breakeven.views.access import files, permissions
+from breakeven.views.access import permissions
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.resources import data_dir
 
@@ -37,7 +37,7 @@ class UploadRefused(RunnerError):
 
 def show_folders() -> None:
     """Shows the folders whose files may be used, if they are limited."""
-    listed = ", ".join(code(folder) for folder in files.allowed_folders()[1:])
+    listed = ", ".join(code(folder) for folder in permissions.allowed_folders()[1:])
     if listed:
         st.caption(f"You can use uploaded files and files in {listed}.")
 
@@ -52,7 +52,7 @@ def ask_upload() -> None:
 
 def ask_script_upload() -> None:
     """Offers to upload a script, if allowed."""
-    if not files.scripts_may_run():
+    if not permissions.scripts_may_run():
         return
     with st.expander("Upload a script", icon=":material/upload_file:"):
         st.caption("One file. A script that needs further files must be in a folder of "
@@ -100,7 +100,7 @@ def keep(name: str, content: bytes) -> Path:
         raise UploadRefused(f"{name!r} must end in one of {', '.join(DATA_FILE_SUFFIXES)}")
     if len(content) > MAX_MEBIBYTES * 2**20:
         raise UploadRefused(f"{name!r} must not be larger than {MAX_MEBIBYTES} MiB")
-    return _write(files.uploads() / safe_name(name, suffix, content), content)
+    return _write(permissions.uploads() / safe_name(name, suffix, content), content)
 
 
 def keep_script(name: str, content: bytes) -> Path:
@@ -110,10 +110,10 @@ def keep_script(name: str, content: bytes) -> Path:
     may not upload code.
     """
     permissions.require_acting()
-    if not files.scripts_may_run():
+    if not permissions.scripts_may_run():
         raise permissions.NotAllowed(
             f"Scripts can be uploaded only on the machine itself, and only if {CODE_VARIABLE} "
-            f"lists {files.scripts()}"
+            f"lists {permissions.scripts()}"
         )
     if not name.lower().endswith(SCRIPT_SUFFIX):
         raise UploadRefused(f"{name!r} must end in {SCRIPT_SUFFIX}")
@@ -121,7 +121,7 @@ def keep_script(name: str, content: bytes) -> Path:
         raise UploadRefused(f"{name!r} must not be larger than {MAX_SCRIPT_MEBIBYTES} MiB")
     folder = safe_name(name, SCRIPT_SUFFIX, content).removesuffix(SCRIPT_SUFFIX)
     stem = plain_stem(name, SCRIPT_SUFFIX, otherwise="script").replace("-", "_")
-    return _write(files.scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
+    return _write(permissions.scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -130,7 +130,7 @@ def _write(path: Path, content: bytes) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    folders = (files.uploads(), files.scripts())
+    folders = (permissions.uploads(), permissions.scripts())
     there = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     if sum(file.stat().st_size for file in there) + len(content) > MAX_TOTAL_BYTES:
         raise UploadRefused(

@@ -18,7 +18,7 @@ from breakeven.runner.specs.workload import (
     SCRIPT_TASK,
     Task,
 )
-from breakeven.views.access import files
+from breakeven.views.access import permissions
 from breakeven.views.form import uploads
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED, TO_BE_NAMED
@@ -150,7 +150,7 @@ def look_into(source: str, task: Task) -> Head | None:
         return None
     try:
         data = DataSpec(source=source)
-        files.check_path(data, "data.source")
+        permissions.check_path(data, "data.source")
         if not data.is_file or locate(source, may_be_folder=True).is_dir():
             return None
         with st.spinner("Reading the first rows …"):

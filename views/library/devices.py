@@ -25,10 +25,10 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.devices import noisy_words, verdict, worsening_words
-from breakeven.views.charts.trend import device_history
-from breakeven.views.library.filling import tell_pending, watch
-from breakeven.views.parts.downloads import chart_card
-from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.charts.library import device_history
+from breakeven.views.library.overviews import tell_pending, watch
+from breakeven.views.parts.downloads import Card, show_card
+from breakeven.views.parts.pictures import Origin, files_of
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert, plain
 from breakeven.views.shared.links import linked, sentence
@@ -61,18 +61,16 @@ def show(store: Store) -> None:
         st.markdown(EMPTY)
     is_here = rows["is_here"].astype(bool)
     rows = rows.drop(columns="is_here")
-    show_part(HERE, rows[is_here])
-    show_part(RECORDED, rows[~is_here])
+    for title, mine in ((HERE, rows[is_here]), (RECORDED, rows[~is_here])):
+        if len(mine):
+            st.markdown(f"#### {title}")
+            show_table(mine, title)
+    if len(rows):
+        st.caption(", ".join(linked(one, NUMBERS[one].title) for one in QUANTITIES)
+                   + ": from the latest experiment with data.")  # fmt: skip
     if found:
         show_history(found)
     watch(store, frame, list(frame["experiment_id"].dropna()))
-
-
-def show_part(title: Markdown, rows: pd.DataFrame) -> None:
-    """Shows the devices of a kind under their title, if there are any."""
-    if len(rows):
-        st.markdown(f"#### {title}")
-        show_table(rows, title)
 
 
 def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
@@ -177,8 +175,6 @@ def show_table(rows: pd.DataFrame, title: str) -> None:
             "seen": st.column_config.DatetimeColumn(COLUMNS["seen"], format="YYYY-MM-DD HH:mm"),
         },
     )  # fmt: skip
-    st.caption(", ".join(linked(one, NUMBERS[one].title) for one in QUANTITIES)
-               + ": from the latest experiment with data.")  # fmt: skip
 
 
 def show_history(found: Sequence[DeviceHistory]) -> None:
@@ -203,9 +199,9 @@ def show_history(found: Sequence[DeviceHistory]) -> None:
         return lambda: device_history(device, quantity)
 
     with files_of(Origin(name="device", facts=(f"{device.name}, {device.id} of {device.host}",))):
-        chart_card(
+        show_card(Card(
             "Over time", {NUMBERS[one].title: draw(one) for one in measured},
             lambda: history_table(device), name="device-history", numbers=measured,
             help="Each mark is an experiment, each line a level; red marks a device that became "
             "worse.",
-        )  # fmt: skip
+        ))  # fmt: skip

@@ -1,4 +1,5 @@
-"""Actions on the selected experiments: open, run again, label, archive, free space."""
+"""Actions on the selected experiments: open, run again, label, archive, free space; and the disk
+space of all experiments with the content of the trash."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,8 +22,9 @@ from breakeven.views.access import permissions
 from breakeven.views.parts.actions import again_link, errors_shown, launch
 from breakeven.views.report import menu as report_menu
 from breakeven.views.shared import words
-from breakeven.views.shared.address import write_address
-from breakeven.views.shared.inert import Markdown, inert, notes
+from breakeven.views.shared.address import distinct, write_address
+from breakeven.views.shared.inert import Markdown, inert, notes, plain
+from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import capabilities, data_dir, take_in
 
 UNDO = "experiments undo"
@@ -255,3 +257,62 @@ def show_last(store: Store, experiment_id: str | None = None) -> None:
         if st.button("Dismiss", key="undo-dismiss", type="tertiary"):
             st.session_state.pop(UNDO)
             st.rerun()
+
+
+MAX_LISTED = 20
+"""Most deleted experiments in the list, the latest first."""
+
+
+def show_disk(store: Store, frame: pd.DataFrame) -> None:
+    """A popover: sizes of the listed experiments, and the trash with a button to restore each."""
+    with st.popover("Disk", icon=":material/storage:", width="content"):
+        _show_sizes(frame)
+        deleted = library.trash(data_dir())
+        if not deleted:
+            st.caption("The trash is empty.")
+            return
+        st.markdown(f"**Trash: {words.plural(len(deleted), 'experiment')}**")
+        _show_deleted(store, deleted[:MAX_LISTED])
+        if len(deleted) > MAX_LISTED:
+            st.caption(f"The latest {MAX_LISTED} are listed.")
+        if permissions.may_act() and st.button("Empty the trash", key="empty-trash",
+                                               help="Deletes them permanently."):  # fmt: skip
+            permissions.require_acting()
+            with errors_shown():
+                library.empty_trash(data_dir())
+                st.rerun()
+
+
+def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
+    # Of several deleted experiments with one id, only the latest can be restored.
+    latest = {one.experiment_id: one for one in reversed(deleted)}
+    descriptions = distinct({
+        key: f"{plain(one.name)} · deleted "
+        + words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
+        for key, one in latest.items()
+    })  # fmt: skip
+    for key in reversed(latest):
+        with st.container(horizontal=True, vertical_alignment="center",
+                          horizontal_alignment="distribute"):  # fmt: skip
+            st.markdown(inert(descriptions[key]), width="content")
+            if permissions.may_act() and st.button("Restore", key=f"restore-{key}"):
+                permissions.require_acting()
+                with errors_shown():
+                    library.restore(data_dir(), key)
+                    take_in(store.ingest_all)
+                    st.rerun()
+
+
+def _show_sizes(frame: pd.DataFrame) -> None:
+    names = {"total_bytes": "All files", "checkpoint_bytes": "of these checkpoints",
+             "artifact_bytes": "other artifacts"}  # fmt: skip
+    known = frame["total_bytes"].notna()
+    sums = {title: float(frame[name].fillna(0).sum()) for name, title in names.items()}
+    totals = [
+        f"{title} {linked('disk_bytes', format_bytes(total))}" for title, total in sums.items()
+    ]
+    missing = int((~known & frame["experiment_id"].notna()).sum())
+    more = f" {words.plural(missing, 'experiment')} not measured yet." if missing else ""
+    st.markdown(f"{', '.join(totals)}.{more}")
+    st.caption("Checkpoints take the most and results do not need them: tick experiments, then "
+               "“Free space”.")  # fmt: skip

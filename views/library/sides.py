@@ -42,13 +42,12 @@ from breakeven.views.charts.layers import losses as losses_chart
 from breakeven.views.charts.palette import run_looks, run_mark
 from breakeven.views.comparison import leaderboard
 from breakeven.views.comparison.leaderboard import cell, state_mark, verdict_word, with_interval
-from breakeven.views.parts.downloads import chart_card, csv_button, expect_parts
-from breakeven.views.parts.exports import Origin, files_of, slug
+from breakeven.views.parts.downloads import Card, expect_parts, show_card, titled
+from breakeven.views.parts.pictures import Origin, files_of, slug
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import bound, titles
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.links import anchor_html, explained
-from breakeven.views.shared.selection import titles
 
 CLASSES = {"higher": "good", "lower": "bad", "same": "plain", "unsure": "doubtful"}
 TITLES = {"setting": "Setting", "environment": "Machine and software", "data": "Model and data"}
@@ -61,17 +60,9 @@ EXPLANATION = (
 )
 
 
-def show_speedups(sides: Sequence[Side], found: Sequence[Difference]) -> None:
-    """A row for each backend: its speedup on each side, and the ratios to the first side."""
-    with st.container(border=True):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**Speedups compared**", help=EXPLANATION, width="stretch")
-            csv_button("CSV", speedup_frame(sides, found), "difference")
-        st.html(speedup_html(sides, found))
-
-
 def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
-    """The same table as HTML; text from specifications is escaped."""
+    """A row for each backend: its speedup on each side, and the ratios to the first side; text from
+    specifications is escaped."""
     by_place = {(one.label, one.letter): one for one in found}
     names = labels(sides)
     looks = run_looks(names)
@@ -169,11 +160,8 @@ def show_scaling(
     """Shows nothing unless one side has one device and another several."""
     if not found and not refused:
         return
-    with st.container(border=True):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**Scaling over devices**", help=SCALING, width="stretch")
-            if found:
-                csv_button("CSV", scaling_frame(found), "scaling")
+    frame = scaling_frame(found) if found else None
+    with titled("Scaling over devices", frame, "scaling", SCALING):
         if found:
             st.html(scaling_html(found))
         for note in scaling_notes(sides, found, refused):
@@ -239,7 +227,7 @@ def show_who(sides: Sequence[Side]) -> None:
         torch = (side.environment.get("versions") or {}).get("torch")
         mark = run_mark(side.letter, side_charts.LOOKS[side.letter])
         with column.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.html(f"<h3>{mark}</h3>", width="content")
+            st.html(f'<h3 class="side">{mark}</h3>', width="content")
             st.page_link("views/experiment.py", label=inert(side.name),
                          query_params={"experiment": side.experiment_id})  # fmt: skip
         version = f", torch {inert(torch)}" if torch else ""
@@ -251,19 +239,18 @@ def show_who(sides: Sequence[Side]) -> None:
 def show_all(store: Store, sides: Sequence[Side]) -> None:
     found = differences(sides)
     if labels(sides):
-        show_speedups(sides, found)
+        with titled("Speedups compared", speedup_frame(sides, found), "difference", EXPLANATION):
+            st.html(speedup_html(sides, found))
         alike = [side for side in sides
                  if side is sides[0] or comparable(sides[0], side).speed]  # fmt: skip
-        chart_card("Speedups", lambda: side_charts.speedups_of_sides(alike),
+        show_card(Card("Speedups", lambda: side_charts.speedups_of_sides(alike),
                    speedup_frame(sides, found), name="sides",
-                   numbers=["speedup"])  # fmt: skip
+                   numbers=["speedup"]))  # fmt: skip
     show_scaling(sides, *scalings(store, sides))
     show_losses(store, sides)
-    with st.container(border=True):
-        st.markdown("**Other numbers**")
+    with titled("Other numbers"):
         st.html(numbers_html(sides))
-    with st.container(border=True):
-        st.markdown("**What differs**")
+    with titled("What differs"):
         others = differing(sides)
         if others:
             st.html(differing_html(sides, others))
@@ -319,5 +306,5 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
         st.caption(f"Without {inert(', '.join(left_out))}.")
     title = f"{METRICS['loss'].title} of {inert(label)}"
     by_letter = frame.assign(label=frame["letter"], role="side")
-    chart_card(title, lambda: losses_chart(by_letter, looks=side_charts.LOOKS), frame,
-               name="side-losses", numbers=["loss"])  # fmt: skip
+    show_card(Card(title, lambda: losses_chart(by_letter, looks=side_charts.LOOKS), frame,
+               name="side-losses", numbers=["loss"]))  # fmt: skip

@@ -1,24 +1,37 @@
-"""The table of experiments: its columns, and the selected rows.
-
-Intervals are small pictures, whose addresses contain the picture.
-"""
+"""The table of experiments: its columns and selected rows, and the filter, whose values the address
+keeps. Intervals are small pictures, whose addresses contain the picture."""
 
 import hashlib
 import math
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.commands.filters import (
+    COMPUTED,
+    FACETS,
+    SORTS,
+    Archived,
+    Filter,
+    filter_arguments,
+    parse_terms,
+)
+from breakeven.runner.commands.filters import (
+    NUMBERS as SEARCHED,
+)
+from breakeven.storage.library.catalog import facet_counts
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
-from breakeven.views.shared.inert import Markdown, plain
+from breakeven.views.shared.address import bound, value
+from breakeven.views.shared.inert import Markdown, inert, plain
 from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
@@ -233,3 +246,105 @@ def interval(low: float | None, middle: float | None, high: float | None, verdic
 def _place(log: float, reach: float) -> float:
     half = WIDTH / 2 - EDGE
     return WIDTH / 2 + half * max(-1.0, min(1.0, log / reach))
+
+
+TITLES = {
+    "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
+    "device": "Device", "torch": "torch", "transformers": "transformers", "precision": "Precision",
+    "batch": "Batch size", "backend": "Backend", "environment": "Environment",
+    "verdict": "Speed of the best backend", "parity": "Parity", "tag": "Tag", "origin": "Origin",
+}  # fmt: skip
+SORT_TITLES = {
+    "when": "When", "name": "Name", "state": "State", "model": "Model", "device": "Device",
+    "torch": "torch", "speedup": "Speedup", "compile": "Compile latency", "steps": "Break-even",
+    "duration": "Duration", "doubts": "Doubts", "mb": "Size on disk",
+}  # fmt: skip
+ARCHIVED_TITLES: dict[Archived, str] = {
+    "no": "Not archived", "yes": "With archived", "only": "Archived only"
+}  # fmt: skip
+
+ORDERS = [sign + name for name in SORTS for sign in ("-", "")]
+MAX_SEARCH = 500
+SEARCH_HELP = (
+    "In the search field: words that must all be found in name, model, data, device, versions, "
+    'backends, tags and notes; `-word` for one that must not; `"two words"`; and numbers: '
+    f"{', '.join(f'`{name}>1`' for name in SEARCHED)}."
+)
+
+
+def ask_filter(frame: pd.DataFrame) -> Filter:
+    """The search field and the popover of facets; returns the filter."""
+    field = st.container(key="search")
+    text = field.text_input(
+        "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
+        placeholder="Search: bert h100 -old speedup>1.2",
+    )  # fmt: skip
+    with field:  # Beside the field, an error would leave no room for its text.
+        text = _readable(text)
+    facets = {name: tuple(values) for name in FACETS if (values := value(name, []))}
+    ways: Any = get_args(Archived)
+    wanted = Filter(text=text, facets=facets, archived=_one_of(ways, "archived", "no"),
+                    sort=str(_one_of(ORDERS, "sort", "-when")))  # fmt: skip
+    chosen = sum(bool(values) for values in wanted.facets.values())
+    many = f" ({chosen})" if chosen else ""
+    with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
+        counts = facet_counts(frame, wanted)
+        st.caption(SEARCH_HELP)
+        columns = st.columns(3)
+        for number, (name, title) in enumerate(TITLES.items()):
+            with columns[number % 3]:
+                _ask_facet(name, title, counts[name], wanted.facets.get(name, ()))
+        with columns[len(TITLES) % 3]:
+            st.selectbox("Archived", ways, **bound("archived", "no", ways),
+                         format_func=ARCHIVED_TITLES.__getitem__)  # fmt: skip
+    return wanted
+
+
+def ask_sort() -> None:
+    """Asks for the order, which the address keeps; a click on a column's title sorts, too."""
+    st.selectbox("Sorted by", ORDERS, **bound("sort", "-when", ORDERS), format_func=_sort_title)
+
+
+def facet_title(name: str) -> Markdown:
+    """The title of a facet or of the host."""
+    return "Host" if name == "host" else TITLES[name]
+
+
+def list_command(wanted: Filter) -> str:
+    """The command that prints the same list."""
+    return shlex.join(["breakeven", "list", *filter_arguments(wanted)])
+
+
+def _readable(text: str) -> str:
+    """The text, or nothing if it is invalid; then shows the error."""
+    try:
+        if len(text) > MAX_SEARCH:  # The cost is words times experiments.
+            raise ValueError(f"a search has at most {MAX_SEARCH} characters")
+        parse_terms(text)
+    except ValueError as error:
+        st.warning(f"{inert(error)}, so the search is ignored.", icon=":material/search_off:")
+        return ""
+    return text
+
+
+def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[str, ...]) -> None:
+    options = [one for one, _ in counts.most_common()]
+    options += [one for one in chosen if one not in counts]
+
+    def written(option: str) -> str:
+        word = format_verdict(option) if name in COMPUTED else option.replace("_", " ")
+        return f"{word} ({counts[option]})"
+
+    st.multiselect(title, options, **bound(name, [], options), format_func=written,
+                   placeholder="any")  # fmt: skip
+
+
+def _one_of(options: Sequence[str], name: str, default: str) -> Any:
+    """The value in the address, if it is one of the options."""
+    given = value(name, default)
+    return given if given in options else default
+
+
+def _sort_title(sort: str) -> str:
+    name = SORT_TITLES[sort.removeprefix("-")]
+    return f"{name}, largest first" if sort.startswith("-") else name

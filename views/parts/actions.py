@@ -1,8 +1,10 @@
-"""Actions of the dashboard on the queue: submit, stop and resume experiments."""
+"""Actions of the dashboard on the queue: submit, stop and resume experiments; and the command
+palette, Ctrl+K or Cmd+K on every page: pages, experiments and actions by name."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,13 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState
 from breakeven.runner.machine.capabilities import Capabilities, likely_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.views.access import files, permissions
+from breakeven.storage import queries
+from breakeven.storage.errors import StoreError
+from breakeven.views.access import permissions
 from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.shared.address import titles
 from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.resources import capabilities, data_dir
+from breakeven.views.shared.resources import capabilities, data_dir, get_store
 
 EXPERIMENT = "views/experiment.py"
 
@@ -43,17 +48,15 @@ def quick_race_button() -> bool:
 
 def quick_race() -> None:
     """Starts the quickest preset on the best available device."""
-    try:
+    with errors_shown():
         machine = capabilities()
         launch(adjusted(PRESETS["quick"].spec, machine or likely_capabilities()), machine)
-    except RunnerError as error:
-        st.error(inert(error), icon=":material/error:")
 
 
 def check(spec: ExperimentSpec, machine: Capabilities | None) -> None:
     """Raises `RunnerError` for settings that cannot work here, before anything starts. Without a
     `machine`, which torch describes, makes only the checks that need no torch."""
-    files.check_files(spec)
+    permissions.check_files(spec)
     if machine is None:
         checks.check_at_once(spec, machine)
     else:
@@ -82,11 +85,12 @@ def work_off_the_queue() -> None:
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Shows errors that a person can mend, such as a data folder without write permission."""
+    """Shows errors that a person can mend, such as a data folder without write permission, or a
+    missing file; viewers see no paths."""
     try:
         yield
-    except RunnerError as error:
-        st.error(inert(error), icon=":material/error:")
+    except (RunnerError, StoreError, OSError) as error:
+        st.error(inert(permissions.redacted(error)), icon=":material/error:")
 
 
 def stop_button(experiment_id: str) -> None:
@@ -154,3 +158,80 @@ def show_command(spec: ExperimentSpec) -> None:
     st.code(command_line(spec), language="bash", wrap_lines=True)
     if spec.user_code or spec.paths_of_backends:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")
+
+
+MAX_EXPERIMENTS = 500
+"""Most experiments, the latest ones; the browser filters them while the reader types."""
+_focus = st.components.v2.component(
+    "palette_focus",
+    js="""export default ({ parentElement }) => {
+  parentElement.ownerDocument.querySelector('[role="dialog"] input')?.focus();
+}""",
+)
+"""Moves the focus to the text field; Streamlit leaves it on the dialog."""
+OPEN = "palette open"
+"""Key in the session state: whether the reader opened the palette and has not closed it."""
+RACE = "Start a race on this machine"
+DESTINATIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "Experiments": ("experiments", {"view": "Table"}),
+    **{view: ("experiments", {"view": view})
+       for view in ("Matrix", "Trends", "Side by side", "Suites")},
+    "Launch": ("launch", {}),
+    **{tab: ("machine", {"tab": tab})
+       for tab in ("Devices", "Queue", "Health", "Log", "Audit log")},
+    "Wall": ("machine", {"wall": "1"}),
+    "Definitions": ("definitions", {}),
+}  # fmt: skip
+"""Pages of the dashboard, with the parameters of their addresses."""
+AGAIN = "This experiment: run again with changes"
+TABS = ("Verdict", "Why", "Learning", "Runs", "Settings")
+
+
+def show_palette() -> None:
+    """The button in the bar on top of every page, and the open palette."""
+    with st.container(key="palette"):
+        st.button("Search", icon=":material/search:", type="tertiary", shortcut="Mod+K",
+                  key="palette-search", on_click=_keep_open, args=[True],
+                  help="Go to a page or an experiment, or start a race.")  # fmt: skip
+    # Otherwise a page that redraws itself, such as the list, would close the palette.
+    if st.session_state.get(OPEN):
+        _ask()
+
+
+def _keep_open(is_open: bool) -> None:
+    st.session_state[OPEN] = is_open
+
+
+@st.dialog("Go to", on_dismiss=partial(_keep_open, False))
+def _ask() -> None:
+    store = get_store()
+    experiments = queries.list_experiments(store)
+    latest = experiments[~experiments["archived"].astype(bool)].head(MAX_EXPERIMENTS)
+    named = titles(latest.set_index("experiment_id", drop=False))
+    by_title = {title: experiment_id for experiment_id, title in named.items()}
+    actions = [RACE] if permissions.may_act() else []
+    places = _in_experiment(named) | DESTINATIONS
+    chosen = st.selectbox(
+        "Page, experiment or action", [*actions, *places, *by_title], index=None,
+        placeholder="Type a name", label_visibility="collapsed",
+    )  # fmt: skip
+    _focus()
+    if chosen:
+        _keep_open(False)
+    if chosen == RACE:
+        quick_race()
+    elif chosen in places:
+        page, query = places[chosen]
+        st.switch_page(f"views/{page}.py", query_params=query)
+    elif chosen:
+        st.switch_page(EXPERIMENT, query_params={"experiment": by_title[chosen]})
+
+
+def _in_experiment(known: Container[str]) -> dict[str, tuple[str, dict[str, str]]]:
+    """The tabs of the experiment that the reader opened last, and Launch with its settings."""
+    given = str(st.query_params.get("experiment", st.session_state.get("experiment")))
+    if given not in known:
+        return {}
+    places = {f"This experiment: {tab}": ("experiment", {"experiment": given, "tab": tab})
+              for tab in TABS}  # fmt: skip
+    return places | ({AGAIN: ("launch", {"again": given})} if permissions.may_act() else {})

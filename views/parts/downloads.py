@@ -1,39 +1,98 @@
 """Charts and tables with their downloads: as a picture, as an HTML page and as data.
 
 Every format takes one click; the menu "Size" has pictures of other sizes and colours.
+
+Streamlit redraws its own charts for each new figure, whatever the figure's `uirevision`, and does
+not connect charts. Ours use the plotly.js of the package that draws the pictures: they receive new
+data, preserve zoom and hidden lines, and zoom together if they have the same x-axis.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from html import unescape
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pandas as pd
+import plotly
 import plotly.graph_objects as go
 import streamlit as st
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from streamlit.components.v1 import declare_component
 
-from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
+from breakeven.runner.project import PACKAGE
+from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.numbers.metrics import DASH, NUMBERS
-from breakeven.views.charts.moving import expect_charts, moving_chart
-from breakeven.views.parts.exports import Origin, files_of, origin, to_html
+from breakeven.views.access.doors import LASTING
 from breakeven.views.parts.pictures import (
     FORMATS,
     SIZES,
     THEMES,
     USUAL,
+    Origin,
     Style,
+    files_of,
     find_browser,
+    origin,
+    to_html,
     to_image,
 )
+from breakeven.views.shared.address import remembered
 from breakeven.views.shared.inert import Markdown, inert, inert_json
 from breakeven.views.shared.links import explained
-from breakeven.views.shared.selection import remembered
+
+SCRIPTS = ("loading.js", "theme.js", "ranges.js", "moving.js")
+
+
+def _read(*names: str) -> str:
+    return "".join((PACKAGE / "views/charts" / name).read_text() for name in names)
+
+
+_chart = st.components.v2.component(
+    "moving_chart",
+    html='<div class="moving-chart" role="figure"></div>',
+    js=_read(*SCRIPTS),
+    isolate_styles=False,
+)
+_loading = st.components.v2.component(
+    "loading_charts",
+    js=_read("loading.js") + "export default ({ data }) => void load(data.plotly);",
+    isolate_styles=False,
+)
+
+
+@cache
+def _address() -> str:
+    """The relative address of plotly.js, with the version, so that browsers may cache it
+    permanently. It needs no internet access: the files of a declared component are served, although
+    this one is never shown."""
+    folder = Path(plotly.__file__).parent / "package_data"
+    served = declare_component("plotly_js", path=folder).name
+    return f"component/{served}/plotly.min.js?{LASTING}={plotly.__version__}"
+
+
+def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group: str) -> None:
+    """Shows the figure, from `Card.written`, in place of the earlier one with the same key. Charts
+    of a group with the same x-axis zoom together."""
+    _chart(
+        key=key,
+        data={
+            "figure": figure,
+            "config": config,
+            "alt": alt,
+            "group": group,
+            "plotly": _address(),
+        },
+    )
+
 
 Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
 """A file's data, or a function that reads them on request: reading more than is drawn is slow."""
+TOP_MARGIN = 8
+"""Pixels above a chart without a legend."""
 THINNED = (
     "If a run has more than 1,000 steps, its line joins the lowest and the highest point of each "
     "group of steps; downloaded data have every step."
@@ -56,8 +115,6 @@ class Card:
     name: str
     numbers: Sequence[str]
     help: Markdown = ""
-    thinned: bool | None = None
-    """Whether the chart shows less than was measured; None: if `data` is a function."""
 
     @property
     def figures(self) -> dict[str, Draw]:
@@ -68,13 +125,18 @@ class Card:
         """The figure of that name."""
         return self.figures[name]()
 
-    def written(self, name: str, group: str) -> str:
+    def written(self, name: str, group: str, *, has_legend: bool = True) -> str:
         """The named figure as JSON for `moving_chart`, computed once. It contains no HTML but our
         own, and keeps zoom and hidden lines as long as figure and `group` stay the same."""
         key = (name, group)
         if key not in self._written:
-            revision = f"{group} {self.name} {name}"
-            self._written[key] = inert_json(self.figure(name), uirevision=revision)
+            figure = self.figure(name)
+            if not has_legend:
+                spared = (figure.layout.margin.t or 0) - TOP_MARGIN
+                height = (figure.layout.height or 0) - spared
+                figure.update_layout(showlegend=False, margin_t=TOP_MARGIN, height=height)
+            figure.update_layout(uirevision=f"{group} {self.name} {name}")
+            self._written[key] = inert_json(figure)
         return self._written[key]
 
     @cached_property
@@ -89,8 +151,7 @@ class Card:
     @property
     def caveat(self) -> Markdown:
         """A remark on lines that show less than was measured."""
-        thinned = callable(self.data) if self.thinned is None else self.thinned
-        return THINNED if thinned else ""
+        return THINNED if callable(self.data) else ""
 
     def table(self) -> pd.DataFrame:
         """All that was measured."""
@@ -113,21 +174,9 @@ STYLE_HELP = (
 )
 
 
-def chart_card(
-    title: Markdown,
-    draw: Draw | Mapping[str, Draw],
-    data: Data,
-    *,
-    name: str,
-    numbers: Sequence[str],
-    help: Markdown = "",
-) -> None:
-    """Shows a chart as `Card` describes it."""
-    show_card(Card(title, draw, data, name, numbers, help))
-
-
-def show_card(card: Card) -> None:
-    """Shows the chart under its title, with the downloads on the right.
+def show_card(card: Card, *, has_legend: bool = True) -> None:
+    """Shows the chart under its title, with the downloads on the right. A chart next to which the
+    page names the runs needs no legend; its downloads have one.
 
     Several figures of the same data are a choice, which the address keeps; only the chosen figure
     is drawn.
@@ -145,22 +194,33 @@ def show_card(card: Card) -> None:
         # New data preserve zoom and hidden lines as long as figure and group stay the same.
         group = origin().name
         moving_chart(
-            card.written(chosen, group), f"chart-{name}", config, unescape(card.title), group
+            card.written(chosen, group, has_legend=has_legend),
+            f"chart-{name}",
+            config,
+            unescape(card.title),
+            group,
         )
 
 
-def csv_button(label: Markdown, data: Data, name: str) -> None:
-    """A button that downloads the whole table."""
-    download(label, lambda: to_csv(data() if callable(data) else data), f"{name}.csv", "text/csv")
+def table_downloads(data: Data, name: str, suffixes: Iterable[str] = TABLE_FORMATS) -> None:
+    """The downloads of a table, a button for each format."""
+    for suffix in suffixes:
+        format = TABLE_FORMATS[suffix]
+        download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
+                 format.mime)  # fmt: skip
 
 
-def table_downloads(data: Data, name: str) -> None:
-    """All downloads of a table."""
-    csv_button("CSV", data, name)
-    for suffix, format in TABLE_FORMATS.items():
-        if suffix != "csv":  # `csv_button` has it
-            download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
-                     format.mime)  # fmt: skip
+@contextmanager
+def titled(
+    title: Markdown, data: pd.DataFrame | None = None, name: str = "", help: Markdown = ""
+) -> Iterator[None]:
+    """A frame under its title, with a button for its data as CSV if there are any."""
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{title}**", help=help or None, width="stretch")
+            if data is not None:
+                table_downloads(data, name, ["csv"])
+        yield
 
 
 def named(file_name: str) -> str:
@@ -318,8 +378,9 @@ def _title(column: str, values: pd.Series, is_written: bool) -> str:
 
 
 def expect_parts() -> None:
-    """Loads hidden parts of the page, which `style.css` removes from layout and focus."""
-    expect_charts()
+    """Has the browser load plotly.js, and hidden parts of the page, which `style.css` removes from
+    layout and focus, while the server computes the figures."""
+    _loading(key="loading-charts", data={"plotly": _address()})
     with st.container(key="expected"):
         st.segmented_control("Expected", ["One"], key="expected-choice", disabled=True)
         st.link_button("Expected", "definitions", disabled=True)

@@ -50,7 +50,8 @@ def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress |
         return None
     now, begun = time.time(), runs["started"].min()
     so_far = max(0.0, now - begun.timestamp())
-    known = *known_costs(store, experiment_id), now, compiling_seconds(runs, now)
+    costs = costs_of(store, experiment_id), earlier_of(store, experiment_id)
+    known = *costs, now, compiling_seconds(runs, now)
     rough = remaining_seconds(*known, guess=True)
     share = 0.0 if rough is None else so_far / max(so_far + rough, 1e-9)
     before = _shown.setdefault(store, {}).get(experiment_id, (begun, 0.0))
@@ -77,11 +78,6 @@ def _phases(
     current = next((one for one in ELAPSED if one in doing), "waiting")
     seconds = seconds | {current: seconds.get(current, 0.0) + max(0.0, now - last_line)}
     return {one: seconds[one] for one in ELAPSED if one in seconds}
-
-
-def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
-    """Times of its runs so far, and those of earlier experiments."""
-    return costs_of(store, experiment_id), earlier_of(store, experiment_id)
 
 
 def earlier_of(store: Store, experiment_id: str) -> list[Costs]:

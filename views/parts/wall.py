@@ -106,7 +106,10 @@ def going_html(
     """A running or waiting experiment: the run that has the device and its activity, or why no run
     works; the losses so far, and the share of its time."""
     at_work = next((run for run in runs.itertuples() if words.has_turn(run)), None)
-    turn = "" if at_work is None else _turn(str(at_work.label))
+    turn = ""
+    if at_work is not None:  # In the colour of its line.
+        color = run_looks([at_work.label])[at_work.label].color
+        turn = f'<b style="border-color: {inert(color)}">{inert(at_work.label)}</b> '
     percent = f"{100 * known.share if known else 0:.0f}"
     left = f"about {duration(known.left)} left" if known and known.left is not None else ""
     return (
@@ -117,11 +120,6 @@ def going_html(
         f'<div style="width: {percent}%"></div></div>'
         f'<p class="left"><span>{percent} %</span><span>{inert(left)}</span></p>'
     )
-
-
-def _turn(label: str) -> Html:
-    """The run that has the device, in the colour of its line."""
-    return f'<b style="border-color: {inert(run_looks([label])[label].color)}">{inert(label)}</b> '
 
 
 def _doing(runs: pd.DataFrame, at_work: Any, now: pd.Timestamp) -> str:

@@ -1,6 +1,9 @@
-"""The whole content of a report about an experiment: sentences, tables, charts, settings."""
+"""An experiment or a suite run in a report: sentences, tables, charts, settings, as HTML with
+figures for the page's scripts."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,17 +25,25 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import load_investigation
+from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.profile.explanation import explain
+from breakeven.storage.queries.timeline import timeline
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import groups
 from breakeven.storage.terminal import investigation_words, plan_words
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.compiling import findings
 from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.report import caches_break_evens, caches_table
-from breakeven.views.comparison import accuracy, answers, cache, ladder, leaderboard, verdicts, why
+from breakeven.views.charts import library as suite_charts
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.comparison import answers, leaderboard, scenarios, why
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.parts.downloads import Card
-from breakeven.views.parts.exports import Origin, experiment_origin
-from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.parts.pictures import Origin, experiment_origin, for_export
+from breakeven.views.report import suite as suite_tables
+from breakeven.views.report.markup import html, inert_lines
+from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 from breakeven.views.shared.links import sentence
 
 LOST_IN_FACTS = ("run_id", "label", "role")
@@ -98,7 +109,7 @@ def content(store: Store, experiment_id: str) -> Content:
         name=str(experiment["name"]),
         comparison=comparison,
         about=experiment_origin(store, experiment),
-        provenance=verdicts.provenance(experiment),
+        provenance=answers.provenance(experiment),
         page=PAGES[comparison.spec.kind.compares](store, comparison),
         facts=[*_facts(store, experiment_id)],
     )
@@ -107,8 +118,8 @@ def content(store: Store, experiment_id: str) -> Content:
 def _of_runs(store: Store, comparison: Comparison) -> Page:
     notes = [sentence(caution_words(note)) for note in comparison.notes]
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
-    behind = verdicts.statistics_table(comparison)
-    numbers = verdicts.statistics(comparison).reset_index()
+    behind = answers.statistics_table(comparison)
+    numbers = answers.statistics(comparison).reset_index()
     climbed = find_ladder(store, comparison.experiment_id)
     down = [] if climbed is None else [f"By compiler stage: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip
@@ -123,13 +134,13 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[
             *map(inert, environment_lines(comparison.across)),
-            verdicts.noise_text(comparison),
+            answers.noise_text(comparison),
             *notes,
             *down,
         ],
-        doubts=[*warnings, *verdicts.doubts(comparison.results)],
+        doubts=[*warnings, *answers.doubts(comparison.results)],
         tables=[] if behind.empty else [sure],
-        cards=[*ladder.cards(climbed), *reasons, *all_cards(store, comparison)],
+        cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
     )
 
 
@@ -142,32 +153,32 @@ def _of_tensors(store: Store, comparison: Comparison) -> Page:
     failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
     notes = {note: None for check in found for note in check.notes}
     return Page(
-        headline=accuracy.headline(found),
-        captions=[accuracy.HELP, *(inert(note) for note in notes)],
+        headline=scenarios.tensors_headline(found),
+        captions=[scenarios.TENSORS_HELP, *(inert(note) for note in notes)],
         tables=[
             Table(title="Checks", name="checks", shown=made, numbers=made),
             Table(title="Tensors that failed", name="tensors", shown=failed, numbers=tensors),
         ],
-        cards=accuracy.cards(compared),
+        cards=scenarios.tensor_cards(compared),
     )
 
 
 def _of_caches(store: Store, comparison: Comparison) -> Page:
     found = latency.cold_and_warm(store, comparison.experiment_id)
-    headline = cache.headline(found, is_over=True)
+    headline = scenarios.caches_headline(found, is_over=True)
     if not found:
         return Page(headline=headline)
     numbers = latency.numbers(found)
     return Page(
         headline=headline,
-        captions=[cache.certainty(found)],
+        captions=[scenarios.certainty(found)],
         tables=[
             Table(title="Compile latency with empty and with filled caches", name="cold-warm",
                   shown=caches_table(found), numbers=numbers),
             Table(title="When compiling has paid for itself", name="cold-warm-break-even",
                   shown=caches_break_evens(found), numbers=numbers),
         ],
-        cards=cache.cards(store, comparison, found),
+        cards=scenarios.caches_cards(store, comparison, found),
     )  # fmt: skip
 
 
@@ -227,3 +238,181 @@ def advice(comparison: Comparison) -> Markdown:
         return "These runs allow no advice: no backend has a speed that counts."
     return inert(f"For {planned.num_steps:,} steps, {plan_words.advice_words(found)}" if found
                  else plan_words.other_lengths(planned))  # fmt: skip
+
+
+COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
+"""A link to an experiment on Compare."""
+PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
+"""Charts that become screens of a presentation, if the experiment compares runs."""
+MAX_ROWS = 200
+"""Most rows of a table on the page; its data contain all rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Article:
+    """A part of a report, with its figures."""
+
+    title: str
+    at: Html
+    """Its anchor on the page."""
+    html: Html
+    figures: Sequence[dict[str, Any]]
+
+
+def of_suite(store: Store, suite_run: str) -> Article:
+    """A suite run: results of all models together; each cell links to its experiment below."""
+    found = outcomes(store, suite_run)
+    rows, at = groups(found), f"s-{inert(suite_run)}"
+    frame = suite_charts.speedup_frame(found, [])
+    draw = suite_charts.by_conditions(frame)
+    cards = [Card("Speedup of every model", draw, frame, "speedups", ["speedup"])] if draw else []
+    shown, numbers = suite_tables.summary(rows), suite_tables.numbers(rows)
+    summary = Table(title="All models together", name="suite-summary", shown=shown, numbers=numbers)
+    cells = COMPARED.sub(r'href="#e-\1"', linked_here(suite_tables.cells_html(found)))
+    made: Html = "".join([
+        f'<article id="{at}"><section class="screen"><h1>{inert(suite_run)}</h1>',
+        f'<p class="answer">{html(suite_tables.headline(rows))}</p></section>',
+        table(summary), quiet(suite_tables.rested(rows)),
+        charts(at, cards, [card.name for card in cards]), "<h2>Every cell</h2>", cells,
+        "</article>",
+    ])  # fmt: skip
+    return Article(title=suite_run, at=at, html=made, figures=[*figures(at, cards)])
+
+
+def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
+    """An experiment, from its answer to its specification; `presents`: whether some parts become
+    screens of a presentation."""
+    page, at = one.page, f"e-{inert(one.experiment_id)}"
+    played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
+    facts = "".join(
+        f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
+    )
+    screen = "screen" if presents else ""
+    names = PRESENTED if one.spec.kind.compares_runs else [card.name for card in page.cards]
+    doubts, reasons = listed(page.doubts), listed(page.why)
+    told_html: Html = "".join([
+        f'<article id="{at}"><section class="{screen}"><p class="quiet">{html(one.provenance)}</p>',
+        f"<h1>{inert(one.name)}</h1>",
+        f'<p class="answer">{html(page.headline)}</p>', linked_here(page.leaderboard),
+        "</section>", quiet(page.captions),
+        f'<section class="{screen}"><h2>What to keep in mind</h2><aside class="doubts">{doubts}'
+        "</aside></section>" if doubts else "",
+        f"<h2>Why</h2>{reasons}" if reasons else "",
+        charts(at, page.cards, names if presents else ()),
+        f'<section class="as-it-went {screen}"><h2>Timeline</h2><p class="quiet">Turns, '
+        "compilations and losses of all runs, at the times that they recorded.</p>"
+        f'<div class="playback" data-playback="{at}-playback"></div></section>' if played else "",
+        *(table(one) for one in page.tables),
+        f'<section class="{screen}"><h2>What to do</h2><p>{html(advice(one.comparison))}</p>'
+        "<p>Run it again without the browser, with every setting that differs from its default:"
+        f"</p><pre>{inert_lines(one.command)}</pre></section>",
+        "<details><summary>All settings</summary>"
+        f"<pre>{inert_lines(one.spec.to_json())}</pre></details>",
+        "<details><summary>Machine, software, model and data</summary>"
+        f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
+        "</article>",
+    ])  # fmt: skip
+    drawn = [*figures(at, page.cards), {"id": f"{at}-playback", "playback": played}]
+    return Article(title=one.name, at=at, html=told_html, figures=drawn)
+
+
+def figures(at: Html, cards: Sequence[Card]) -> Iterator[dict[str, Any]]:
+    """Every figure of every card for plotly.js, without a theme: the page has its own."""
+    for card in cards:
+        made = {title: for_export(draw()) for title, draw in card.figures.items()}
+        plain = {title: inert_figure(one).update_layout(template=None)
+                 for title, one in made.items()}  # fmt: skip
+        drawn = {title: json.loads(one.to_json()) for title, one in plain.items()}
+        yield {"id": f"{at}-{card.name}", "figures": drawn}
+
+
+def charts(at: Html, cards: Sequence[Card], screens: Sequence[str]) -> Html:
+    """The places of the charts; `screens`: names of those that become screens of a presentation."""
+    made = ""
+    for card in cards:
+        kind = "chart screen" if card.name in screens else "chart"
+        named = [inert(one) for one in card.figures if one]
+        choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
+        made += (
+            f'<figure class="{kind}" data-chart="{at}-{inert(card.name)}"><figcaption><strong>'
+            f'{html(card.title)}</strong><span class="choice">{choice}</span></figcaption>'
+            f'<div class="plot" role="figure" aria-label="{html(card.title)}"></div><details>'
+            f"<summary>What it shows</summary><p>{html(card.explanation)}</p></details></figure>"
+        )
+    return f'<section class="charts">{made}</section>'
+
+
+def linked_here(leaderboard: Html) -> Html:
+    """The table with links to the definitions in this file."""
+    return leaderboard.replace('target="_blank" href="definitions#', 'href="#def-')
+
+
+def listed(texts: Sequence[Markdown]) -> Html:
+    items = "".join(f"<li>{html(one)}</li>" for one in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def quiet(texts: Sequence[Markdown]) -> Html:
+    return "".join(f'<p class="quiet">{html(text)}</p>' for text in texts)
+
+
+def table(content: Table) -> Html:
+    """The table for reading, numbers on the right, formatted as on pages."""
+    frame = content.shown.drop(columns=["run_id", "label", "role"], errors="ignore")
+    if frame.empty:
+        return ""
+    names = [str(name) for name in frame.columns]
+    rows = ([_cell(*pair) for pair in zip(names, row, strict=True)]
+            for row in frame.head(MAX_ROWS).itertuples(index=False))  # fmt: skip
+    more = len(frame) - MAX_ROWS
+    note = f'<p class="quiet">and {more:,} more rows</p>' if more > 0 else ""
+    head = [inert(_title(name)) for name in names]
+    return f"<h2>{html(content.title)}</h2>{leaderboard.table(content.title, head, rows)}{note}"
+
+
+def _title(name: str) -> str:
+    return NUMBERS[name].title if name in NUMBERS else name.replace("_", " ").capitalize()
+
+
+def _cell(name: str, value: Any) -> Html:
+    if isinstance(value, str):
+        return inert(value)
+    if value is None or (not isinstance(value, list | tuple | dict) and pd.isna(value)):
+        return DASH
+    is_number = name in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool)
+    return inert(NUMBERS[name].format(value) if is_number else value)
+
+
+DIGITS = 5
+"""Significant digits of a loss in the playback; readers see no more."""
+
+
+def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
+    """The data of `playback.js`: seconds since the first event, and for each run its label and
+    look, `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a
+    turn."""
+    spans = timeline(store, experiment_id)
+    if spans.empty or not (spans["kind"] == "training").any():
+        return None
+    begin, end = float(spans["start"].min()), float(spans["end"].max())
+    losses = queries.losses(store, experiment_id)
+    looks = run_looks(spans["label"])
+    runs = []
+    for label, mine in spans.groupby("label", sort=False):
+        look = looks[str(label)]
+        curve = losses[losses["label"] == label]
+        runs.append({
+            "label": str(label),
+            "color": look.color,
+            "dash": look.dash,
+            "spans": [_span(row, begin) for row in mine.itertuples()],
+            "steps": [int(step) for step in curve["step"]],
+            "losses": [float(f"{loss:.{DIGITS}g}") if math.isfinite(loss) else None
+                       for loss in curve["loss"]],
+        })  # fmt: skip
+    return {"seconds": round(end - begin, 3), "runs": runs}
+
+
+def _span(row: Any, begin: float) -> list[Any]:
+    steps = [0 if pd.isna(one) else int(one) for one in (row.first_step, row.num_steps)]
+    return [row.kind, round(row.start - begin, 3), round(row.end - begin, 3), *steps]

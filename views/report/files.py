@@ -25,8 +25,7 @@ from breakeven.storage.errors import NotExportable
 from breakeven.storage.exchange.run_folders import pack, report_element
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS, read_definitions
-from breakeven.views.report.article import Article, of_experiment, of_suite
-from breakeven.views.report.content import content
+from breakeven.views.report.content import Article, content, of_experiment, of_suite
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.shared.inert import Html, inert
 

@@ -19,8 +19,17 @@ from breakeven.storage.exchange.table_files import TABLE_FORMATS
 from breakeven.storage.index.store import Store
 from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
 from breakeven.views.parts.exchange import TITLES
-from breakeven.views.parts.exports import Origin, files_of, slug
-from breakeven.views.parts.pictures import FORMATS, USUAL, Style, draw, drawing, find_browser
+from breakeven.views.parts.pictures import (
+    FORMATS,
+    USUAL,
+    Origin,
+    Style,
+    draw,
+    drawing,
+    files_of,
+    find_browser,
+    slug,
+)
 from breakeven.views.report.content import Content, content
 from breakeven.views.report.files import MAX_EXPERIMENTS, report_of
 from breakeven.views.report.serving import address

@@ -18,7 +18,14 @@ from breakeven.storage.statistics.speedups import (
 from breakeven.storage.suite.groups import MIN_MODELS, Against, Group, Outcome
 from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
 from breakeven.views.charts.palette import run_looks, run_mark
-from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
+from breakeven.views.comparison.answers import (
+    VERDICT_CLASSES,
+    VERDICTS,
+    joined,
+    listed,
+    none_faster,
+    reasons,
+)
 from breakeven.views.comparison.leaderboard import (
     doubt_mark,
     heading,
@@ -26,7 +33,6 @@ from breakeven.views.comparison.leaderboard import (
     verdict_word,
     with_interval,
 )
-from breakeven.views.comparison.verdicts import VERDICT_CLASSES
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Html, Markdown, inert
 from breakeven.views.shared.links import anchor_html, linked, sentence

@@ -100,11 +100,9 @@ def plain(text: object) -> str:
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
 
 
-def inert_json(figure: go.Figure, **layout: str) -> str:
-    """The inert figure as JSON for plotly.js, with these additional properties of the layout; reads
-    the figure once and leaves it unchanged."""
-    whole = figure.to_dict()
-    cleaned: str = to_json_plotly(_cleaned({**whole, "layout": {**whole["layout"], **layout}}))
+def inert_json(figure: go.Figure) -> str:
+    """The inert figure as JSON for plotly.js; leaves the figure unchanged."""
+    cleaned: str = to_json_plotly(_cleaned(figure.to_dict()))
     return cleaned
 
 

@@ -23,13 +23,20 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.compiling import same_text
 from breakeven.views.access import permissions
-from breakeven.views.charts import compiling as timeline_charts
+from breakeven.views.charts import profile as timeline_charts
 from breakeven.views.comparison.leaderboard import table_of_differing
-from breakeven.views.parts.downloads import chart_card, csv_button, download, of_run, show_table
+from breakeven.views.parts.actions import errors_shown
+from breakeven.views.parts.downloads import (
+    Card,
+    download,
+    of_run,
+    show_card,
+    show_table,
+    titled,
+)
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound
+from breakeven.views.shared.address import bound, titles
 from breakeven.views.shared.inert import Html, code, inert
-from breakeven.views.shared.selection import titles
 
 MAX_SHOWN = 200_000
 """Bytes; browsers colour more only slowly. Downloads contain the whole file."""
@@ -45,8 +52,7 @@ NOT_KEPT = (
 def show_kept(store: Store, record: RunRecord) -> None:
     """Shows a choice of files with their text, and the trace as a download."""
     kept = kept_of(store, record)
-    with st.container(border=True):
-        st.markdown("**Graphs and generated code**")
+    with titled("Graphs and generated code"):
         if not kept:
             requested = record.spec.keep_code or record.spec.keep_trace
             st.caption("Requested, and nothing was written yet." if requested else NOT_KEPT)
@@ -67,14 +73,11 @@ def show_code(files: Sequence[KeptFile]) -> None:
                               **bound("kept", files[0].file, list(named)))  # fmt: skip
         file = next(one for one in files if one.file == chosen)
         download("Download", partial(whole, file), file.name, "text/x-python")
-    try:
+    with errors_shown():
         text = file.read(MAX_SHOWN).decode(errors="replace")
-    except (RunnerError, OSError) as error:
-        st.error(inert(permissions.redacted(error)), icon=":material/error:")
-        return
-    st.code(text, language="python", line_numbers=True, height=520)
-    if file.num_bytes is not None and file.num_bytes > MAX_SHOWN:
-        st.caption("The rest is in the file.")
+        st.code(text, language="python", line_numbers=True, height=520)
+        if file.num_bytes is not None and file.num_bytes > MAX_SHOWN:
+            st.caption("The rest is in the file.")
 
 
 def show_trace(trace: KeptFile) -> None:
@@ -98,18 +101,15 @@ def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None
     if not mine or not its:
         st.caption("Graphs and generated code are compared where both runs keep them.")
         return
-    try:
+    with errors_shown():
         found = code_difference(mine, its)
-    except (RunnerError, OSError) as error:
-        st.error(inert(permissions.redacted(error)), icon=":material/error:")
-        return
-    if not found:
-        st.caption("Graphs and generated code are the same.")
-    for name, text in found[:MAX_DIFFERENCES]:
-        with st.expander(code(name)):
-            st.code(text[:MAX_DIFFERENCE], language="diff")
-    if len(found) > MAX_DIFFERENCES:
-        st.caption(f"{len(found) - MAX_DIFFERENCES:,} more files differ.")
+        if not found:
+            st.caption("Graphs and generated code are the same.")
+        for name, text in found[:MAX_DIFFERENCES]:
+            with st.expander(code(name)):
+                st.code(text[:MAX_DIFFERENCE], language="diff")
+        if len(found) > MAX_DIFFERENCES:
+            st.caption(f"{len(found) - MAX_DIFFERENCES:,} more files differ.")
 
 
 TIMELINE_HELP = (
@@ -162,8 +162,8 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
                    "that, or has not compiled yet.")  # fmt: skip
         return
     figure = partial(timeline_charts.timeline, data)
-    chart_card("Stages of compiling by time", figure, data, name="compile-timeline",
-               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP)  # fmt: skip
+    show_card(Card("Stages of compiling by time", figure, data, name="compile-timeline",
+               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP))  # fmt: skip
     left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
     st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
                                 if left_out else ""))  # fmt: skip
@@ -205,11 +205,8 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
         return
     one, two = load_compiled(store, str(run["run_id"])), load_compiled(store, other)
     found = compile_difference(one, two)
-    with st.container(border=True):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown("**Compiler differences**", width="stretch")
-            if found:
-                csv_button("CSV", pd.DataFrame(found), "compile-difference")
+    frame = pd.DataFrame(found) if found else None
+    with titled("Compiler differences", frame, "compile-difference"):
         if text := same_text(found):
             st.caption(inert(text))
         if found:

@@ -1,21 +1,46 @@
-"""The tabs of an experiment's page, for each kind of comparison."""
+"""The tabs of an experiment's page, for each kind of comparison.
 
+The first screen of a verdict has the plan, the break-even chart, a card for each backend, and a
+button for further rounds where speeds are inconclusive.
+"""
+
+import math
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
 
+from breakeven.runner.commands.conditions import LENGTHS, read_length
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
+from breakeven.runner.folders.queue import Experiment, find_experiment
+from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState
-from breakeven.runner.specs.scenarios import Compared
+from breakeven.runner.settings import Prices, read_settings
+from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.environments import Across
-from breakeven.storage.comparison.plan import own_plan
+from breakeven.storage.comparison.plan import (
+    Plan,
+    UnknownLength,
+    own_plan,
+    own_steps,
+    plan,
+    steps_of,
+)
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.metrics import METRICS, NUMBERS
+from breakeven.storage.profile.profiles import by_run
+from breakeven.storage.queries.timeline import elapsed
+from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.caution_words import caution_words
 from breakeven.storage.terminal.environment_words import (
     compile_words,
@@ -25,29 +50,218 @@ from breakeven.storage.terminal.environment_words import (
     version_words,
 )
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
-from breakeven.views.comparison import (
-    accuracy,
-    answers,
-    cache,
-    cards,
-    cause,
-    device_panel,
-    first_screen,
-    ladder,
-    leaderboard,
-    predictions,
-    related,
-    running,
-    verdicts,
-    why,
-)
+from breakeven.storage.terminal.plan_words import advice, other_lengths
+from breakeven.storage.terminal.recipe import FURTHER, how_to_use
+from breakeven.views.access import permissions
+from breakeven.views.charts.palette import Look, run_looks, run_mark
+from breakeven.views.comparison import answers, cards, cause, leaderboard, running, scenarios, why
+from breakeven.views.comparison.cards import verdict_cards
 from breakeven.views.parts import exchange
-from breakeven.views.parts.actions import show_command
-from breakeven.views.parts.downloads import table_downloads
-from breakeven.views.shared.inert import Markdown, inert
-from breakeven.views.shared.links import linked, sentence
-from breakeven.views.shared.resources import among_readers, keeping_up
-from breakeven.views.tabs import run
+from breakeven.views.parts.actions import EXPERIMENT, errors_shown, show_command, work_off_the_queue
+from breakeven.views.parts.downloads import show_card, show_table, table_downloads
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound, value
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import anchor_html, linked, sentence
+from breakeven.views.shared.resources import among_readers, data_dir, keeping_up
+from breakeven.views.tabs import run, steps
+
+MOST_MINUTES = 60
+ROUNDS_OFFERED = 40
+"""Rounds of each process for which the offered minutes suffice."""
+
+
+def add_rounds_button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    """Offers further rounds of the backends whose speed is inconclusive, where rounds can be
+    added and the reader may act."""
+    labels = comparison.unsure
+    if not labels or experiment["origin"] != "local" or not permissions.may_act():
+        return
+    runs = queries.list_runs(store, comparison.experiment_id)
+    folders = tuple(RunDir(Path(folder)) for folder in runs["folder"])
+    try:
+        refuse_rounds(
+            Experiment(experiment_id=comparison.experiment_id, spec=comparison.spec, runs=folders)
+        )
+    except RunnerError as error:
+        st.caption(inert(f"Add rounds: {error}."))
+        return
+    a_round = seconds_of_a_round(store, comparison, labels)
+    defaults = AddedRounds()
+    with st.popover("Add rounds", icon=":material/more_time:"):
+        st.markdown(outlook(store, comparison, labels, a_round))
+        processes = st.number_input("Processes of each run", 1, MAX_REPEATS, defaults.processes,
+                                    key="added-processes")  # fmt: skip
+        width = st.number_input("A process ends when intervals are narrower than (%)", 0.1, 100.0,
+                                100 * defaults.target_width, format="%.2g")  # fmt: skip
+        seconds = ROUNDS_OFFERED * defaults.processes * a_round
+        offered = min(MOST_MINUTES, max(1, math.ceil(seconds / 60)))
+        minutes = st.number_input("Maximum minutes of steps in all", 1, MOST_MINUTES, offered,
+                                  key="added-minutes")  # fmt: skip
+        if st.button("Add rounds", type="primary", key=f"add-rounds-{comparison.experiment_id}"):
+            permissions.require_acting()
+            with errors_shown():
+                rounds = AddedRounds(processes=processes, target_width=width / 100,
+                                     max_seconds=60.0 * minutes)  # fmt: skip
+                add_rounds(find_experiment(data_dir(), comparison.experiment_id), labels, rounds)
+                work_off_the_queue()
+                st.switch_page(EXPERIMENT, query_params={"experiment": comparison.experiment_id})
+
+
+def seconds_of_a_round(store: Store, comparison: Comparison, labels: list[str]) -> float:
+    """Seconds of steps in a round of the runs that are timed further."""
+    timed = [
+        one.label for one in comparison.results if one.role != "backend" or one.label in labels
+    ]
+    members = {run for label in timed for run in comparison.spec.repeats_by_label[label]}
+    blocks = queries.blocks(store, comparison.experiment_id)
+    blocks = blocks[blocks["label"].isin(members) & blocks["steady"]]
+    return float(blocks.groupby("label", observed=True)["seconds"].median().sum())
+
+
+def outlook(store: Store, comparison: Comparison, labels: list[str], a_round: float) -> Markdown:
+    """The runs that are timed again, the reason, and the time to start them."""
+    phases, _ = elapsed(store, comparison.experiment_id)
+    again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
+    backends = [label for label in labels if comparison.result_of(label).role == "backend"]
+    each = "the baseline of each environment" if comparison.spec.environments else "the baseline"
+    started = f"{inert(', '.join(backends))} and {each}" if backends else each
+    return (
+        f"Starts {started} again, one process after the other, "
+        "because two processes of the same program differ in speed. Losses do not change. "
+        f"A round takes {linked('round', words.duration(a_round))}; loading and compiling take "
+        f"about {linked('elapsed_seconds', again)} for each process."
+    )
+
+
+CHART_SHARE, CARDS_SHARE = 3, 2
+"""The chart takes 60 % of the width."""
+
+
+def show_first_screen(
+    store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan
+) -> None:
+    """Plan above, chart on the left, cards on the right; on a phone the cards come first."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
+        ask_steps(comparison)
+        prices = read_settings(store.data_dir.path).prices
+        _show_use(store, comparison, planned)
+        st.markdown(plan_text(planned, prices), width="stretch")
+    drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
+    if not drawn:
+        st.html(cards_html(comparison, planned))
+        add_rounds_button(store, experiment, comparison)
+        return
+    with st.container(key="first-screen"):
+        chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
+    with chart:
+        for card in drawn:
+            show_card(card, has_legend=False)
+    with cards:
+        st.html(cards_html(comparison, planned))
+        add_rounds_button(store, experiment, comparison)
+
+
+def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:
+    """Shows how to train as the plan recommends."""
+    use = how_to_use(store, comparison, planned)
+    if use is None:
+        return
+    # Colours of syntax are hard to read in the dark theme.
+    with st.popover("Use it", icon=":material/content_paste:"):
+        st.caption(inert(f"{use.intro[:1].upper()}{use.intro[1:]}"))
+        if use.diff:
+            st.code(use.command, language=None)
+            st.caption("The change that this command makes:")
+            st.code(use.diff, language=None)
+        if use.diff and use.lines:
+            st.caption(inert(FURTHER.capitalize()))
+        if use.lines:
+            st.code(use.lines, language=None)
+
+
+def read_plan(comparison: Comparison) -> Plan:
+    """The plan for the length in the address, or else for the experiment's own, if it has one."""
+    try:
+        if text := value("plan", ""):
+            return plan(comparison, steps_of(read_length(text), comparison))
+    except (ArgumentTypeError, UnknownLength) as error:
+        st.warning(inert(f"{error}. The plan takes the experiment's own length."))
+    return own_plan(comparison)
+
+
+def ask_steps(comparison: Comparison) -> None:
+    """Asks for the length of the intended training; the experiment's own number by default."""
+    st.markdown("I plan to train", width="content")
+    text = st.text_input("Length of the training", label_visibility="collapsed", width=120,
+                         placeholder="any number of", help=f"For example: {LENGTHS}.",
+                         **bound("plan", str(own_steps(comparison) or "")))  # fmt: skip
+    if not text or text.replace(",", "").strip().isdecimal():
+        st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
+
+
+def plan_text(planned: Plan, prices: Prices) -> Markdown:
+    """The recommended backend and the time it saves, or without a length the best choice by length;
+    empty without a measured baseline."""
+    found = advice(planned, prices)
+    if found is None:
+        return inert(other_lengths(planned))
+    times = "".join(inert(text) + linked("planned_seconds", words.duration(one))
+                    for text, one in zip(found.texts, found.seconds, strict=False))  # fmt: skip
+    return f"**{inert(found.action)}**: {times}{inert(found.texts[-1])}"
+
+
+def cards_html(comparison: Comparison, planned: Plan) -> Html:
+    """A card for each backend, the best first, then the baseline."""
+    looks = run_looks(result.label for result in comparison.results)
+    backends = [one for one in comparison.results if one.role == "backend"]
+    by_speed = sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0)
+    shown = sorted(by_speed, key=lambda one: planned.totals.get(one.label, math.inf))
+    shown += [one for one in comparison.results if one.role == "baseline"]
+    cards = [_card(comparison.experiment_id, one, planned, looks[one.label]) for one in shown]
+    others = [_run_link(comparison.experiment_id, one, looks[one.label])
+              for one in comparison.results if one not in shown]  # fmt: skip
+    also = f'<small role="listitem">Also: {", ".join(others)}</small>' if others else ""
+    return f'<div class="backend-cards" role="list">{"".join(cards)}{also}</div>'
+
+
+def _run_link(experiment_id: str, result: Result, look: Look) -> Html:
+    """The run's label, which links to everything that the run recorded."""
+    address = {"experiment": experiment_id, "tab": "Runs", "run": result.run_id}
+    run: Html = inert(urlencode(address))
+    mark = run_mark(result.label, look)
+    return f'<a class="quiet" target="_self" href="experiment?{run}">{mark}</a>'
+
+
+def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
+    label = _run_link(experiment_id, result, look)
+    is_best = planned.best is not None and planned.best.label == result.label
+    verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
+    speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""
+    facts = [
+        _fact("planned_seconds", words.duration(planned.totals.get(result.label))),
+        _fact("break_even_steps", leaderboard.cell("break_even_steps")(result)),
+        _fact("peak_memory_bytes", leaderboard.cell("peak_memory_bytes")(result)),
+        _fact("compile_seconds", leaderboard.cell("compile_seconds")(result)),
+    ]
+    parity = ""
+    if result.role == "backend":
+        parity = f'<span class="parity">{leaderboard.cell("parity")(result)}</span>'
+    else:
+        facts = [facts[0], facts[2]]
+    facts = facts if planned.totals else facts[1:]
+    best = " best" if is_best else ""
+    return (
+        f'<div class="backend-card{best}" role="listitem"><div>'
+        f"<b>{label}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
+        f"<dl>{''.join(facts)}</dl></div>"
+    )
+
+
+def _fact(name: str, value: Html) -> Html:
+    title = METRICS[name].title if name in METRICS else NUMBERS[name].title
+    return f"<div><dt>{anchor_html(name, title)}</dt><dd>{value}</dd></div>"
+
 
 Show: TypeAlias = Callable[[Store, pd.Series, Comparison], None]
 NO_STEP = "No step was recorded, so there is nothing to chart."
@@ -64,15 +278,15 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
         again = among_readers(SO_FAR_SECONDS, SO_FAR_AT_MOST)
         st.fragment(show_verdict_so_far, run_every=again)(store, comparison.experiment_id)
         return
-    planned = first_screen.read_plan(comparison)
+    planned = read_plan(comparison)
     st.markdown(f"### {answers.headline(comparison, planned)}")
     show_environments(comparison)
     running.show_failures(store, comparison.experiment_id)
     cause.offer(store, comparison)
-    related.show_search(store, comparison)
-    first_screen.show(store, experiment, comparison, planned)
+    cause.show_search(store, comparison)
+    show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
-    related.show(store, comparison)
+    cause.show_replays(store, comparison)
     running.show_stops(store, comparison.experiment_id)
 
 
@@ -110,16 +324,16 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
         comparison = compare(store, experiment_id)
     planned = own_plan(comparison)
     st.markdown(f"**{answers.headline(comparison, planned)}**")
-    st.html(first_screen.cards_html(comparison, planned))
+    st.html(cards_html(comparison, planned))
     show_doubts(comparison)
 
 
 def show_doubts(comparison: Comparison) -> None:
     """Noise, and everything that a reader must know before believing the verdicts."""
     notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
-    st.caption("  \n".join(filter(None, [verdicts.noise_text(comparison), notes])))
+    st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
-    doubts = [*warnings, *verdicts.doubts(comparison.results)]
+    doubts = [*warnings, *answers.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
         st.warning("\n".join(listed), icon=":material/info:")
@@ -136,7 +350,8 @@ def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -
     results = cards.pick(comparison)
     cards.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
     if comparison.spec.kind.trains_fully and results:
-        predictions.show(store, comparison, results)
+        with errors_shown():
+            steps.show_disagreements(store, comparison, results)
 
 
 def _why_none(comparison: Comparison, results: Sequence[Result]) -> Markdown:
@@ -156,15 +371,16 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.kind))
         with st.container(horizontal=True, vertical_alignment="center"):
-            related.menu(comparison)
+            cause.replicate_menu(comparison)
             table_downloads(comparison.table(), "comparison")
-        verdicts.show_statistics(comparison)
+        answers.show_statistics(comparison)
     results = cards.pick(comparison)
     why_none = NO_STEP if results else NO_RUN
     cards.show(cards.speed_cards(store, comparison, results), why_none, side_by_side=True)
     if comparison.spec.num_ranks > 1:
         with st.expander("Several devices", icon=":material/lan:"):
-            device_panel.show_ranks(store, comparison)
+            ranks = by_run(store, comparison.experiment_id)
+            show_table("Several devices", ranks, "ranks", cards.NOT_PROFILED)
     meanwhile = [*running.time_axis(store, comparison.experiment_id),
                  *cards.device_cards(store, comparison, results)]  # fmt: skip
     if meanwhile:
@@ -198,7 +414,7 @@ def show_settings(store: Store, experiment: pd.Series, comparison: Comparison) -
 def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
-    accuracy.show(store, comparison.experiment_id, comparison.spec)
+    scenarios.show_tensors(store, comparison.experiment_id, comparison.spec)
     cause.offer(store, comparison)
     running.show_failures(store, comparison.experiment_id)
 
@@ -210,13 +426,13 @@ def show_cause(store: Store, experiment: pd.Series, comparison: Comparison) -> N
 
 
 def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    ladder.show(find_ladder(store, comparison.experiment_id))
+    why.show_ladder(find_ladder(store, comparison.experiment_id))
 
 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     if ExperimentState(experiment["state"]).is_active:
         running.show(store, experiment)
-    cache.show(store, comparison)
+    scenarios.show_caches(store, comparison)
     running.show_failures(store, comparison.experiment_id)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.storage import queries
@@ -16,17 +15,16 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.causes import known_causes
 from breakeven.views.access import permissions
-from breakeven.views.charts.scores import score_metric
-from breakeven.views.comparison import cause, device_panel, related, running
-from breakeven.views.parts.actions import show_command
+from breakeven.views.charts.run import score_metric
+from breakeven.views.comparison import cards, cause, running
+from breakeven.views.parts.actions import errors_shown, show_command
 from breakeven.views.parts.downloads import of_run, show_table
-from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
+from breakeven.views.parts.pictures import experiment_origin, files_of, of_one_run
 from breakeven.views.shared import words
-from breakeven.views.shared.address import bound, tabs
+from breakeven.views.shared.address import bound, show_tabs
 from breakeven.views.shared.inert import Markdown, code, inert
 from breakeven.views.shared.links import explained, linked
 from breakeven.views.tabs import compiling as run_compiling
-from breakeven.views.tabs import scores as run_scores
 from breakeven.views.tabs import steps as run_steps
 
 LOG_LINES = 40
@@ -78,14 +76,10 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
         return
     show_table("Own code", sources, "sources", "")
     for source in sources.itertuples():
-        with st.expander(code(source.source)):
-            try:
-                with folder.open(str(source.file)) as copy:
-                    text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
-            except (RunnerError, OSError) as error:
-                st.text(permissions.redacted(error))
-            else:
-                st.code(text, language="python", wrap_lines=True)
+        with st.expander(code(source.source)), errors_shown():
+            with folder.open(str(source.file)) as copy:
+                text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
+            st.code(text, language="python", wrap_lines=True)
 
 
 def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -104,12 +98,9 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
     file = permissions.redacted(record.folder / "output.log")
     st.caption(f"The last {LOG_LINES} lines of {code(file)}")
-    try:
+    with errors_shown():
         tail = RunDir(record.folder).log_tail(LOG_LINES)
-    except RunnerError as error:
-        st.text(permissions.redacted(error))
-        return
-    st.code(tail or "(empty)", language=None, wrap_lines=True)
+        st.code(tail or "(empty)", language=None, wrap_lines=True)
 
 
 PARAMETER = "run"
@@ -123,11 +114,11 @@ NUMBERS = (
 )  # fmt: skip
 PARTS = {
     "Steps": run_steps.show_steps,
-    "Scores": run_scores.show_scores,
+    "Scores": run_steps.show_scores,
     "Gradients": run_steps.show_gradients,
     "Compiling": run_compiling.show_compiling,
     "Profile": run_steps.show_profile,
-    "Device": device_panel.show_run,
+    "Device": cards.show_device,
     "Checkpoints": show_checkpoints,
     "Settings": show_settings,
     "Environment": show_environment,
@@ -157,13 +148,9 @@ def show(store: Store, experiment: pd.Series, run: pd.Series) -> None:
     if ExperimentState(experiment["state"]).is_final:
         with st.container(horizontal=True):
             cause.show_buttons(store, str(run["run_id"]))
-            related.button(store, str(experiment["experiment_id"]), str(run["label"]))
-    parts = tabs("part", list(PARTS))
-    about = of_one_run(experiment_origin(store, experiment), str(run["label"]))
-    for part, show_part in zip(parts, PARTS.values(), strict=True):
-        if part.open:
-            with part, files_of(about):
-                show_part(store, run, record)
+            cause.replicate_button(store, str(experiment["experiment_id"]), str(run["label"]))
+    with files_of(of_one_run(experiment_origin(store, experiment), str(run["label"]))):
+        show_tabs("part", PARTS, store, run, record)
 
 
 def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:

@@ -1,6 +1,11 @@
-"""The run page's tabs about training: every step, the gradients, and the profile."""
+"""The run page's tabs about training: every step, the gradients, the profile, evaluations and
+predictions; and on which samples the runs of a comparison disagree.
+"""
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -8,7 +13,10 @@ import streamlit as st
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.storage import queries
+from breakeven.storage.comparison import predictions
 from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.predictions import PredictionFile
+from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.classes import CLASSES
@@ -17,10 +25,13 @@ from breakeven.storage.queries import RunRecord
 from breakeven.storage.terminal.finding_words import profile_words
 from breakeven.views.charts import layers as charts
 from breakeven.views.charts import run as run_charts
+from breakeven.views.charts import run as score_charts
 from breakeven.views.charts.run import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from breakeven.views.parts.downloads import Draw, chart_card, download, of_run, show_table
+from breakeven.views.parts.actions import errors_shown
+from breakeven.views.parts.downloads import Card, Draw, download, of_run, show_card, show_table
+from breakeven.views.shared import words
 from breakeven.views.shared.inert import inert
-from breakeven.views.shared.links import axis, sentence
+from breakeven.views.shared.links import axis, linked, sentence
 
 MANY_VALUES = 6
 STATISTICS = {
@@ -51,18 +62,20 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
 
     marks = [] if events.empty else EVENT_NUMBERS
     times = with_events(partial(run_charts.step_series, steps))
-    chart_card("Time of every step", times, steps, name="run-steps",
-               numbers=["step_seconds", *marks])  # fmt: skip
+    show_card(Card("Time of every step", times, steps, name="run-steps",
+               numbers=["step_seconds", *marks]))  # fmt: skip
     if not losses.empty:  # forward passes have none
         loss = with_events(partial(charts.losses, losses, every_step=steps))
         every_loss = steps[["run_id", "label", "role", "step", "loss"]]
-        chart_card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *marks])
+        show_card(
+            Card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *marks])
+        )
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)
         draw = marked(partial(run_charts.named_series, terms, title))
-        chart_card("Terms of the loss", draw, terms, name="run-loss-terms",
-                   numbers=["loss_terms"])  # fmt: skip
+        show_card(Card("Terms of the loss", draw, terms, name="run-loss-terms",
+                   numbers=["loss_terms"]))  # fmt: skip
     show_step_settings(of_run(queries.step_settings(store, record.experiment_id), run))
     show_own_values(of_run(queries.own_values(store, record.experiment_id), run))
 
@@ -77,8 +90,8 @@ def show_step_settings(steps: pd.DataFrame) -> None:
         metric = METRICS[name]
         data = steps[["run_id", "label", "role", "step", name]]
         with column:
-            chart_card(metric.title, partial(run_charts.setting, data, name), data,
-                       name=f"run-{name.replace('_', '-')}", numbers=[name])  # fmt: skip
+            show_card(Card(metric.title, partial(run_charts.setting, data, name), data,
+                       name=f"run-{name.replace('_', '-')}", numbers=[name]))  # fmt: skip
 
 
 def show_own_values(values: pd.DataFrame) -> None:
@@ -92,7 +105,7 @@ def show_own_values(values: pd.DataFrame) -> None:
         data = values[values["name"] == name]
         with columns[number % len(columns)]:
             draw = partial(run_charts.named_series, data, axis("own_values", name))
-            chart_card(inert(name), draw, data, name=f"value-{name}", numbers=["own_values"])
+            show_card(Card(inert(name), draw, data, name=f"value-{name}", numbers=["own_values"]))
 
 
 def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -109,8 +122,8 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
         title: partial(run_charts.gradient_norms, statistics, column)
         for title, column in STATISTICS.items()
     }
-    chart_card("Gradients by parameter", draw, statistics, name="gradients",
-               numbers=["gradient_statistics"], help=STATISTICS_HELP)  # fmt: skip
+    show_card(Card("Gradients by parameter", draw, statistics, name="gradients",
+               numbers=["gradient_statistics"], help=STATISTICS_HELP))  # fmt: skip
 
 
 NUMBERS = {"time": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
@@ -161,3 +174,147 @@ def _read(folder: RunDir, name: str) -> bytes:
     """Reads the trace on request, because it has megabytes."""
     with folder.open(name) as file:
         return file.read(MAX_TRACE_BYTES)
+
+
+WHEN_EVALUATED = {
+    "epochs": "None yet: they follow the ends of epochs.",
+    "steps": "None yet: they follow every so many steps.",
+    "end": "None yet: one follows the last step.",
+    "never": "None: the specification asks for none.",
+}
+COMPILED_HELP = "Dashed, with rings: the same weights under the run's own compiled model."
+NO_PREDICTIONS = (
+    "Not kept: choose “Keep predictions for” when you launch, or `--predictions` on the command "
+    "line."
+)
+
+
+def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
+    scores = of_run(queries.evaluation_metrics(store, record.experiment_id), run)
+    names = sorted(dict.fromkeys(scores["name"]), key=lambda name: name != "loss")
+    columns = st.columns(2)
+    for number, name in enumerate(names):
+        with columns[number % 2]:
+            show_score(scores[scores["name"] == name], name)
+    when = WHEN_EVALUATED[record.spec.evaluation.when]
+    own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
+    found = scores_table(scores)
+    # Every evaluation has a loss, so NaN is a value here; objects keep it apart from missing ones.
+    losses = {"eval_loss": object} if "eval_loss" in found else {}
+    show_table("Evaluations", found, "evaluations", when, own, download=found.astype(losses))
+    show_predictions(store, run, record)
+
+
+def show_score(scores: pd.DataFrame, name: str) -> None:
+    metric = score_charts.score_metric(name)
+    draw = partial(score_charts.scores, scores, name)
+    show_card(Card(metric.title if metric else inert(name), draw, scores, name=f"score-{name}",
+               numbers=[metric.name if metric else "own_values"],
+               help=COMPILED_HELP if scores["compiled"].any() else ""))  # fmt: skip
+
+
+def scores_table(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per evaluation, a column for each number."""
+    keys = ["epoch", "step", "split", "compiled", "num_samples"]
+    # A pivot table would leave out NaN, and with it a loss that diverged.
+    once = scores.drop_duplicates([*keys, "name"], keep="last").set_index([*keys, "name"])
+    wide = once["value"].unstack("name", sort=False)
+    wide = wide.reset_index().rename_axis(columns=None)
+    return wide.rename(columns={"loss": "eval_loss"})
+
+
+def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
+    kept = of_run(queries.predictions(store, record.experiment_id), run)
+    if kept.empty:
+        requested = record.spec.evaluation.predictions
+        st.caption("Predictions: " + ("none yet, they follow the last step." if requested
+                                      else NO_PREDICTIONS))  # fmt: skip
+        return
+    labels = record.workload.get("labels") or None
+    for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
+        with column, errors_shown():
+            show_confusion(str(file.split), kept_file(file), labels)
+    if record.variant.backend is not None and record.spec.evaluation.compiled:
+        for file in kept.itertuples():
+            with errors_shown():
+                show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)
+
+
+def kept_file(row: Any) -> PredictionFile:
+    return PredictionFile(Path(row.folder), str(row.file))
+
+
+def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -> None:
+    counts = predictions.confusion(file, labels)
+    if counts.empty:
+        st.caption(f"The labels of the {inert(split)} samples are numbers, not classes.")
+        return
+    draw = partial(score_charts.confusion, counts)
+    help = "Samples by true label and prediction, without a compiler."
+    show_card(Card(f"Confusion, {inert(split)}", draw, counts.reset_index(),
+                   name=f"confusion-{split}", numbers=["predictions"], help=help))  # fmt: skip
+
+
+def show_inference(
+    split: str, file: PredictionFile, num_samples: int, labels: list[str] | None
+) -> None:
+    """Samples for which the compiled model's answer differs from the uncompiled one."""
+    differ = predictions.inference_disagreements(file)
+    if differ.columns.empty:  # numbers are neither right nor wrong
+        return
+    many = linked("predictions", f"{len(differ):,} of {words.plural(num_samples, 'sample')}")
+    names = dict(enumerate(labels or []))
+    for column in ("label", "prediction", "compiled_prediction"):
+        differ[column] = [names.get(number, f"class {number}") for number in differ[column]]
+    show_table(
+        f"Answered differently by the compiled model, {inert(split)}: {many}",
+        differ.rename(columns={"label": "true label"}),
+        f"inference-{split}", "None: the compiled model answers as without a compiler.",
+    )  # fmt: skip
+
+
+DISAGREEMENTS_HELP = (
+    "A prediction is a run's answer for one sample, by its last weights. Rounding alone changes "
+    "some answers with a small margin: the control shows how many."
+)
+
+
+def show_disagreements(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+    """Shows nothing unless predictions of the baseline and of another run were stored."""
+    kept = queries.predictions(store, comparison.experiment_id)
+    kept = kept[kept["label"].isin([result.label for result in results])]
+    splits = list(dict.fromkeys(kept.loc[kept["label"] == comparison.baseline, "split"]))
+    if not splits or kept["label"].nunique() < 2:
+        return
+    st.markdown("**Predictions**", help=DISAGREEMENTS_HELP)
+    split = splits[0]
+    if len(splits) > 1:
+        split = st.segmented_control(
+            "Samples", splits, default=split, required=True, key="predictions",
+            bind="query-params", label_visibility="collapsed", format_func=inert,
+        ) or split  # fmt: skip
+    mine = kept[kept["split"] == split]
+    files = {
+        str(row.label): PredictionFile(Path(str(row.folder)), str(row.file))
+        for row in mine.itertuples()
+    }
+    differ = predictions.disagreements(files, comparison.baseline)
+    counts = predictions.count_disagreements(differ, files, comparison.spec, comparison.baseline)
+    if differ.columns.empty:
+        st.caption("The labels are not classes, so answers cannot be compared.")
+        return
+    num_samples = int(mine["num_samples"].iloc[0])
+    left, right = st.columns([2, 3])
+    with left:
+        samples = words.plural(num_samples, f"{inert(split)} sample")
+        show_table(
+            f"Different answers for {linked('num_samples', samples)}", counts, "disagreements", "",
+        )  # fmt: skip
+    with right:
+        classes = queries.workloads(store, comparison.experiment_id)["labels"].dropna()
+        labels = list(classes.iloc[0]) if len(classes) else []
+        shown = predictions.named(differ, list(files), labels)
+        margins = {column: "margin" for column in shown if column.startswith("margin of ")}
+        show_table("Samples on which runs disagree with the baseline", shown,
+                   "disagreeing-samples", "None: every run gives the same answers.",
+                   margins)  # fmt: skip

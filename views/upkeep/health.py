@@ -1,5 +1,5 @@
 """The health of machine, installation and data folder: a quiet line above every page, checked while
-pages are open, and tabs with findings, logs and the audit log."""
+pages are open; and tabs with findings, logs, the audit log and environments."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +18,21 @@ from breakeven.runner.commands.doctor import look
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.folders import audit
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import size_of
 from breakeven.runner.logs import read_log
+from breakeven.runner.machine.environments import UvEnvironment, remove, uv_environments
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_bytes
 from breakeven.views.access import permissions
-from breakeven.views.parts import downloads, wall
+from breakeven.views.parts import downloads
+from breakeven.views.parts.actions import errors_shown
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
 from breakeven.views.shared.resources import data_dir
 
 EVERY_SECONDS = 30.0
@@ -77,8 +83,8 @@ watching = Watching()
 
 
 def show_wrong() -> None:
-    """One expandable line; nothing without problems, or on a wall."""
-    found = [] if wall.is_asked() else watching.wrong(data_dir())
+    """One expandable line; nothing without problems."""
+    found = watching.wrong(data_dir())
     if not found:
         return
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -228,3 +234,46 @@ def show_history(store: Store) -> None:
         shown.drop(columns="subject").map(lambda text: printable(text, 400)).rename(columns=TITLES),
         hide_index=True, height=min(480, 38 + 35 * len(shown)),
     )  # fmt: skip
+
+
+HOW = (
+    "`--environment NAME=REQUIREMENTS` of `breakeven compare` and `breakeven script` makes an "
+    "environment. Each backend then runs in every environment of the experiment."
+)
+
+
+def show_environments(store: Store) -> None:
+    """Lists the environments, each with a button that removes it."""
+    known = uv_environments(data_dir())
+    if not known:
+        st.markdown("**There are no environments.**")
+        st.caption(HOW)
+        return
+    sizes = {one.name: _size(one.folder, one.folder.stat().st_mtime_ns) for one in known}
+    total = linked("disk_bytes", format_bytes(sum(sizes.values())))
+    st.markdown(f"**{words.plural(len(known), 'environment')}** with {total}.")
+    st.caption(HOW)
+    for one in known:
+        with st.container(horizontal=True, vertical_alignment="center",
+                          horizontal_alignment="distribute", border=True):  # fmt: skip
+            needs = inert(", ".join(one.requirements.split()))
+            size = format_bytes(sizes[one.name])
+            st.markdown(f"**{inert(one.name)}** · {size} · {needs}", width="content")
+            if permissions.may_act():
+                _ask_removal(one)
+
+
+def _ask_removal(one: UvEnvironment) -> None:
+    with st.popover("Remove", icon=":material/delete:", width="content"):
+        st.markdown("Results of its runs stay, but these runs cannot be resumed or repeated.")
+        if st.button("Remove it", type="primary", key=f"remove-environment-{one.name}"):
+            permissions.require_acting()
+            with errors_shown():
+                remove(data_dir(), one)
+                st.rerun()
+
+
+@lru_cache(64)
+def _size(folder: Path, changed: int) -> int:
+    """Bytes on the disk. `changed`: time stamp of the folder; a made environment stays the same."""
+    return size_of(folder)

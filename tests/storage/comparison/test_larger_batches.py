@@ -13,7 +13,7 @@ from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
-from breakeven.views.charts import break_even
+from breakeven.views.charts import speed
 from breakeven.views.comparison.answers import headline
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -111,11 +111,11 @@ def test_losses_are_not_judged_and_the_headline_says_so(
 
 def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: Comparison) -> None:
     times = queries.cumulative_times(store, EXPERIMENT_ID)
-    figure = break_even.cumulative(times, comparison.results)
+    figure = speed.cumulative(times, comparison.results)
     ends = {
         one.name.partition(":")[0]: max(one.x)
         for one in figure.data
-        if one.line.dash == break_even.MEASURED["dash"]
+        if one.line.dash == speed.MEASURED["dash"]
     }
     # 240 steps of 8 samples, 120 of 16, 48 and 24 of 32.
     assert ends == {"baseline": 240, "control": 240, TWICE: 240, FOURFOLD: 192, BOTH: 96}

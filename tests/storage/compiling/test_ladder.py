@@ -16,7 +16,7 @@ from breakeven.storage.compiling.ladder import Ladder, find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.compiling import findings, ladder_report
 from breakeven.views.charts.bars import waterfall
-from breakeven.views.comparison.ladder import table_html
+from breakeven.views.comparison.why import ladder_html
 from tests.helpers.correctness_journals import record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
@@ -153,7 +153,7 @@ def test_a_rung_that_fails_is_named_and_the_next_one_hangs_on_the_one_below(data
     assert first is not None and first.rung.stage == "decompositions"
     assert above.below == "aot_eager" and above.verdict == "faster"
     assert "no kernel for rsqrt" in ladder_report(ladder)
-    assert "fails" in table_html(ladder) and "InductorError" in table_html(ladder)
+    assert "fails" in ladder_html(ladder) and "InductorError" in ladder_html(ladder)
     figure = waterfall(ladder)
     bars = {
         bar.y[0]: (bar.base[0], bar.x[0])

@@ -9,8 +9,7 @@ from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import HOST_VARIABLE, Team, read_settings
 from breakeven.views.access import doors, permissions
-from breakeven.views.access.doors import Doors
-from breakeven.views.access.team import Person, Role, person_of, role_of
+from breakeven.views.access.doors import Doors, Person, Role, person_of_token, role_of
 from tests.helpers.oidc.sign_in import claims, token, write_team
 from tests.helpers.waiting import awaited
 
@@ -92,7 +91,7 @@ def test_nobody_passes_for_a_member_by_a_name_that_looks_like_theirs(
 ) -> None:
     said = {"email": "x@example.org", **claims("x"), field: name}
     assert role_of(said, with_mark) is None
-    person = person_of(token(said), with_mark)
+    person = person_of_token(token(said), with_mark)
     assert person is not None and person.name.isascii() and person.name.lower() != MARK
 
 
@@ -111,7 +110,7 @@ def test_what_is_no_verified_address_and_no_exact_subject_is_no_member(
     with_mark: Team, said: dict[str, Any]
 ) -> None:
     assert role_of(claims("x") | said, with_mark) is None
-    person = person_of(token(claims("x") | said), with_mark)
+    person = person_of_token(token(claims("x") | said), with_mark)
     named = {"x@example.org"} if person and "email" not in said else set()
     assert person is None or person.name in {f"subject {person.subject}", *named}
 
@@ -123,7 +122,7 @@ def test_an_address_that_a_provider_calls_unverified_counts_in_no_case(file: Pat
     for word in (False, "true", "false", 0, 1, []):
         said = silent | {"email_verified": word}
         assert role_of(said, trusting) is None
-        person = person_of(token(said), trusting)
+        person = person_of_token(token(said), trusting)
         assert person is not None and person.name == "subject oda"
 
 
@@ -170,10 +169,10 @@ def test_roles_that_cannot_be_meant_are_refused(
     ],
 )  # fmt: skip
 def test_what_is_no_token_of_somebody_is_nobody(known: Team, said: str) -> None:
-    assert person_of(token(claims("vic")), known) == Person(
+    assert person_of_token(token(claims("vic")), known) == Person(
         subject="vic", name="vic@example.org", role=Role.VIEWER
     )
-    assert person_of(said, known) is None
+    assert person_of_token(said, known) is None
 
 
 Answer = tuple[int, str]
@@ -324,5 +323,5 @@ def test_a_socket_that_others_could_reach_or_replace_is_not_listened_on(
                 assert (folder / "dashboard.sock").stat().st_mode & 0o007 == 0
             doors.open_socket().close()  # What a dashboard left behind is in nobody's way.
         else:
-            with pytest.raises(doors.NotServed, match="chmod 710"):
+            with pytest.raises(SettingsUnusable, match="chmod 710"):
                 doors.open_socket()

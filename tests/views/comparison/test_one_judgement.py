@@ -20,8 +20,8 @@ from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.library import as_table
 from breakeven.storage.terminal.report import report
-from breakeven.views.charts import break_even
-from breakeven.views.charts.matrix import heat_map
+from breakeven.views.charts import speed
+from breakeven.views.charts.library import heat_map
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.library import sides as tables
 from breakeven.views.report.content import advice, content
@@ -86,7 +86,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     assert (run["break_even"]["verdict"], run["break_even"]["steps"]) == ("unsure", None)
     assert (row["break_even_steps"], row["break_even_verdict"]) == (None, "unsure")
     assert (cell.empty, cell.value) == ("unsure", None)
-    for draw in (break_even.saved, break_even.cumulative):
+    for draw in (speed.saved, speed.cumulative):
         names = [entry.name for entry in draw(times, comparison.results).data]
         assert "inductor: inconclusive" in names and "inductor pays off" not in names
     # Side by side: the verdict and the mark of the doubt stand beside the speedup, as on Compare.

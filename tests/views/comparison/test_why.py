@@ -10,7 +10,7 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.charts.profile import breakdown, waterfall
-from breakeven.views.form.again import changed
+from breakeven.views.form.presets import changed
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import opened, opened_run, text
 

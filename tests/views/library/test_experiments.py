@@ -36,7 +36,7 @@ def listed(folder: DataDir) -> DataDir:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> None:
     # A page that is imported only now would take the patched function for good.
-    for page in ("library.suite_start", "form.again"):
+    for page in ("library.suites", "form.presets"):
         importlib.import_module(f"breakeven.views.{page}")
     monkeypatch.setattr(actions, "check", lambda spec, machine: None)
 

@@ -6,7 +6,7 @@ from streamlit.testing.v1 import AppTest
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.views.access import permissions
-from breakeven.views.parts import actions, palette
+from breakeven.views.parts import actions
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened
 
@@ -34,14 +34,14 @@ def test_the_tabs_of_the_experiment_on_the_page_come_first(
     record_experiment(folder.runs)
     app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
     field = field_of(app)
-    assert field.options[1:6] == [f"This experiment: {tab}" for tab in palette.TABS]
-    assert field.options[6] == palette.AGAIN
+    assert field.options[1:6] == [f"This experiment: {tab}" for tab in actions.TABS]
+    assert field.options[6] == actions.AGAIN
     field.set_value("This experiment: Settings").run()
     assert app.query_params["tab"] == "Settings"
     assert app.query_params["experiment"] == EXPERIMENT_ID
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     app = opened(experiment=EXPERIMENT_ID).button(key="palette-search").click().run()
-    assert palette.AGAIN not in field_of(app).options
+    assert actions.AGAIN not in field_of(app).options
 
 
 def test_an_experiment_named_like_a_page_is_told_apart_from_it(folder: DataDir):
@@ -57,8 +57,8 @@ def test_a_race_starts_from_the_palette_and_whoever_may_not_start_one_is_not_off
 ):
     monkeypatch.setattr(actions, "check", lambda spec, machine: None)
     app = searching()
-    field_of(app).set_value(palette.RACE).run()
+    field_of(app).set_value(actions.RACE).run()
     (started,) = experiments(folder)
     assert started.spec.name == "Quick race"
     monkeypatch.setattr(permissions, "may_act", lambda: False)
-    assert palette.RACE not in field_of(searching()).options
+    assert actions.RACE not in field_of(searching()).options

@@ -12,8 +12,7 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.parts import downloads
-from breakeven.views.parts.exports import Origin, slug, to_html
-from breakeven.views.parts.pictures import picture
+from breakeven.views.parts.pictures import Origin, picture, slug, to_html
 from breakeven.views.shared.inert import inert_figure
 from tests.helpers.comparisons import result, series
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

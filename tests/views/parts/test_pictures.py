@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from breakeven.views.charts import layers as charts
-from breakeven.views.parts.exports import Origin
-from breakeven.views.parts.pictures import SIZES, THEMES, NotDrawn, Style, draw, picture
+from breakeven.views.parts.pictures import SIZES, THEMES, NotDrawn, Origin, Style, draw, picture
 from tests.helpers.comparisons import series
 
 ABOUT = Origin(name="mine", facts=("Mine · 7f3a", "bert on reviews · cpu"))

@@ -22,8 +22,7 @@ from breakeven.storage.exchange import run_folders as reports
 from breakeven.storage.exchange.imports import bring
 from breakeven.storage.exchange.run_folders import pack
 from breakeven.storage.index.store import Store
-from breakeven.views.report.article import playback
-from breakeven.views.report.content import advice, content
+from breakeven.views.report.content import advice, content, playback
 from breakeven.views.report.files import report, report_of
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.report.menu import everything

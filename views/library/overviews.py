@@ -1,4 +1,8 @@
-"""The same training over days and versions, and lasting changes of its numbers."""
+"""Views of the library: every backend against models, batch sizes, devices, versions, in one heat
+map; and the same training over days and versions.
+
+Missing results are computed in small steps while a page shows the known ones.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -8,26 +12,160 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.commands.filters import Filter, filter_arguments
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, chosen
-from breakeven.storage.library.trends import QUANTITIES, Point, Series, trends
+from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute
+from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix
+from breakeven.storage.library.trends import QUANTITIES as TRENDED
+from breakeven.storage.library.trends import Point, Series, trends
+from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST
 from breakeven.storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
-from breakeven.views.charts.trend import trend
-from breakeven.views.library.filling import (
-    EXPERIMENT_LINK,
-    ask_quantity,
-    link_to,
-    tell_pending,
-    watch,
-)
-from breakeven.views.parts.downloads import chart_card
-from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.charts.library import heat_map, trend
+from breakeven.views.library import table
+from breakeven.views.parts.downloads import Card, show_card
+from breakeven.views.parts.pictures import Origin, files_of
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.links import linked
+from breakeven.views.shared.resources import take_in
+
+COMPUTE_SECONDS = 0.3
+"""Time limit of each computation of missing numbers: a page must not wait for all of them."""
+LOOK_SECONDS = 0.5
+LOOK_SECONDS_WHILE_RACING = 3.0
+"""Longer, because each computation disturbs a run that this machine times."""
+IS_DUE = "experiments look is due"
+"""Key in the session state: whether the next run of `look` is by its timer, not by the page."""
+
+
+def tell_pending(found: pd.DataFrame) -> int:
+    """Shows how many of the found rows have no numbers yet; returns their number."""
+    pending = int((~found["known"].astype(bool)).sum())
+    if pending:
+        st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they appear by "
+                "themselves.", icon=":material/hourglass_top:")  # fmt: skip
+    return pending
+
+
+def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+    """Computes missing numbers in small steps, and redraws the page after a change."""
+    unknown = not frame["known"].astype(bool).all()
+    unmeasured = (frame["total_bytes"].isna() & frame["experiment_id"].notna()).any()
+    active = frame["state"].isin(ACTIVE_EXPERIMENTS).any()
+    if unknown or unmeasured or active:
+        st.session_state[IS_DUE] = False
+        every = LOOK_SECONDS_WHILE_RACING if active else LOOK_SECONDS
+        st.fragment(look, run_every=every)(store, frame, listed)
+
+
+def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+    """Computes the listed experiments first."""
+    is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
+    if not is_due:
+        return
+    take_in(store.ingest)
+    if not compute(store, COMPUTE_SECONDS, only=listed):
+        compute(store, COMPUTE_SECONDS)
+    if catalog(store) is not frame:
+        st.rerun()
+
+
+EXPERIMENT_LINK = st.column_config.LinkColumn("Experiment", display_text=r"experiment=(.+)")
+"""A column with results of `link_to`."""
+
+
+def ask_quantity(title: Markdown, name: str, quantities: Sequence[str]) -> str:
+    """Asks for a number, by its name in METRICS; `name` is the widget's in the address."""
+    chosen: str = st.selectbox(
+        title, quantities, **bound(name, quantities[0], quantities), width=200,
+        format_func=lambda one: inert(METRICS[one].title),
+    )  # fmt: skip
+    return chosen
+
+
+def link_to(experiment_id: str | None) -> str | None:
+    """The address of an experiment's comparison, relative to the page; None without an id."""
+    return experiment_id and f"./experiment?experiment={experiment_id}"
+
+
+SHOWN = 8
+"""Values that a sentence names."""
+
+
+def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
+    """The matrix of the experiments that the filter selects from the catalog."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        across = st.selectbox(
+            "Across", ACROSS, **bound("across", "model", ACROSS), format_func=table.facet_title,
+            width=180,
+        )  # fmt: skip
+        quantity = ask_quantity("In each cell", "cells", QUANTITIES)
+    found = chosen(frame, wanted)
+    rows = backend_rows(store, found, wanted.facets.get("environment", ()))
+    pending = tell_pending(found)
+    if not rows.empty:
+        show_matrix(matrix(rows, across, quantity))
+    elif not pending:
+        st.info("No finished experiment matches. Remove a word or a filter.",
+                icon=":material/search_off:")  # fmt: skip
+    watch(store, frame, list(found["experiment_id"].dropna()))
+
+
+def show_matrix(found: BackendMatrix) -> None:
+    """Shows the heat map, other differences between its cells, and a link to each experiment."""
+    title = (
+        f"{METRICS[found.quantity].title} by backend and {table.facet_title(found.across).lower()}"
+    )
+    with files_of(Origin(name="matrix")):
+        show_card(Card(
+            title, lambda: heat_map(found), lambda: cells_table(found), name="matrix",
+            numbers=[found.quantity],
+            help="Each cell shows the latest experiment with that backend; point at a cell for "
+            "its interval. Grey is near 1.",
+        ))  # fmt: skip
+    if found.mixed:
+        st.caption(mixed_text(found))
+    with st.expander("Every cell, with its experiment", icon=":material/table:"):
+        st.dataframe(
+            _linked_cells(found), hide_index=True, key="matrix-cells",
+            column_config={"experiment": EXPERIMENT_LINK},
+        )  # fmt: skip
+
+
+def mixed_text(found: BackendMatrix) -> Markdown:
+    """Names conditions that differ within a row, because readers would take their effect for the
+    columns' effect."""
+    parts = []
+    for name, values in found.mixed.items():
+        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        parts.append(
+            f"{table.facet_title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})"
+        )
+    return (
+        f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one "
+        "value of each before you attribute a difference to the column."
+    )
+
+
+def _linked_cells(found: BackendMatrix) -> pd.DataFrame:
+    """The table for reading: values in their usual format, and a link."""
+    write = METRICS[found.quantity].format
+    frame = cells_table(found)
+    shown = frame[["backend", found.across]].rename(
+        columns={"backend": "Backend", found.across: table.facet_title(found.across)}
+    )
+    shown[METRICS[found.quantity].title] = [
+        format_verdict(empty) if empty else ("never" if one == float("inf") else write(one))
+        for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
+    ]
+    for title, name in (("Speed", "speed_verdict"), ("Parity", "parity")):
+        shown[title] = frame[name].map(METRICS[name].format)
+    shown["experiment"] = [link_to(key) for key in frame["experiment_id"]]
+    return shown
+
 
 ICONS = {
     True: ":red[:material/trending_down:] worse,",
@@ -38,10 +176,10 @@ MAX_LISTED = 5
 """Most trainings whose changes are listed at once."""
 
 
-def show(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
+def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     """The trends of the experiments that the filter selects from the catalog."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = ask_quantity("Trend of", "of", QUANTITIES)
+        quantity = ask_quantity("Trend of", "of", TRENDED)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: the exit status is 5 if a number became worse.")
             parts = ["breakeven", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
@@ -77,15 +215,15 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
     shown = groups[key if key in groups else keys[0]]
     quantity = METRICS[shown[0].quantity]
     with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
-        chart_card(
-            f"{quantity.title} over time", lambda: trend(shown), lambda: table(shown),
+        show_card(Card(
+            f"{quantity.title} over time", lambda: trend(shown), lambda: _points_table(shown),
             name="trend", numbers=["trend", shown[0].quantity],
             help="Each mark is an experiment, each line a level, each arrow a step, which is "
             "a lasting change. Dashed lines: another version of torch.",
-        )  # fmt: skip
+        ))  # fmt: skip
     with st.expander("Every experiment", icon=":material/table:"):
         st.dataframe(
-            linked_table(shown), hide_index=True, key="trend-experiments",
+            _linked_points(shown), hide_index=True, key="trend-experiments",
             column_config={"experiment": EXPERIMENT_LINK},
         )  # fmt: skip
 
@@ -152,7 +290,7 @@ def _group_title(group: Sequence[Series]) -> str:
     return f"{group[0].title} · {group[0].device} ({words.plural(points, 'experiment')}{steps})"
 
 
-def table(shown: Sequence[Series]) -> pd.DataFrame:
+def _points_table(shown: Sequence[Series]) -> pd.DataFrame:
     """One row per experiment and backend, oldest first."""
     return pd.DataFrame([
         {
@@ -165,7 +303,7 @@ def table(shown: Sequence[Series]) -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def linked_table(shown: Sequence[Series]) -> pd.DataFrame:
+def _linked_points(shown: Sequence[Series]) -> pd.DataFrame:
     """The table for reading, newest first."""
     write = METRICS[shown[0].quantity].format
     return pd.DataFrame([
