@@ -40,6 +40,7 @@ function afterPainting() {
 }
 
 let turn = Promise.resolve();
+const [LEAST_HEIGHT, SHARE_OF_SCREEN] = [208, 0.29];
 
 // What is in sight is drawn first, one after the other with a look at the page between them, the
 // rest whenever the browser has nothing else to do: drawing them all at once would keep it from
@@ -52,14 +53,30 @@ function itsTurn(box) {
   return new Promise((act) => whenIdle(act, { timeout: 3000 }));
 }
 
+// On a low screen a chart over steps without a legend is lower, so that the first screen shows all
+// of it. On a narrow screen an entry of a legend may need a line of its own, which would take height
+// from the plot.
+function roomFor({ data, layout }, box) {
+  const { height, legend, margin, meta, showlegend } = layout;
+  if (meta?.x && showlegend === false) {
+    return { height: Math.min(height, Math.max(LEAST_HEIGHT, SHARE_OF_SCREEN * innerHeight)) };
+  }
+  const named = data.filter((one) => one.showlegend !== false).length;
+  const isNarrow = box.offsetWidth && box.offsetWidth < NARROW;
+  if (showlegend === false || named < 2 || !isNarrow) return { height };
+  if (legend?.y > 1) return { height: height + 14 * named };
+  return { height: height + 8 * named, margin: { ...margin, b: margin.b + 8 * named } };
+}
+
 export default async function ({ data, parentElement }) {
   const box = parentElement.querySelector(".moving-chart");
   const figure = JSON.parse(data.figure);
   box.setAttribute("aria-label", data.alt);
-  box.style.height = `${figure.layout.height}px`;
+  const room = roomFor(figure, box);
+  box.style.height = `${room.height}px`;
   const config = { ...data.config, responsive: true, showSendToCloud: false };
   const draw = () => {
-    const layout = asOthers(box, data.group, themed({ ...figure.layout }, box));
+    const layout = asOthers(box, data.group, themed({ ...figure.layout, ...room }, box));
     return Plotly.react(box, figure.data, layout, config);
   };
   box.wanted = draw;

@@ -1,3 +1,6 @@
+// Pixels of a chart on a phone.
+const NARROW = 420;
+
 // The page's font and colours for a figure, as Streamlit gives them to its own charts.
 function themed(layout, box) {
   const { color, fontFamily } = getComputedStyle(box);
@@ -9,7 +12,7 @@ function themed(layout, box) {
     ...layout,
     ...Object.fromEntries(axes.map((name) => [name, { ...line, ...layout[name] }])),
     autosize: true,
-    font: { color, family: fontFamily, size: 12 },
+    font: { color, family: fontFamily, size: box.offsetWidth < NARROW ? 10 : 12 },
     hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor },
     modebar: { bgcolor: clear, color: "rgba(138, 143, 152, 0.8)", activecolor: color },
     paper_bgcolor: clear,
