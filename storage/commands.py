@@ -12,7 +12,7 @@ from typing import TextIO
 from breakeven.runner.commands.conditions import Condition, Length, check_gate
 from breakeven.runner.commands.filters import Filter, read_filter
 from breakeven.runner.files import lacks_room
-from breakeven.runner.folders.added_rounds import why_no_rounds
+from breakeven.runner.folders.added_rounds import instead, why_no_rounds
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
@@ -205,7 +205,7 @@ def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
     if not comparison.unsure or not is_here:
         return ""
     if why := why_no_rounds(comparison.spec):
-        return f"no rounds can be added: {why}. Run it again with more steps instead"
+        return f"no rounds can be added: {why}. {instead(comparison.spec)}"
     return f"to time it further: breakeven add-rounds {comparison.experiment_id}"
 
 

@@ -68,9 +68,15 @@ def refuse_rounds(experiment: Experiment) -> None:
         why = "its baseline did not finish, and without it rounds compare nothing"
     if why is not None:
         raise RunnerError(
-            f"no rounds can be added to {experiment.experiment_id}: {why}. Run it again with more "
-            "steps instead"
+            f"no rounds can be added to {experiment.experiment_id}: {why}. "
+            f"{instead(experiment.spec)}"
         )
+
+
+def instead(spec: ExperimentSpec) -> str:
+    """What to do instead of adding rounds."""
+    more = "a larger budget" if spec.kind.searches else "more steps"
+    return f"Run it again with {more} instead"
 
 
 def why_no_rounds(spec: ExperimentSpec) -> str | None:

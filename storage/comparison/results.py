@@ -19,7 +19,7 @@ from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.outcomes import LossCheck, check_loss
-from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.statistics.parity import Parity, learned_less
 from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
@@ -228,7 +228,8 @@ class Standings:
     """Backends with a speed and a verdict."""
     broken: tuple[Result, ...]
     """Backends with broken parity, also with the same run in the first environment, which is then
-    their `parity`; their speed is that of another computation."""
+    their `parity`, and larger batches that learned less; their speed is that of another
+    computation."""
     unfinished: tuple[Result, ...]
     """Backends that ended before the last step."""
     unmeasured: tuple[Result, ...]
@@ -285,7 +286,8 @@ def standings_of(spec: ExperimentSpec, results: Sequence[Result]) -> Standings:
 
 
 def _group(result: Result, *, counts_if_cancelled: bool) -> str:
-    if result.parity is not None and result.parity.verdict == "broken":
+    parity = result.parity
+    if parity is not None and (parity.verdict == "broken" or learned_less(parity)):
         return "broken"
     if ended_early(result) and not counts_if_cancelled:
         return "unfinished"

@@ -22,6 +22,7 @@ from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
+from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import (
     Reading,
     Trainings,
@@ -206,7 +207,8 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
         return rules.unknown("no baseline")
     if run.batch_times > 1:
         samples = spec.training.batch_size
-        return rules.unknown("other batch", size=run.batch_times * samples, baseline_size=samples)
+        sizes = {"size": run.batch_times * samples, "baseline_size": samples}
+        return rules.unknown("other batch", **sizes, **_outcome(equals.baseline, run))
     if not run.workload:
         return rules.unknown("not begun")
     workload = equals.baseline.workload
@@ -225,6 +227,32 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     if run.randomness.inference_draws:
         return break_parity(parity, rules.ParityFinding(kind="draws in inference"))
     return parity
+
+
+WORSE_LOSS = 0.05
+"""Share by which an evaluation loss must be above the baseline's to be surely worse."""
+
+
+def _outcome(baseline: Evidence, run: Evidence) -> dict[str, Any]:
+    """The last evaluations of two complete trainings with as many samples, and whether the run's is
+    surely worse; empty if they were not evaluated."""
+    if any(one.state_of_losses is not RunState.FINISHED or one.evaluations.empty
+           for one in (baseline, run)):  # fmt: skip
+        return {}
+    has_accuracy = baseline.last_evaluation("accuracy") is not None
+    column = "accuracy" if has_accuracy else "loss"
+    expected, value = baseline.last_evaluation(column), run.last_evaluation(column)
+    if expected is None:
+        return {}
+    if value is None:  # The loss is not a number.
+        value, is_worse = math.nan, True
+    elif has_accuracy:
+        margin = sampling_margin((value + expected) / 2, _last_num_samples(run) or 1)
+        is_worse = expected - value > margin
+    else:
+        is_worse = value - expected > WORSE_LOSS * abs(expected)
+    metric = "accuracy" if has_accuracy else "eval_loss"
+    return {"metric": metric, "value": value, "expected": expected, "is_worse": is_worse}
 
 
 def no_band() -> pd.DataFrame:

@@ -139,6 +139,11 @@ class Parity:
         return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
 
 
+def learned_less(parity: Parity) -> bool:
+    """Whether another training, with larger batches, surely learned less from as many samples."""
+    return any(one.figures.get("is_worse", False) for one in parity.findings)
+
+
 def judge_losses(
     baseline: pd.Series,
     controls: Sequence[pd.Series],

@@ -8,6 +8,7 @@ import math
 from breakeven.runner.loss_band import LEAD_STEPS
 from breakeven.runner.texts import duration
 from breakeven.storage.numbers.formats import DASH, format_verdict
+from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import (
     Facts,
     Figure,
@@ -125,6 +126,29 @@ def _controls(facts: Facts) -> Facts:
     }
 
 
+OUTCOME = "trained with as many samples, its {title} is {value} instead of {expected}"
+
+
+def outcome_of_batches(parity: Parity | None) -> Sentence | None:
+    """`trained with as many samples, its accuracy is 94.5 % instead of 94.0 %`, for a run with
+    larger batches; None if it was not evaluated."""
+    found = (
+        one.figures for one in (parity.findings if parity else ()) if one.kind == "other batch"
+    )
+    return next((_outcome(figures) for figures in found if "metric" in figures), None)
+
+
+def _outcome(facts: Facts) -> Sentence:
+    name = facts["metric"]
+    return fill(OUTCOME, title=METRICS[name].title.lower(), value=figure(name, facts["value"]),
+                expected=figure(name, facts["expected"]))  # fmt: skip
+
+
+def _other_batch(facts: Facts) -> Facts:
+    is_evaluated = "metric" in facts
+    return {"is_evaluated": is_evaluated, "outcome": _outcome(facts) if is_evaluated else ""}
+
+
 def _outside(facts: Facts) -> Facts:
     return {"is_finite": not math.isinf(facts["max_ratio_to_band"]), **_controls(facts)}
 
@@ -210,8 +234,9 @@ MESSAGES: dict[FindingKind, str] = {
     "other weights": "its initial weights are not the baseline's",
     "other samples": "its first samples are not the baseline's",
     "other batch":
-        "its batches have {size:d} samples instead of {baseline_size:d}: this is another training, "
-        "and what it learns was not compared",
+        "its batches have {size:d} samples instead of {baseline_size:d}: this is another training"
+        "<{is_evaluated:!}, and what it learns was not compared>"
+        "<{is_evaluated:?}; {outcome}>",
     "other inputs": f"the runs saw different data {SINCE}{DATA_CULPRITS}",
     "not repeatable":
         f"even without a compiler, two runs saw different data {SINCE}{DATA_CULPRITS}",
@@ -271,6 +296,7 @@ MESSAGES: dict[FindingKind, str] = {
 }  # fmt: skip
 """A template for each kind of finding. Slots are its figures and the values that `PREPARE` adds."""
 PREPARE: dict[FindingKind, Prepare] = {
+    "other batch": _other_batch,
     "other inputs": _other_data,
     "not repeatable": _other_data,
     "outside band": _outside,

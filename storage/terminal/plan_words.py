@@ -14,6 +14,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
 from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.parity_words import outcome_of_batches
 
 _steps = METRICS["break_even_steps"].format
 
@@ -119,10 +120,12 @@ def advice_words(found: Advice) -> str:
 
 
 def _another_training(planned: Plan) -> Iterator[str]:
-    times = planned.best.batch_times if planned.best else 1
-    if times > 1:
-        yield (f"This is another training, with batches {times} times as large and 1/{times} of "
-               "the steps; what it learns was not compared")  # fmt: skip
+    best = planned.best
+    if best is None or best.batch_times == 1:
+        return
+    times, outcome = best.batch_times, outcome_of_batches(best.parity)
+    yield (f"This is another training, with batches {times} times as large and 1/{times} of the "
+           f"steps; {outcome or 'what it learns was not compared'}")  # fmt: skip
 
 
 def _doubts(planned: Plan) -> Iterator[str]:

@@ -162,7 +162,8 @@ READING = Reading(quantity="loss", first_step=100, last_step=199, value=2.0, exp
 DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
 BAND = {"max_ratio_to_band": 2.0, "first_step_outside": 7, "band_steps": 9, "num_steps": 40}
 PARITY_FINDINGS: dict[FindingKind, dict[str, Any]] = {
-    "other batch": {"size": 16, "baseline_size": 8},
+    "other batch": {"size": 16, "baseline_size": 8, "metric": "accuracy", "value": 0.9,
+                    "expected": 0.94, "is_worse": False},
     "other inputs": DATA,
     "not repeatable": DATA | {"generators": []},
     "inside band": BAND,

@@ -19,8 +19,9 @@ from breakeven.storage.numbers.formats import count_of, format_verdict
 from breakeven.storage.numbers.metrics import DASH, METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
+from breakeven.storage.statistics.parity import learned_less
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.parity_words import outcome_of_batches, parity_words
 from breakeven.storage.terminal.plan_words import break_even_text
 from breakeven.views.parts.downloads import show_table
 from breakeven.views.shared import words
@@ -184,6 +185,8 @@ def _parity_of(best: Result) -> Markdown:
 def _breach(result: Result) -> Markdown:
     """A short reason why parity is broken; the warnings give the whole reason."""
     parity = result.parity
+    if parity is not None and learned_less(parity):
+        return inert(f"{outcome_of_batches(parity)}")
     if parity is None or parity.first_step_outside is None:
         return "its answers differ by more than rounding or chance explains"
     step = parity.first_step_outside

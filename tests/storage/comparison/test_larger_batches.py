@@ -1,18 +1,22 @@
 """Runs with larger batches: judged by time per sample, and not by the baseline's losses."""
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.settings import Prices
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.views.charts import speed
 from breakeven.views.comparison.answers import headline
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -107,6 +111,56 @@ def test_losses_are_not_judged_and_the_headline_says_so(
     assert not {one.kind for one in comparison.warnings} & {
         "different setting", "different lengths", "different sizes", "few rounds",
     }  # fmt: skip
+
+
+LARGE, LARGER = "none-batch_times_2", "none-batch_times_4"
+
+
+def evaluated(data_dir: DataDir, outcomes: dict[str, dict[str, Any]]) -> Comparison:
+    """An experiment of steps of 0.2 s, whatever their samples, with evaluations of 200 samples."""
+    spec = experiment_spec(num_steps=80, backends=("none:batch_times=2", "none:batch_times=4"))
+    for label, times in (("baseline", 1), ("control", 1), (LARGE, 2), (LARGER, 4)):
+        run = Recording(data_dir.runs, label, spec).claim().start(
+            samples_per_step=8 * times, num_steps=80 // times, steps_per_epoch=80 // times,
+        )  # fmt: skip
+        for _ in range(8):
+            run.block([0.2] * (10 // times), [1.0] * (10 // times))
+        run.evaluation(num_samples=200, **(outcomes.get(label) or outcomes["baseline"])).end()
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+@pytest.mark.parametrize(
+    ("equal", "large", "larger", "told"),
+    [
+        # 2 sqrt(2 x 0.92 x 0.08 / 200) = 0.054 at 94 and 90 %, 0.067 at 94 and 80 %.
+        ({"accuracy": 0.94, "loss": 1.0}, {"accuracy": 0.90, "loss": 9.0},
+         {"accuracy": 0.80, "loss": 0.5}, "its accuracy is 90.0 % instead of 94.0 %"),
+        ({"accuracy": None, "loss": 1.0}, {"accuracy": None, "loss": 1.04},
+         {"accuracy": None, "loss": 1.06}, "loss is 1.040 instead of 1.000"),
+        ({"accuracy": None, "loss": 1.0}, {"accuracy": None, "loss": 0.2},
+         {"accuracy": None, "loss": math.nan}, "loss is 0.2000 instead of 1.000"),
+    ],
+)  # fmt: skip
+def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_count(
+    data_dir: DataDir,
+    equal: dict[str, Any],
+    large: dict[str, Any],
+    larger: dict[str, Any],
+    told: str,
+) -> None:
+    found = evaluated(data_dir, {"baseline": equal, LARGE: large, LARGER: larger})
+    assert [one.label for one in standings(found).counted] == [LARGE]
+    assert [one.label for one in standings(found).broken] == [LARGER]
+    planned = plan(found, 1000)
+    assert planned.best is not None and planned.best.label == LARGE
+    advised = advice(planned, Prices())
+    assert advised is not None and told in advice_words(advised)
+    parity = found.result_of(LARGER).parity
+    assert parity is not None and parity.verdict == "unknown"
+    assert "trained with as many samples, its" in str(parity_words(parity))
+    shown = headline(found, planned)
+    assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
 
 
 def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: Comparison) -> None:
