@@ -1,7 +1,8 @@
-"""Text functions for all parts: durations, JSON, first sentences, untrusted text on one line."""
+"""Text functions for all parts: durations, JSON, sentences, lists, untrusted text on one line."""
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 MAX_CHARACTERS = 500
@@ -50,6 +51,17 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def capital(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
 
 
 LONGEST_SENTENCE = 160

@@ -56,25 +56,20 @@ class Randomness:
 
 def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomness]:
     """Returns a function that finds a run's records by its id."""
-    frames = {
-        "numbers": queries.random_numbers(store, experiment_id),
-        "redraws": queries.redraws(store, experiment_id),
-        "rehearsals": queries.rehearsals(store, experiment_id),
-        "dropouts": queries.dropouts(store, experiment_id),
-    }
+    numbers_of, redraws_of, rehearsals_of, dropouts_of = (
+        _by_run(query(store, experiment_id))
+        for query in (queries.random_numbers, queries.redraws, queries.rehearsals, queries.dropouts)
+    )
 
     def find(run_id: str) -> Randomness:
-        mine = {name: frame if frame.empty else frame[frame["run_id"] == run_id]
-                for name, frame in frames.items()}  # fmt: skip
-        if all(frame.empty for frame in mine.values()):
-            return Randomness(None, math.nan, False, {}, {}, {}, mine["dropouts"])
-        same = mine["numbers"]["same"].dropna()
-        redraws = mine["redraws"].dropna(subset=["distances"])
-        rehearsals = mine["rehearsals"].dropna(subset=["form", "loss_by_step"])
+        numbers = numbers_of(run_id)
+        same = numbers["same"].dropna()
+        redraws = redraws_of(run_id).dropna(subset=["distances"])
+        rehearsals = rehearsals_of(run_id).dropna(subset=["form", "loss_by_step"])
         return Randomness(
             draws_own_numbers=None if same.empty else not same.iloc[-1],
-            loss_spread=_spread(mine["numbers"]["loss_by_draw"]),
-            inference_draws=bool(mine["numbers"]["inference_draws"].isin([True]).any()),
+            loss_spread=_spread(numbers["loss_by_draw"]),
+            inference_draws=bool(numbers["inference_draws"].isin([True]).any()),
             distances={
                 name: np.asarray(pairs, dtype=float).tolist()
                 for name, pairs in zip(redraws["tensor"], redraws["distances"], strict=True)
@@ -84,7 +79,7 @@ def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomn
                 form: pd.Series(np.asarray(losses, dtype=float))
                 for form, losses in zip(rehearsals["form"], rehearsals["loss_by_step"], strict=True)
             },
-            dropouts=mine["dropouts"],
+            dropouts=dropouts_of(run_id),
         )
 
     return find

@@ -12,6 +12,7 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.texts import listed
 from breakeven.storage.comparison.evidence import Evidence, load_evidence, number
 from breakeven.storage.index.store import Store
 from breakeven.storage.statistics.speedups import (
@@ -160,17 +161,13 @@ def why_silent(silent: Sequence[Evidence]) -> list[str]:
     sentences = []
     if blind:
         sentences.append(
-            f"{_these(blind)} finished, but no step came after the turns that compiled, so nothing "
+            f"{listed(blind)} finished, but no step came after the turns that compiled, so nothing "
             "tells what a step takes without compiling: ask for more steps (cache.steps) or for "
             "shorter turns (block_steps)."
         )
     if idle:
-        sentences.append(f"{_these(idle)} finished without having compiled anything.")
+        sentences.append(f"{listed(idle)} finished without having compiled anything.")
     return sentences
-
-
-def _these(labels: Sequence[str]) -> str:
-    return f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
 
 
 def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import listed
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.sentences import (
@@ -166,10 +167,9 @@ def _given_up(facts: Facts) -> Facts:
 
 
 def _measuring_ended(facts: Facts) -> Facts:
-    *first, last = map(str, facts["num_rounds"])
     return {
-        "rounds": f"{', '.join(first)} and {last}" if first else last,
-        "num_over": len(first) + 1,
+        "rounds": listed(list(map(str, facts["num_rounds"]))),
+        "num_over": len(facts["num_rounds"]),
         "has_repeats": facts["repeats"] > 1,
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from breakeven.runner.texts import printable
+from breakeven.runner.texts import capital, listed, printable
 from breakeven.storage.comparison.environments import Across
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
@@ -107,19 +107,19 @@ def _outcome(runs: Sequence[Across]) -> str:
     if broken or slower:
         losses = [f"{_under(one)} it computes something else" for one in broken]
         losses += [f"{_under(one)} it is slower" for one in slower if one not in broken]
-        return f"{_begin(_and(losses))}."
+        return f"{capital(listed(losses))}."
     unsure = [_under(one) for one in runs if one.verdict not in ("faster", "same")]
     unknown = [_under(one) for one in runs if one.parity and one.parity.verdict != "holds"]
     if not unsure and not unknown:
         return f"Nothing is lost with {name}."
     doubts = [f"{_where(unsure, runs)}it is open whether it is as fast"] if unsure else []
     doubts += [f"{_where(unknown, runs)}it is open whether it learns the same"] if unknown else []
-    return f"{_begin(_and(doubts))}."
+    return f"{capital(listed(doubts))}."
 
 
 def _where(under: Sequence[str], runs: Sequence[Across]) -> str:
     """In which runs; empty for all of several."""
-    return "" if 1 < len(under) == len(runs) else f"{_and(under)} "
+    return "" if 1 < len(under) == len(runs) else f"{listed(under)} "
 
 
 def _line(one: Across) -> str:
@@ -135,12 +135,3 @@ def _line(one: Across) -> str:
 
 def _plain(version: str | None) -> str:
     return "none" if version is None else printable(version)
-
-
-def _and(texts: Sequence[str]) -> str:
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _begin(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -10,7 +10,7 @@ from breakeven.runner.masking import mask_private
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import DATA_FILE, Finding
 from breakeven.runner.specs.ladder import RUNGS
-from breakeven.runner.texts import duration, first_sentence, printable
+from breakeven.runner.texts import capital, duration, first_sentence, printable
 from breakeven.storage import queries
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store
@@ -67,7 +67,7 @@ def headline(found: Investigation) -> str:
             f"part of the compiler with the fault is {_culprit(finding)}."
         )
     if finding.cause in NAMED:
-        return f"{_upper(_culprit(finding))} {_does(finding)}."
+        return f"{capital(_culprit(finding))} {_does(finding)}."
     if finding.cause == "out of time":
         known = ""
         if finding.compiler_stage is not None:
@@ -104,7 +104,7 @@ def _about_tensor(finding: Finding) -> str:
     if finding.problem == "raises":
         phase = "" if finding.quantity is None else f", in the {finding.quantity}"
         return f"The first number that is not finite comes from {finding.tensor}{phase}."
-    name = _upper(" ".join(dict.fromkeys(filter(None, [finding.quantity, finding.tensor]))))
+    name = capital(" ".join(dict.fromkeys(filter(None, [finding.quantity, finding.tensor]))))
     error, allowed = finding.max_error, finding.allowed_error
     if name.endswith("is missing"):
         return f"{name}."
@@ -183,10 +183,6 @@ def _does(finding: Finding) -> str:
     # A message of several sentences is read in the error log; the first one says what failed.
     error = first_sentence(error)
     return f"fails with {printable(error, LONGEST_ERROR)}" if error else "fails"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def trial_cells(trial: Trial) -> list[str]:

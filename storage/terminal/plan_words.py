@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from breakeven.runner.settings import Prices
-from breakeven.runner.texts import duration
+from breakeven.runner.texts import capital, duration
 from breakeven.storage.comparison.plan import Plan, chosen_for
 from breakeven.storage.comparison.results import Choice, Result
 from breakeven.storage.numbers.formats import DASH, digits, format_verdict
@@ -195,7 +195,7 @@ def other_lengths(planned: Plan) -> str:
             until = f"below {_length(following)}, " if following else ""
             parts.append(f"{until}{takes}")
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return f"{capital(text)}." if text else ""
 
 
 def _length(choice: Choice) -> str:
