@@ -158,11 +158,8 @@ def finished_investigation(store: Store, run_id: str) -> str | None:
 
 def fault_of(store: Store, run_id: str) -> Fault:
     """The fault of a run; raises `NoFault` with the reason if there is none to investigate."""
-    return _fault(store, queries.run_record(store, run_id))
-
-
-def _fault(store: Store, record: RunRecord) -> Fault:
-    run_id, label = record.run_id, record.variant.label
+    record = queries.run_record(store, run_id)
+    label = record.variant.label
     runs = queries.list_runs(store, record.experiment_id).set_index("label")
     of = record.spec.environment_by_label
     is_here = [of.get(one) == record.variant.environment for one in runs.index]
@@ -229,7 +226,7 @@ def next_experiment(
     """The experiment that finds the cause of a run's fault: an investigation, or for a run that is
     only slow the ladder. Raises `NoFault`, `RunnerError` or `NotInStore`."""
     record = queries.run_record(store, run_id)
-    return _experiment(record, _fault(store, record), budget_seconds)
+    return _experiment(record, fault_of(store, run_id), budget_seconds)
 
 
 def may_differ(store: Store, comparison: Comparison) -> list[Result]:
@@ -246,9 +243,8 @@ def may_differ(store: Store, comparison: Comparison) -> list[Result]:
 def fault_to_find(store: Store, run_id: str) -> Fault | None:
     """The fault of a run if `next_experiment` can find its cause."""
     try:
-        record = queries.run_record(store, run_id)
-        fault = _fault(store, record)
-        _experiment(record, fault)
+        fault = fault_of(store, run_id)
+        _experiment(queries.run_record(store, run_id), fault)
         return fault
     except (StoreError, RunnerError):
         return None

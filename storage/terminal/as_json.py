@@ -192,4 +192,6 @@ def plain(value: Any, infinite: str = INFINITE) -> Any:
         return NAN
     if value is None or value is pd.NA or value is pd.NaT:
         return None
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
     return value if isinstance(value, bool | int | float | str) else str(value)

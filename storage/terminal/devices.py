@@ -11,6 +11,7 @@ from breakeven.storage.library.devices import QUANTITIES, DeviceHistory, Quantit
 from breakeven.storage.numbers.formats import DASH, count_of
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.numbers.sentences import Sentence, figure, fill
+from breakeven.storage.terminal.as_json import plain
 
 BECAME: dict[Quantity, str] = {
     "device_noise": "noisier", "device_stray": "less steady", "device_pace": "slower",
@@ -69,7 +70,7 @@ def report(found: Sequence[DeviceHistory]) -> str:
 
 def as_json(found: Sequence[DeviceHistory]) -> str:
     """A list of devices, each with its experiments and worsenings."""
-    return json.dumps([_as_dict(one) for one in found], indent=1)
+    return json.dumps(plain([_as_dict(one) for one in found]), indent=1)
 
 
 def _as_dict(device: DeviceHistory) -> dict[str, Any]:
@@ -85,8 +86,7 @@ def _as_dict(device: DeviceHistory) -> dict[str, Any]:
             for one in device.worsenings
         ],
         "experiments": [
-            {"experiment_id": one.experiment_id,
-             "submitted": None if pd.isna(one.submitted) else one.submitted.isoformat(),
+            {"experiment_id": one.experiment_id, "submitted": one.submitted,
              **{quantity: one.value(quantity) for quantity in QUANTITIES}}
             for one in device.moments
         ],

@@ -1,7 +1,6 @@
 """Writes the catalog of experiments as a table or as JSON, for the terminal."""
 
 import json
-import math
 import sys
 from typing import Any
 
@@ -14,6 +13,7 @@ from breakeven.storage.library.catalog import catalog, chosen, compute
 from breakeven.storage.numbers.formats import DASH, aligned_table
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.terminal.as_json import NEVER, plain
 
 STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
@@ -33,9 +33,8 @@ def listed(store: Store, wanted: Filter) -> pd.DataFrame:
 
 def as_json(frame: pd.DataFrame) -> str:
     """A list of objects, one per line; undefined values are null, infinite ones are "never"."""
-    rows = frame.drop(columns=list(LEFT_OUT)).to_dict("records")
-    lines = [json.dumps({name: _plain(value) for name, value in row.items()}) for row in rows]
-    return "[" + ",\n ".join(lines) + "]"
+    rows = plain(frame.drop(columns=list(LEFT_OUT)), NEVER)
+    return "[" + ",\n ".join(map(json.dumps, rows)) + "]"
 
 
 def as_table(frame: pd.DataFrame) -> str:
@@ -72,12 +71,3 @@ def _cells(row: dict[str, Any]) -> list[str]:
         " ".join(f"#{tag}" for tag in row["tags"]),
     )
     return [DASH if word is None else printable(word) for word in words]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, pd.Timestamp):
-        return value.isoformat()
-    if isinstance(value, float) and math.isinf(value):
-        return "never"
-    missing = not isinstance(value, list | tuple) and pd.isna(value)
-    return None if missing else value

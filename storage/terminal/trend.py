@@ -14,6 +14,7 @@ from breakeven.storage.library.trends import QUANTITIES, Failure, Point, Series
 from breakeven.storage.numbers.formats import DASH, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.steps import FEWEST, Step
+from breakeven.storage.terminal.as_json import plain
 
 WITHIN = 10
 WORSE = "worse"
@@ -54,7 +55,7 @@ def report(found: Sequence[Series]) -> str:
 
 def as_json(found: Sequence[Series]) -> str:
     """A list of series, each with its points, levels and steps."""
-    return json.dumps([_told(series) for series in found], indent=1)
+    return json.dumps(plain([_told(series) for series in found]), indent=1)
 
 
 def reasons(
@@ -185,11 +186,7 @@ def _told(series: Series) -> dict[str, Any]:
     return {
         **{name: getattr(series, name)
            for name in ("quantity", "workload", "title", "device", "backend")},
-        "points": [
-            {**vars(point), "submitted": None if pd.isna(point.submitted)
-             else point.submitted.isoformat()}
-            for point in series.points
-        ],
+        "points": series.points,
         "levels": [
             {"first": level.first, "last": level.last, "value": level.value}
             for level in series.levels
@@ -201,7 +198,7 @@ def _told(series: Series) -> dict[str, Any]:
         ],
         "worse": _worse(series),
         "is_out_of_line": series.is_out_of_line,
-        "failure": series.failure and vars(series.failure),
+        "failure": series.failure,
     }  # fmt: skip
 
 
