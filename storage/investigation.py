@@ -143,15 +143,10 @@ def _row(frame: pd.DataFrame, kind: type) -> Mapping[str, Any]:
             for name, value in values.items()}  # fmt: skip
 
 
-def investigations_of(store: Store, run_id: str) -> pd.DataFrame:
-    """The investigations of a run, the newest first: rows of `queries.list_experiments`."""
-    listed = queries.list_experiments(store)
-    return listed[listed["investigates"] == run_id]
-
-
 def finished_investigation(store: Store, run_id: str) -> str | None:
     """Id of the newest investigation of a run that has ended; None without one."""
-    found = investigations_of(store, run_id)
+    listed = queries.list_experiments(store)
+    found = listed[listed["investigates"] == run_id]
     ended = found[found["state"].isin(FINAL_EXPERIMENTS)]
     return None if ended.empty else str(ended["experiment_id"].iloc[0])
 

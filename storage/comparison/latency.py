@@ -180,16 +180,11 @@ def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
             "warm_compile_seconds": one.warm_median,
             "compile_time_saved": one.time_saved,
             **with_ends("cold_over_warm", one.ratio),
-            **_steps("cold_break_even_steps", one.cold_break_even),
-            **_steps("warm_break_even_steps", one.warm_break_even),
+            **with_ends("cold_break_even_steps", one.cold_break_even),
+            **with_ends("warm_break_even_steps", one.warm_break_even),
         }
         for one in found
     ])  # fmt: skip
-
-
-def _steps(name: str, found: BreakEven | None) -> dict[str, float | None]:
-    ends = (None, None, None) if found is None else (found.steps, found.low, found.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
 def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ A template has slots, figures and options:
     {seconds:step_seconds}  a number, written as the registry NUMBERS writes it: a figure
     {count:,}             a number in a format of Python
     {reason:recorded}     what a run wrote, without the full stop; a figure if it has a number
+    {kernel:short}        the first line of a text, cut if it is long
     [step {step:,}](step)   words that are a figure of this name in NUMBERS
     <: {reason}>          words that are left out where one of their slots is empty, or 0
     <{is_code:?}code>     words that are left out unless `is_code` alone; with `:!` if `is_code`
@@ -22,6 +23,7 @@ from typing import Any
 from breakeven.storage.numbers.formats import format_text, format_verdict
 from breakeven.storage.numbers.metrics import NUMBERS
 
+MAX_SHORT = 90
 TOKEN = re.compile(r"\{(\w+)(?::([^{}]+))?\}|\]\((\w+)\)|([\[<>])")
 
 
@@ -91,6 +93,20 @@ def recorded(text: str) -> Words:
     return Figure("cautions", text) if any(map(str.isdigit, text)) else text
 
 
+def short(text: Words) -> str:
+    """The first line of a text, cut if it is long."""
+    line = str(text).strip().partition("\n")[0]
+    return line if len(line) <= MAX_SHORT else f"{line[:MAX_SHORT]}…"
+
+
+TEXTS: dict[str | None, Callable[[Words], Words]] = {
+    None: lambda text: text,
+    "recorded": lambda text: recorded(str(text).rstrip(".")),
+    "short": short,
+}
+"""Types of slots for texts."""
+
+
 @dataclass(frozen=True)
 class _Slot:
     name: str
@@ -102,15 +118,15 @@ class _Slot:
             return ""
         if self.type is None and isinstance(value, list | tuple):
             return joined(map(self.fill, value), ", ")
-        if self.type in (None, "recorded"):
+        if self.type in TEXTS:
             if not isinstance(value, str | Figure | Sentence):
                 raise TypeError(f"{self.name} is {value!r}, which is no text")
-            return value if self.type is None else recorded(str(value).rstrip("."))
+            return TEXTS[self.type](value)
         if self.type in NUMBERS:
             return figure(self.type, value)
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError(f"{self.name} is {value!r}, which is no number")
-        return format(value, self.type).replace("%", " %")
+        return format(value, self.type or "").replace("%", " %")
 
     @property
     def is_condition(self) -> bool:

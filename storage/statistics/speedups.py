@@ -338,7 +338,9 @@ def _steps_to_earn(seconds: float, gain: float) -> float:
     return seconds / gain if gain > 0 else math.inf
 
 
-def with_ends(name: str, ratio: Ratio | None) -> dict[str, float | None]:
-    """Columns for a ratio and the ends of its interval."""
-    ends = (None, None, None) if ratio is None else (ratio.median, ratio.low, ratio.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+def with_ends(name: str, found: Ratio | BreakEven | None) -> dict[str, float | None]:
+    """Columns for a ratio or a break-even, and the ends of its interval."""
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    value = found.median if isinstance(found, Ratio) else found.steps
+    return {name: value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -22,7 +22,7 @@ from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.profiles import Profile
 from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import environment_headline
+from breakeven.storage.terminal.environment_words import environment_sentences
 from breakeven.storage.terminal.finding_words import (
     bridge_words,
     finding_words,
@@ -68,9 +68,7 @@ def comparison_json(
         "caches": [*latencies],
         "plan": planned and _plan(planned),
         "environments": {
-            "words": environment_headline(
-                comparison.across, is_inference=comparison.spec.is_inference
-            ),
+            "words": " ".join(environment_sentences(comparison)),
             "runs": [*comparison.across],
         },
     }

@@ -48,17 +48,15 @@ def compile_report(one: CompiledRun, other: CompiledRun, code: Sequence[str] = (
     if same := same_text(found):
         lines += [same, ""]
     if found:
-        rows = [[row.kind, *map(_cell, (row.name, *row.values))] for row in found]
+        rows = [
+            [row.kind, *(printable(one, LONGEST) for one in (row.name, *row.values))]
+            for row in found
+        ]
         lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
     lines += [f"recorded file that differs: {printable(name)}" for name in code]
     times = [[row.phase, format_seconds(row.one), format_seconds(row.other)]
              for row in phases(one, other).itertuples()]  # fmt: skip
     return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
-
-
-def _cell(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]} ..."
 
 
 def ladder_report(ladder: Ladder) -> str:

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from breakeven.runner.texts import capital, listed, printable
 from breakeven.storage.comparison.environments import Across
+from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
@@ -20,15 +21,10 @@ def by_environment(found: Sequence[Across]) -> Iterator[tuple[str, list[Across]]
         yield name, sorted(runs, key=lambda one: one.backend is None)
 
 
-def environment_headline(found: Sequence[Across], *, is_inference: bool = False) -> str:
-    """A sentence or two for each further environment; empty without one."""
-    return " ".join(environment_sentences(found, is_inference=is_inference))
-
-
-def environment_sentences(found: Sequence[Across], *, is_inference: bool = False) -> list[str]:
-    """What `environment_headline` says of each further environment."""
-    does = "answers" if is_inference else "trains"
-    return [_headline(runs, does) for _, runs in by_environment(found)]
+def environment_sentences(comparison: Comparison) -> list[str]:
+    """A sentence or two for each further environment."""
+    does = "answers" if comparison.spec.is_inference else "trains"
+    return [_headline(runs, does) for _, runs in by_environment(comparison.across)]
 
 
 def environment_lines(found: Sequence[Across]) -> list[str]:

@@ -6,8 +6,8 @@ import pandas as pd
 from breakeven.runner.commands.options import FIELDS, written
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.numbers.formats import aligned_table, format_count, format_seconds
-from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared
+from breakeven.storage.numbers.formats import aligned_table, format_seconds
+from breakeven.storage.numbers.sentences import Prepare, Sentence, fill, prepared, short
 from breakeven.storage.profile.classes import CLASSES
 from breakeven.storage.profile.explanation import Bridge, Explanation, OwnSpeedup
 from breakeven.storage.profile.findings import CostFinding, Kind, Remedy
@@ -20,7 +20,6 @@ WORTH_NAMING = 0.02
 """Smallest share of the baseline's step for which a part is named."""
 HOST_BOUND = 0.10
 """Share of idle time in a step from which on the speedup depends on the host."""
-MAX_KERNEL_NAME = 90
 MAX_UNKNOWN = 3
 """Number of named kernels without a class; JSON has all."""
 OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
@@ -91,7 +90,7 @@ def profile_words(profile: Profile) -> Sentence:
         run=profile.label,
         cost=profile.cost_seconds,
         unknown=profile.unknown_share,
-        kernels=", ".join(map(_short, unknown[:MAX_UNKNOWN])) or None,
+        kernels=", ".join(map(short, unknown[:MAX_UNKNOWN])) or None,
         more=max(0, len(unknown) - MAX_UNKNOWN) or None,
         step=float(profile.middle["seconds"]),
         is_scaled=not profile.works_by_itself,
@@ -142,12 +141,6 @@ def remedy_option(remedy: Remedy) -> str:
     return " ".join(text for path, value in remedy.fields for text in written(FIELDS[path], value))
 
 
-def _short(text: str) -> str:
-    """The first line, shortened if it is long."""
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= MAX_KERNEL_NAME else f"{line[:MAX_KERNEL_NAME]}…"
-
-
 MESSAGES: dict[Kind, tuple[str, str]] = {
     "attention_unfused": (
         "attention left the fused kernel. The baseline spends {fused_seconds:profile_seconds} in "
@@ -159,7 +152,7 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
     ),
     "float32_products": (
         "matrix products run in float32, without tensor cores, although {precision} was requested "
-        "(longest: {kernel}).",
+        "(longest: {kernel:short}).",
         "Allow half-precision sums in unfused attention, or find the code that leaves autocast.",
     ),
     "tf32_off": (
@@ -167,8 +160,8 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Allow TF32, which rounds inputs to 10 bits.",
     ),
     "device_idle": (
-        "the device waits: in each step [{count} kernels or graphs](launches) are started, and "
-        "<{replays_graphs:?}the graph is replayed, so the rest lies outside it>"
+        "the device waits: in each step [{launches:,.0f} kernels or graphs](launches) are started, "
+        "and <{replays_graphs:?}the graph is replayed, so the rest lies outside it>"
         "<{replays_graphs:!}the host starts kernels more slowly than the device runs them>.",
         "Replay CUDA graphs, make batches larger, or take a faster host.",
     ),
@@ -178,13 +171,13 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Make batches larger.",
     ),
     "graph_breaks": (
-        "the graph breaks at {lines} ({reason}), and each part is entered from Python<: "
+        "the graph breaks at {lines} ({reason:short}), and each part is entered from Python<: "
         "{between_seconds:profile_seconds} of a step lie between the parts>.",
         "Rewrite the line, or move it out of the step.",
     ),
     "recompiled": (
         "{function} was compiled [<{is_once:?}once><{is_once:!}{times:d} times>](recompiles) more, "
-        "for {total_seconds:compile_seconds}, because a guard failed ({reason}).",
+        "for {total_seconds:compile_seconds}, because a guard failed ({reason:short}).",
         "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
     ),
     "random_as_eager": (
@@ -196,24 +189,25 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Sort samples by length, or pack them.",
     ),
     "small_kernels": (
-        "{op} is started [{count}](kernel_calls) times a step< in the {phase}> for "
+        "{op} is started [{calls:,.0f}](kernel_calls) times a step< in the {phase}> for "
         "{kernel_seconds:profile_seconds} of work in all: starting it takes longer than running "
         "it.",
         "Compile that part, fuse it, or do it in one call over all tensors.",
     ),
     "costly_kernel": (
-        "one generated kernel, {kernel}, takes {kernel_seconds:profile_seconds}; on all of {title} "
-        "the baseline spends {baseline_seconds:profile_seconds}.",
+        "one generated kernel, {kernel:short}, takes {kernel_seconds:profile_seconds}; on all of "
+        "{title} the baseline spends {baseline_seconds:profile_seconds}.",
         "Report it with this profile; until then keep the operator out of the graph.",
     ),
     "fell_back": (
-        "{op} runs in no fused code: its own kernel, {kernel}, takes "
+        "{op} runs in no fused code: its own kernel, {kernel:short}, takes "
         "{kernel_seconds:profile_seconds}.",
         "The compiler generates no code for some operators, or not for their types, such as sums "
         "over repeated indices in bf16: compute that part in float32, or write it another way.",
     ),
     "optimizer_unfused": (
-        "the optimizer updates the weights in [{count} kernels](kernel_calls) a step, not in one.",
+        "the optimizer updates the weights in [{kernels:,.0f} kernels](kernel_calls) a step, not "
+        "in one.",
         "Ask for the optimizer's fused form.",
     ),
     "optimizer_compiled_long": (
@@ -223,7 +217,7 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
         "Compile only the forward pass, and compare step times.",
     ),
     "copied_each_step": (
-        "copies between host and device in each step: [{count}](kernel_calls)"
+        "copies between host and device in each step: [{calls:,.0f}](kernel_calls)"
         "<{waits:?}; the host waits for each copy that it reads>.",
         "Keep data on the device, and read losses less often.",
     ),
@@ -231,20 +225,12 @@ MESSAGES: dict[Kind, tuple[str, str]] = {
 """For each kind, a template of the evidence and the advice. Slots are the finding's facts and the
 values that `PREPARE` adds."""
 PREPARE: dict[Kind, Prepare] = {
-    "float32_products": lambda facts: {"kernel": _short(facts["kernel"])},
-    "device_idle": lambda facts: {"count": format_count(facts["launches"])},
-    "graph_breaks": lambda facts: {"lines": facts["lines"] or "lines that are not known",
-                       "reason": _short(facts["reason"])},
-    "recompiled": lambda facts: {"is_once": facts["times"] == 1, "reason": _short(facts["reason"])},
-    "small_kernels": lambda facts: {"count": format_count(facts["calls"]),
-                                    "phase": "" if pd.isna(facts["phase"]) else facts["phase"]},
-    "costly_kernel": lambda facts: {"kernel": _short(facts["kernel"]),
-                                    "title": CLASSES[facts["work_class"]]},
-    "fell_back": lambda facts: {"kernel": _short(facts["kernel"]),
-                                "op": facts["op"] or "an operator"},
-    "optimizer_unfused": lambda facts: {"count": format_count(facts["kernels"])},
-    "copied_each_step": lambda facts: {"count": format_count(facts["calls"])},
-}  # fmt: skip
+    "graph_breaks": lambda facts: {"lines": facts["lines"] or "lines that are not known"},
+    "recompiled": lambda facts: {"is_once": facts["times"] == 1},
+    "small_kernels": lambda facts: {"phase": "" if pd.isna(facts["phase"]) else facts["phase"]},
+    "costly_kernel": lambda facts: {"title": CLASSES[facts["work_class"]]},
+    "fell_back": lambda facts: {"op": facts["op"] or "an operator"},
+}
 
 
 def waterfall_rows(found: Bridge) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.parity import Parity
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.terminal.environment_words import environment_headline
+from breakeven.storage.terminal.environment_words import environment_sentences
 from breakeven.storage.terminal.parity_words import parity_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
@@ -74,12 +74,9 @@ def _slower(comparison: Comparison, backend: Result, condition: Condition) -> st
         return "too few rounds are paired with the baseline"
     if backend.speed_verdict != "slower":
         return None
-    speedup, low, high = (
-        METRICS["speedup"].format(value)
-        for value in (backend.speedup.median, backend.speedup.low, backend.speedup.high)
-    )
+    speedup = ratio_text(backend.speedup)
     margin = METRICS["noise_floor"].format(comparison.noise_floor)
-    return f"speedup {speedup} ({low} to {high}), clearly below 1; noise floor {margin}"
+    return f"speedup {speedup}, clearly below 1; noise floor {margin}"
 
 
 def _slower_than(comparison: Comparison, condition: Condition) -> Iterator[str]:
@@ -281,8 +278,7 @@ def _words(found: Comparison, results: Mapping[str, Result]) -> str:
         for one in found.across
         if _failed(results[one.label])
     ]
-    headline = environment_headline(found.across, is_inference=found.spec.is_inference)
-    return " ".join([*failed, headline])
+    return " ".join([*failed, *environment_sentences(found)])
 
 
 def _failed(result: Result) -> bool:

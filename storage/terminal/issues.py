@@ -15,12 +15,12 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import short_source
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import MAX_SHORT
 from breakeven.storage.profile.explanation import Bridge, Explanation, explain
 from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.terminal.compiling import findings, ladder_rows
 from breakeven.storage.terminal.finding_words import (
-    MAX_KERNEL_NAME,
     bridge_rows,
     bridge_words,
     class_title,
@@ -145,7 +145,7 @@ def kernel_rows(found: Bridge) -> list[list[str]]:
     by_itself = found.run.works_by_itself
     return [
         ["kernel", "kind", "baseline", found.run.label, "difference"],
-        *([printable(row.name, MAX_KERNEL_NAME),
+        *([printable(row.name, MAX_SHORT),
            class_title(row.work_class, works_by_itself=by_itself),
            *map(format_seconds, (row.baseline, row.run)), signed_seconds(row.difference)]
           for row in found.kernels.head(MOST_KERNELS).itertuples(index=False)),

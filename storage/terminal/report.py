@@ -19,7 +19,7 @@ from breakeven.storage.queries.timeline import shown_parts
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.causes import KnownCause, remedy_text
 from breakeven.storage.terminal.caution_words import caution_words
-from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
+from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import (
     break_even_in_full,
@@ -43,7 +43,7 @@ def report(comparison: Comparison) -> str:
     title = f"{spec.name}: {about}"
     lines = [printable(title, len(title)), "", *_table(comparison), ""]
     if comparison.across:
-        headline = environment_headline(comparison.across, is_inference=spec.is_inference)
+        headline = " ".join(environment_sentences(comparison))
         lines += [headline, *environment_lines(comparison.across), ""]
     if comparison.noise_floor is not None:
         lines.append(f"noise floor: two equal runs differ by up to "

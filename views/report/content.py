@@ -127,7 +127,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Page:
                  numbers=numbers)  # fmt: skip
     explained, planned = explain(store, comparison.experiment_id), own_plan(comparison)
     reasons = [why.card(explained)] if explained.is_known else []
-    beside = environment_sentences(comparison.across, is_inference=comparison.spec.is_inference)
+    beside = environment_sentences(comparison)
     return Page(
         headline=" ".join([answers.headline(comparison, planned), *map(inert, beside)]),
         why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],

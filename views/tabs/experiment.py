@@ -295,7 +295,7 @@ def show_environments(comparison: Comparison) -> None:
     found = comparison.across
     if not found:
         return
-    sentences = environment_sentences(found, is_inference=comparison.spec.is_inference)
+    sentences = environment_sentences(comparison)
     st.markdown("\n\n".join(f"**{inert(one)}**" for one in sentences))
     titles = {"speedup": f"Speed over {found[0].first_environment}",
               "compile_seconds": "Compile latency", "peak_memory_bytes": "Memory needed",

@@ -21,7 +21,7 @@ from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.environment_words import environment_headline, environment_lines
+from breakeven.storage.terminal.environment_words import environment_lines, environment_sentences
 from breakeven.storage.terminal.gate import judge_environment
 from breakeven.views.comparison.answers import headline
 from breakeven.views.report.content import content
@@ -69,7 +69,7 @@ def record_two(
 
 
 def words_of(found: Comparison) -> str:
-    return environment_headline(found.across)
+    return " ".join(environment_sentences(found))
 
 
 def test_each_environment_has_a_baseline_and_all_are_compared_with_the_first(
