@@ -46,8 +46,7 @@ from breakeven.storage.profile.explanation import explain
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.suite.cells import outcomes
 from breakeven.storage.suite.groups import against
-from breakeven.storage.terminal import devices as devices_report
-from breakeven.storage.terminal import gate, library
+from breakeven.storage.terminal import gate
 from breakeven.storage.terminal import suite as suite_report
 from breakeven.storage.terminal import trend as trend_report
 from breakeven.storage.terminal.as_json import (
@@ -68,6 +67,13 @@ from breakeven.storage.terminal.investigation_words import (
     remedies,
 )
 from breakeven.storage.terminal.issues import HAS_ISSUE, slow_issue, slower
+from breakeven.storage.terminal.lists import (
+    devices_json,
+    devices_report,
+    list_json,
+    list_table,
+    listed,
+)
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
 from breakeven.storage.terminal.report import (
@@ -258,8 +264,8 @@ def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
 def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints experiments as a table or as JSON."""
     with open_store(data_dir) as store:
-        found = library.listed(store, read_filter(options))
-    print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
+        found = listed(store, read_filter(options))
+    print(list_json(found) if options.json else list_table(found))  # noqa: T201
     lack = lacks_room(data_dir.runs)
     if lack and found["state"].isin(ACTIVE_EXPERIMENTS).any():
         print(f"what runs or is queued waits for disk space: {lack}", file=sys.stderr)  # noqa: T201
@@ -270,9 +276,7 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints numbers over time, and why a nightly job fails."""
     with open_store(data_dir) as store:
         wanted = read_filter(options)
-        rows = backend_rows(
-            store, library.listed(store, wanted), wanted.facets.get("environment", ())
-        )
+        rows = backend_rows(store, listed(store, wanted), wanted.facets.get("environment", ()))
     if options.fail_if:  # A gate judges only experiments of this installation, no examples.
         rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)
@@ -290,9 +294,9 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
 def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the devices of the experiments, and which of them became noisy or slow."""
     with open_store(data_dir) as store:
-        library.listed(store, Filter())
+        listed(store, Filter())
         found = devices(store)
-    print(devices_report.as_json(found) if options.json else devices_report.report(found))  # noqa: T201
+    print(devices_json(found) if options.json else devices_report(found))  # noqa: T201
     return FINISHED
 
 

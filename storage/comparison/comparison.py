@@ -4,8 +4,8 @@
 on, the comparison covers their present data; once all have ended, `storage.results` stores it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -14,12 +14,12 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.caution import Caution, Kind
 from breakeven.storage.comparison.cautions import cautions, missing_runs, notes
 from breakeven.storage.comparison.device_doubts import device_doubts
-from breakeven.storage.comparison.environments import Across, across
 from breakeven.storage.comparison.evidence import (
     Evidence,
     counted,
@@ -29,6 +29,7 @@ from breakeven.storage.comparison.evidence import (
 )
 from breakeven.storage.comparison.plan import choices
 from breakeven.storage.comparison.results import (
+    Across,
     Choice,
     Comparison,
     Result,
@@ -41,7 +42,7 @@ from breakeven.storage.comparison.rounds import (
     paired_blocks,
     savings,
 )
-from breakeven.storage.comparison.run_numbers import RunNumbers, measure
+from breakeven.storage.comparison.run_numbers import RunNumbers, measure, memory_needed
 from breakeven.storage.comparison.run_parity import (
     EqualTrainings,
     computed_in,
@@ -270,3 +271,89 @@ def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
         for doubt in result.break_even_doubts:
             found.setdefault(doubt.kind, {}).update(doubt.runs)
     return [Caution(kind=kind, runs=runs) for kind, runs in found.items()]
+
+
+def across(
+    spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
+) -> tuple[Across, ...]:
+    """The runs of all further environments, except controls, in the order of the experiment.
+
+    Speedups are paired by rounds, as those against a baseline. Losses are judged by baseline and
+    controls of the first environment.
+    """
+    pairs = list(_pairs(spec, runs))
+    speedups = [_speedup(paired_blocks(first, replace(run, role="backend")), 1.0)
+                for first, run in pairs]  # fmt: skip
+    corrected = holm([ratio.p_value if ratio else None for ratio in speedups])
+    equals = EqualTrainings.of(spec, *_equals_of_first(spec, runs))
+    return tuple(
+        _across(spec, first, run, ratio, p_holm, floor, equals)
+        for (first, run), ratio, p_holm in zip(pairs, speedups, corrected, strict=True)
+    )
+
+
+def _pairs(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[tuple[Evidence, Evidence]]:
+    first_name, *others = spec.environment_names
+    by_label = {run.label: run for run in runs}
+    for label, run in by_label.items():
+        what, _, name = label.partition(ENVIRONMENT_MARK)
+        first = by_label.get(f"{what}{ENVIRONMENT_MARK}{first_name}")
+        if name in others and first is not None and run.role != "control":
+            yield first, run
+
+
+def _equals_of_first(
+    spec: ExperimentSpec, runs: Sequence[Evidence]
+) -> tuple[Evidence | None, list[Evidence]]:
+    """Baseline and controls of the first environment."""
+    of, name = spec.environment_by_label, spec.environment_names[0]
+    mine = [run for run in runs if of[run.label] == name]
+    return of_role(mine, "baseline"), [run for run in mine if run.role == "control"]
+
+
+def _across(
+    spec: ExperimentSpec,
+    first: Evidence,
+    run: Evidence,
+    ratio: Ratio | None,
+    p_holm: float | None,
+    floor: float | None,
+    equals: EqualTrainings | None,
+) -> Across:
+    what, _, name = run.label.partition(ENVIRONMENT_MARK)
+    memory, first_memory = (
+        memory_needed(one.steady_blocks, on_cpu=one.computes_on_cpu) for one in (run, first)
+    )
+    versions, first_versions = (_versions(one) for one in (run, first))
+    are_known = bool(run.environment and first.environment)
+    differ = [package for package in sorted({*versions, *first_versions})
+              if versions.get(package) != first_versions.get(package)]  # fmt: skip
+    return Across(
+        environment=name,
+        first_environment=first.label.partition(ENVIRONMENT_MARK)[2],
+        backend=None if run.role == "baseline" else what,
+        speedup=ratio,
+        p_holm=p_holm,
+        verdict=_verdict(first, run, ratio, p_holm, floor),
+        parity=judge_parity(spec, equals, replace(run, role="backend")),
+        compile_seconds=run.compile_seconds,
+        first_compile_seconds=first.compile_seconds,
+        peak_memory_bytes=memory,
+        first_peak_memory_bytes=first_memory,
+        versions={one: versions.get(one) for one in differ} if are_known else None,
+        first_versions={one: first_versions.get(one) for one in differ} if are_known else None,
+    )
+
+
+def _verdict(
+    first: Evidence, run: Evidence, ratio: Ratio | None, p_holm: float | None, floor: float | None
+) -> SpeedVerdict | None:
+    if ratio is not None:
+        return speed_verdict(ratio, p_holm, floor)
+    return run.state.early_end or first.state.early_end
+
+
+def _versions(run: Evidence) -> dict[str, str | None]:
+    """Versions that the run itself recorded."""
+    python: str | None = run.environment.get("python")
+    return {**(run.environment.get("versions") or {}), "Python": python}

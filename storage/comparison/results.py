@@ -12,8 +12,8 @@ import pandas as pd
 
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import ENVIRONMENT_MARK
 from breakeven.storage.comparison.caution import Caution
-from breakeven.storage.comparison.environments import Across
 from breakeven.storage.comparison.evidence import of_role
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.numbers.formats import format_verdict
@@ -86,6 +86,38 @@ class Result:
         if name.startswith("break_even") and verdict == "unsure":
             return format_verdict(verdict)
         return METRICS[name].format(self.value(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Across:
+    """A run beside the same run in the first environment, to which each `first_` belongs. None
+    means undefined or unmeasured."""
+
+    environment: str
+    first_environment: str
+    backend: str | None
+    """Label of the backend without its environment; None for the baseline."""
+    speedup: Ratio | None
+    """Step time in the first environment over that in this one."""
+    p_holm: float | None
+    verdict: SpeedVerdict | None
+    parity: Parity | None
+    compile_seconds: float | None
+    first_compile_seconds: float | None
+    peak_memory_bytes: int | None
+    first_peak_memory_bytes: int | None
+    versions: dict[str, str | None] | None
+    """Versions of packages, and of Python, that differ from the first environment's."""
+    first_versions: dict[str, str | None] | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.backend or 'baseline'}{ENVIRONMENT_MARK}{self.environment}"
+
+    @property
+    def both(self) -> tuple[str, str]:
+        """Labels of the run in the first environment and of this one."""
+        return self.label.removesuffix(self.environment) + self.first_environment, self.label
 
 
 @dataclass(frozen=True, kw_only=True)

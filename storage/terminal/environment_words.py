@@ -5,8 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from breakeven.runner.texts import capital, listed, printable
-from breakeven.storage.comparison.environments import Across
-from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.comparison.results import Across, Comparison
 from breakeven.storage.numbers.formats import format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text

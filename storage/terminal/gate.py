@@ -15,8 +15,7 @@ from typing import Literal
 from breakeven.runner.commands.conditions import SLOWER_THAN, Condition
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.texts import printable
-from breakeven.storage.comparison.environments import Across
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Across, Comparison, Result
 from breakeven.storage.errors import StoreError
 from breakeven.storage.numbers.formats import DASH, format_verdict
 from breakeven.storage.numbers.metrics import METRICS

@@ -24,7 +24,7 @@ from breakeven.storage.library.devices import (
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.storage.statistics.steps import FEWEST
-from breakeven.storage.terminal.devices import noisy_words, verdict, worsening_words
+from breakeven.storage.terminal.lists import devices_verdict, noisy_words, worsening_words
 from breakeven.views.charts.library import device_history
 from breakeven.views.library.overviews import tell_pending, watch
 from breakeven.views.parts.downloads import Card, show_card
@@ -75,7 +75,7 @@ def show(store: Store) -> None:
 
 def show_verdict(found: Sequence[DeviceHistory], pending: int) -> None:
     """Shows the answer: devices that are noisy, or became noisier or slower."""
-    st.markdown(f"### {inert(verdict(found))}{' so far' if pending else ''}")
+    st.markdown(f"### {inert(devices_verdict(found))}{' so far' if pending else ''}")
     lines = [_line(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
              for one in found for change in one.worsenings]  # fmt: skip
     lines += [_line(one, ":orange[:material/graphic_eq:]", sentence(noisy_words(one)))

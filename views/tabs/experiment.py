@@ -24,7 +24,6 @@ from breakeven.runner.settings import Prices, read_settings
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.environments import Across
 from breakeven.storage.comparison.plan import (
     Plan,
     UnknownLength,
@@ -33,7 +32,7 @@ from breakeven.storage.comparison.plan import (
     plan,
     steps_of,
 )
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import Across, Comparison, Result
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH

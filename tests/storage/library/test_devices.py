@@ -14,7 +14,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.library.catalog import compute
 from breakeven.storage.library.devices import DeviceHistory, Moment, devices
 from breakeven.storage.library.summary import DeviceReading, device_readings
-from breakeven.storage.terminal.devices import report, verdict, worsening_words
+from breakeven.storage.terminal.lists import devices_report, devices_verdict, worsening_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.speed_journals import record_speed
 from tests.storage.comparison.test_spread import spread_spec
@@ -60,10 +60,10 @@ def test_a_device_that_is_slower_by_a_tenth_is_named_and_by_a_hundredth_is_not()
 def test_one_bad_night_is_no_worse_level_and_is_called_noisy_as_long_as_it_is_the_newest() -> None:
     bad = device([*noises(3), 0.5])
     assert bad.worsenings == ()
-    assert verdict([bad]) == "1 device is noisy, none became worse"
-    assert "two equal runs differ by up to 50.0 %" in report([bad])
+    assert devices_verdict([bad]) == "1 device is noisy, none became worse"
+    assert "two equal runs differ by up to 50.0 %" in devices_report([bad])
     calm = device([0.5, *noises(3)])
-    assert not calm.is_noisy and "noisy" not in report([calm])
+    assert not calm.is_noisy and "noisy" not in devices_report([calm])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_one_bad_night_is_no_worse_level_and_is_called_noisy_as_long_as_it_is_th
     ],
 )
 def test_the_verdict_counts_noisy_devices(measured: list[list[float]], said: str) -> None:
-    assert verdict([device(one) for one in measured]) == said
+    assert devices_verdict([device(one) for one in measured]) == said
 
 
 def test_an_experiment_tells_of_each_device_that_it_was_spread_over(data_dir: DataDir) -> None:

@@ -16,7 +16,7 @@ from breakeven.runner.commands.filters import (
     read_filter,
 )
 from breakeven.storage.library.catalog import COLUMNS, chosen, facet_counts, searchable
-from breakeven.storage.terminal.library import as_json, as_table
+from breakeven.storage.terminal.lists import list_json, list_table
 
 ROWS: list[dict[str, Any]] = [
     {"name": "Nightly BERT", "model": "bert-base", "device": "NVIDIA H100", "speedup": 1.5,
@@ -104,8 +104,8 @@ def test_facets_count_what_choosing_them_would_show(frame: pd.DataFrame) -> None
 
 def test_an_empty_catalog_can_be_filtered_and_written(frame: pd.DataFrame) -> None:
     nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
-    assert as_table(nothing) == "no experiment fits"
-    assert json.loads(as_json(nothing)) == []
+    assert list_table(nothing) == "no experiment fits"
+    assert json.loads(list_json(nothing)) == []
     assert facet_counts(frame.iloc[:0], Filter())["state"] == {}
 
 
@@ -133,8 +133,8 @@ def test_options_are_handed_on_as_they_were_given() -> None:
 
 def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
     found = chosen(frame, Filter(text="h100"))
-    (line,) = as_table(found).splitlines()[2:]
+    (line,) = list_table(found).splitlines()[2:]
     assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line
-    (told,) = json.loads(as_json(found))
+    (told,) = json.loads(list_json(found))
     assert told["speedup"] == 1.5 and told["tags"] == ["paper", "gpu"]
     assert told["submitted"] == "2026-11-20T00:00:00+00:00" and told["parity"] is None

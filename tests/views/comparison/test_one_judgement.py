@@ -18,7 +18,7 @@ from breakeven.storage.library.catalog import backend_rows, catalog, compute
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.difference import difference_report
-from breakeven.storage.terminal.library import as_table
+from breakeven.storage.terminal.lists import list_table
 from breakeven.storage.terminal.report import report
 from breakeven.views.charts import speed
 from breakeven.views.charts.library import heat_map
@@ -72,7 +72,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         row = catalog(store).iloc[0]
         surfaces = {
             "terminal": line(report(comparison), "inductor "),
-            "list": as_table(catalog(store)).splitlines()[2],
+            "list": list_table(catalog(store)).splitlines()[2],
             "difference": line(difference_report(sides).partition("Break-even")[2], "inductor"),
             "Compare": leaderboard.html(comparison.results).rpartition("<tr>")[2],
             "Side by side": tables.numbers_html(sides).rpartition("<tr>")[2],
@@ -116,7 +116,7 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
         assert compute(store, 60.0) == 0
-        row, listed = catalog(store).iloc[0], as_table(catalog(store))
+        row, listed = catalog(store).iloc[0], list_table(catalog(store))
         by_speed = matrix(backend_rows(store), "model", "speedup")
         sides = load_sides(store, [EXPERIMENT_ID])
         beside, said_beside = tables.speedup_html(sides, ()), difference_report(sides)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
+from breakeven.storage.comparison.run_parity import draws_alike, draws_numbers, first_difference
 
 STOOD = {"python": "a", "torch": "b"}
 
