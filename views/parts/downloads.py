@@ -105,7 +105,7 @@ class Card:
 
     `draw` is one figure, or several of the same data by name. `data` is everything that was
     measured, even if the chart shows less. `name` is unique on the page and begins file names.
-    `numbers`: names of the charted numbers in `storage.numbers.recorded`. `help` adds to their
+    `numbers`: names of the charted numbers in `storage.numbers.metrics`. `help` adds to their
     definitions.
     """
 
@@ -332,7 +332,7 @@ def show_table(
 ) -> None:
     """A table under its title, or the text `empty`; `name` is unique on the page.
 
-    A column gets title and help of the number with its name (`storage.numbers.recorded`) or, if it
+    A column gets title and help of the number with its name (`storage.numbers.metrics`) or, if it
     is a key of `numbers`, of the number given there; other columns have words. Files contain
     `download` if given, else the table.
     """

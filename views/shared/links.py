@@ -1,6 +1,6 @@
 """Links from numbers to their definitions, in text, axis titles and help.
 
-Names of numbers are those of `storage.numbers.recorded`. The address has no slash in front, so it
+Names of numbers are those of `storage.numbers.metrics`. The address has no slash in front, so it
 leads to the page of definitions wherever the dashboard is served.
 """
 
