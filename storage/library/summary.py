@@ -18,7 +18,7 @@ from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.caches import memo, revision, stored
 from breakeven.storage.comparison.comparison import compare
-from breakeven.storage.comparison.correctness import Outcome, checks
+from breakeven.storage.comparison.correctness import checks
 from breakeven.storage.comparison.evidence import Evidence, of_role
 from breakeven.storage.comparison.latency import cold_and_warm
 from breakeven.storage.comparison.plan import own_plan
@@ -30,8 +30,9 @@ from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""
-PARITY_WORST_FIRST = ("broken", *get_args(EarlyEnd), "unknown", "nothing learned", "holds")
-OUTCOMES_WORST_FIRST: tuple[Outcome, ...] = ("differs", "failed", "undecided", "open", "passes")
+WORST_FIRST = ("broken", "differs", "failed", "undecided", "open", "passes", *get_args(EarlyEnd),
+               "unknown", "nothing learned", "holds")  # fmt: skip
+"""Verdicts of parity and outcomes of checks."""
 OF_WORKLOAD = ("scenario", "task", "cpu_threads")
 WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "model": (),
@@ -132,8 +133,7 @@ class Summary:
     def parity(self) -> str | None:
         """The worst verdict of all backends."""
         found = {one.parity for one in self.backends}
-        order = (*PARITY_WORST_FIRST[:1], *OUTCOMES_WORST_FIRST, *PARITY_WORST_FIRST[1:])
-        return next((verdict for verdict in order if verdict in found), None)
+        return next((verdict for verdict in WORST_FIRST if verdict in found), None)
 
 
 KINDS = (Summary, BackendSummary, DeviceReading)
@@ -207,7 +207,7 @@ def _of_tensors(store: Store, experiment_id: str) -> Summary:
     for variant in spec.variants:
         mine = [check for check in found if check.label == variant.label]
         if variant.role == "backend" and mine:
-            worst = next(one for one in OUTCOMES_WORST_FIRST
+            worst = next(one for one in WORST_FIRST
                          if any(check.outcome == one for check in mine))  # fmt: skip
             backends.append(
                 BackendSummary(label=variant.label, state=str(mine[0].state), parity=worst)

@@ -158,23 +158,18 @@ NUM_STEPS = """
 
 
 TAKEN_IN = ("journal_offset", "last_seq")
-"""Columns with the position up to which the journal was read."""
 
 
+@memo(revision)
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with their present states.
 
     `compiling_since` is the beginning of the present compilation of a running run, and
     `compiled_seconds` the time of the earlier ones: a run compiles one graph after the other.
     `last_loss` is None before the first step and for forward passes, which have no loss; NaN is a
-    loss that is not a number. If a run failed with an error, `reason` is its `cause_of`.
+    loss that is not a number. If a run failed with an error, `reason` is its `cause_of`. `TAKEN_IN`
+    is the position in the journal up to which rows were ingested.
     """
-    return runs_as_taken_in(store, experiment_id).drop(columns=[*TAKEN_IN])
-
-
-@memo(revision)
-def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
-    """The same, with the position in each journal up to which rows were ingested."""
     frame = store.query(
         f"""
         WITH phase AS (
@@ -278,7 +273,7 @@ LIVE: dict[str, Any] = {
 
 def latest_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """`list_runs` with the present phase, compilation, steps and last loss of running runs."""
-    runs = runs_as_taken_in(store, experiment_id)
+    runs = list_runs(store, experiment_id)
     places = list(zip(*(runs.pop(name) for name in TAKEN_IN), strict=True))
     rows = runs.to_dict("records")
     with _reading:
