@@ -31,6 +31,7 @@ def address(folder: DataDir) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_a_click_starts_the_search_and_the_answer_is_copied_and_downloaded(
     reader: BrowserContext, address: str, folder: DataDir
 ) -> None:

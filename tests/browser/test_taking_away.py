@@ -1,4 +1,4 @@
-"""What leaves the real dashboard and comes back: presented, reported, pictured, imported."""
+"""What leaves the real dashboard and comes back: reported, imported."""
 
 import io
 import os
@@ -41,57 +41,6 @@ def page(reader: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
-def test_compare_is_presented_taken_away_and_brought_in_again(
-    page: Page, address: str, folder: DataDir, tmp_path: Path
-) -> None:
-    page.goto(f"{address}/experiment?experiment={EXPERIMENT_ID}")
-    with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Present").click()
-    slides = opened.value
-    expect(slides.locator("#show .answer")).to_be_visible()
-    assert slides.url.startswith(f"{address}/report/{EXPERIMENT_ID}")
-    slides.close()
-
-    page.locator(".st-key-export button").click()
-    with page.expect_download() as report:
-        page.locator(".st-key-download-report-html button").click()
-    page.keyboard.press("Escape")
-    page.locator(".st-key-size-of-break-even button").click()
-    page.get_by_text("Slide", exact=True).click()
-    with page.expect_download() as picture:
-        page.locator(".st-key-download-break-even-slide-light-svg button").click()
-    assert Path(picture.value.path()).read_bytes().startswith(b"<svg")
-    page.keyboard.press("Escape")
-    # Every format is two clicks from the experiment, on any of its tabs.
-    for tab, name, start in (
-        ("Learning", "loss-svg", b"<svg"),
-        ("Runs", "comparison-parquet", b"PAR1"),
-        ("Settings", "hud-json-json", b"["),
-    ):
-        page.get_by_role("tab", name=tab, exact=True).click()
-        with page.expect_download() as data:
-            page.locator(f".st-key-download-{name} button").click()
-        assert Path(data.value.path()).read_bytes().startswith(start)
-    page.get_by_role("tab", name="Verdict", exact=True).click()
-    with page.expect_download() as data:
-        page.locator(".st-key-download-break-even-parquet button").click()
-    assert data.value.suggested_filename == "race-20261121-7f3a-break-even.parquet"
-
-    saved = tmp_path / "race.html"
-    report.value.save_as(saved)
-    hostile = tmp_path / "hostile.zip"
-    with zipfile.ZipFile(hostile, "w") as archive:
-        archive.writestr("../../outside", "x")
-    before = {path.name: path.stat().st_mtime_ns for path in folder.runs.iterdir()}
-    page.goto(f"{address}/?view=Table")
-    page.locator(".st-key-import button").click()
-    page.locator("input[type=file]").set_input_files([saved, hostile])
-    expect(page.get_by_text("race.html: 3 runs there already")).to_be_visible()
-    expect(page.get_by_text("leads out of its folder")).to_be_visible()
-    assert {path.name: path.stat().st_mtime_ns for path in folder.runs.iterdir()} == before
-    assert not (folder.path.parent / "outside").exists()
-
-
 class Planted:
     """Would make a file if anybody unpickled it."""
 
@@ -115,9 +64,18 @@ def tarred(file: Path, entries: dict[str, bytes], link: str = "") -> Path:
     return file
 
 
-def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_runs(
+def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_nothing(
     page: Page, address: str, folder: DataDir, tmp_path: Path
 ) -> None:
+    page.goto(f"{address}/experiment?experiment={EXPERIMENT_ID}")
+    with page.expect_download() as data:
+        page.locator(".st-key-download-break-even-parquet button").click()
+    assert data.value.suggested_filename == "race-20261121-7f3a-break-even.parquet"
+    page.locator(".st-key-export button").click()
+    with page.expect_download() as report:
+        page.locator(".st-key-download-report-html button").click()
+    report.value.save_as(tmp_path / "race.html")
+
     came, mark = "20261123-093015-123456-7f3b", tmp_path / "was run"
     runs = DataDir(tmp_path / "elsewhere").runs
     record_experiment(runs, experiment_spec(num_steps=80, name="Came along"), came)
@@ -129,11 +87,13 @@ def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_ru
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(20_001):
             archive.writestr(f"{number}", b"")
+    with zipfile.ZipFile(tmp_path / "hostile.zip", "w") as archive:
+        archive.writestr("../../outside", "x")
     (tmp_path / "picture.zip").write_bytes(b"\x89PNG\r\n" + bytes(100))
     (tmp_path / "tool.exe").write_bytes(b"MZ")
     files = [tarred(tmp_path / "good.tar.gz", good), bomb, tmp_path / "picture.zip",
              tarred(tmp_path / "link.tar.gz", {"a/spec.json": b"{}"}, link="a/events.jsonl"),
-             tmp_path / "tool.exe"]  # fmt: skip
+             tmp_path / "tool.exe", tmp_path / "race.html", tmp_path / "hostile.zip"]  # fmt: skip
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
     page.goto(f"{address}/?view=Table")
@@ -146,9 +106,12 @@ def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_ru
         "bomb.zip is not taken: it holds more than 20,000 files",
         "picture.zip is nothing that can be imported",
         "is a link or a device",
+        "race.html: 3 runs there already",
+        "leads out of its folder",
     ):
         expect(page.get_by_text(said)).to_be_visible()
-    assert not mark.exists() and not list(folder.path.rglob("setup.py"))
+    assert not mark.exists() and not (folder.path.parent / "outside").exists()
+    assert not list(folder.path.rglob("setup.py"))
     assert {run.run_id for run in folder.run_dirs() if came in run.run_id} == {
         f"{came}.{label}" for label in ("baseline", "control", "inductor")
     }  # fmt: skip

@@ -2,8 +2,15 @@
 
 import pytest
 
+from breakeven.storage import commands
 from breakeven.storage.comparison import comparison
 from breakeven.storage.index.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _no_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take in no shipped examples, which takes seconds in each new data folder."""
+    monkeypatch.setattr(commands, "EXAMPLES", None)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from breakeven.views.charts.palette import KNOWN
 from breakeven.views.charts.run import mark_compiler_events, mark_resumptions
 from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.comparison.answers import doubts
-from breakeven.views.parts.pictures import Origin, to_html, to_image
+from breakeven.views.parts.pictures import Origin, to_html
 from breakeven.views.shared import links
 from tests.helpers.comparisons import comparison, pays, result, series
 
@@ -525,12 +525,6 @@ def test_html_export_needs_no_network_and_says_what_it_shows():
     assert "<b>reviews" not in page, "foreign text is inert"
     assert "<script src=" not in page
     assert len(page) > 1_000_000, "plotly.js must be inside"
-
-
-@pytest.mark.browser
-def test_png_export_draws_a_picture():
-    picture = to_image(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
-    assert picture.startswith(b"\x89PNG")
 
 
 def test_a_run_stands_behind_a_piece_of_its_line():

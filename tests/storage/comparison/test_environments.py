@@ -386,12 +386,12 @@ def test_matrix_trends_and_filters_take_the_environment_as_an_axis(data_dir: Dat
 
 
 @pytest.mark.heavy
-def test_equal_environments_come_out_the_same_in_19_of_20(data_dir: DataDir) -> None:
+def test_equal_environments_come_out_the_same(data_dir: DataDir) -> None:
     """Steps of 10 ms scatter by 2 % from block to block, all rounds alike in both."""
     chance = random.Random(1)
     spec = experiment_spec(num_steps=600, block_steps=10, environments=SPEC.environments)
     verdicts = []
-    for number in range(20):
+    for number in range(6):
         place = DataDir(data_dir.path / str(number))
         for label in ("baseline@old", "control@old", "baseline@new", "control@new"):
             seconds = [0.01 * chance.gauss(1, 0.02) for _ in range(60)]
@@ -399,4 +399,4 @@ def test_equal_environments_come_out_the_same_in_19_of_20(data_dir: DataDir) -> 
         with Store.in_memory(place) as store:
             (without,) = compare(store, EXPERIMENT_ID).across
         verdicts.append(without.verdict)
-    assert verdicts.count("same") >= 19 and "slower" not in verdicts and "faster" not in verdicts
+    assert verdicts == ["same"] * 6

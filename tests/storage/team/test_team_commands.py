@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.settings import FILE_NAME
-from breakeven.storage import commands, queries
+from breakeven.storage import queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.store import TeamStore
@@ -29,11 +29,10 @@ def with_store(path: Path, stores: Path) -> DataDir:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
+def here(tmp_path: Path) -> DataDir:
     """A data folder with an experiment, whose settings name a store."""
     folder = with_store(tmp_path / "here", tmp_path)
     record_experiment(folder.runs)
-    monkeypatch.setattr(commands, "EXAMPLES", None)
     return folder
 
 

@@ -73,7 +73,9 @@ def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataD
     assert names(page(model="bert-tiny", state="finished")) == ["Second", "First of all"]
     assert "No experiment fits" in text(page(model="gpt2"))
     assert "'sped' is not a number" in text(page(q="sped>2"))
-    app = page(columns=["name", "batch"], sort="nonsense", archived="nonsense")
+    app = page(columns=["name", "batch"], sort="nonsense", archived="nonsense", model="bert-tiny")
+    assert app.multiselect(key="address.model").value == ["bert-tiny"]
+    assert app.multiselect(key="address.columns").value == ["name", "batch"]
     assert list(app.dataframe[0].value.columns) == ["name", "batch"]
 
 

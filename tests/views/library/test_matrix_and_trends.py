@@ -21,6 +21,7 @@ def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataD
     assert (
         "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
     )
+    assert "experiment=20261109-093015-123456-7f3a" in said, "its first experiment is a click away"
     # Eight nights, of which no step can be told.
     assert "Too few experiments to detect a step" in text(
         opened("experiments", view="Trends", torch="2.12.0")
