@@ -230,6 +230,16 @@ def serious(page: Page, where: str | None, **options: Any) -> list[str]:
     ]
 
 
+def test_nothing_covers_the_definition_that_an_address_leads_to(walk: Walk) -> None:
+    """As the bar on top of the page would."""
+    walk.open_named("Definitions")
+    walk.page.evaluate("location.hash = 'speedup'")
+    walk.wait_for("""() => {
+        const heading = document.getElementById("speedup"), box = heading.getBoundingClientRect();
+        return heading.contains(document.elementFromPoint(box.left + 5, box.top + 5));
+    }""")
+
+
 def test_the_texts_that_could_act_were_shown(walk: Walk) -> None:
     # Where this test is run alone, or a busy machine showed something after it was looked for.
     for name in [*(set(PAGES) - walk.opened), *PAGES]:

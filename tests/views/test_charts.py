@@ -1,6 +1,7 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
 import math
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -293,15 +294,20 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 RACED = sorted(path.parent for path in EXAMPLES.glob("*/*.baseline"))
 
 
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.in_memory(DataDir(tmp_path_factory.mktemp("examples")), EXAMPLES) as store:
+        yield store
+
+
 @pytest.mark.parametrize("example", RACED, ids=lambda path: path.name)
 def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
-    example: Path, data_dir: DataDir
+    example: Path, examples: Store
 ):
     """The lines, read off as a reader does, against the object that the table is made of."""
     (experiment_id,) = {path.name.partition(".")[0] for path in example.iterdir()}
-    with Store.in_memory(data_dir, EXAMPLES) as store:
-        results = compare(store, experiment_id).results
-        times = queries.cumulative_times(store, experiment_id)
+    results = compare(examples, experiment_id).results
+    times = queries.cumulative_times(examples, experiment_id)
     found = {one.label: one for one in results if one.role == "backend"}
     far = speed.MAX_EXTRAPOLATION * (times["step"].max() + 1)
     reached = {label: one.break_even.steps for label, one in found.items()

@@ -37,6 +37,7 @@ QUANTITY = re.compile(
 )
 """A number with its unit, as `storage.numbers.formats` and `views.shared.words` write it."""
 TABS = ("Steps", "Scores", "Gradients", "Compiling", "Checkpoints", "Environment")
+OLDER = "20261101-093015-123456-7f3b"
 NAMES = {"Pid"}
 """Columns whose digits name something and count nothing."""
 SAID = ("markdown", "caption", "info", "warning", "error", "progress")
@@ -217,6 +218,7 @@ def cold_and_warm(folder: DataDir) -> None:
 @pytest.fixture(scope="module")
 def everything(kept_folder: DataDir) -> DataDir:
     rich(kept_folder)
+    record_experiment(kept_folder.runs, experiment_spec(num_steps=80), OLDER)
     return kept_folder
 
 
@@ -273,12 +275,11 @@ def test_every_number_of_a_running_experiment_leads_to_its_definition(
     check(opened("experiment", experiment=EXPERIMENT_ID))
 
 
-def test_what_a_launch_is_expected_to_take_leads_to_its_definition(folder: DataDir):
-    record_experiment(folder.runs)
+def test_what_a_launch_is_expected_to_take_leads_to_its_definition(everything: DataDir):
     check(opened("launch"))
 
 
-def test_the_page_of_definitions_has_an_anchor_for_each_of_them(folder: DataDir):
+def test_the_page_of_definitions_has_an_anchor_for_each_of_them(everything: DataDir):
     app = opened("definitions")
     anchors = [heading.proto.anchor for heading in app.subheader]
     assert set(read_definitions()) <= set(anchors)
@@ -320,14 +321,11 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(folder: Data
         check(page)
 
 
-def test_every_number_of_experiments_side_by_side_leads_to_its_definition(folder: DataDir):
-    for experiment_id in (EXPERIMENT_ID, "other"):
-        record_experiment(folder.runs, experiment_spec(num_steps=80), experiment_id)
-    check(opened("experiments", view="Side by side", side=[EXPERIMENT_ID, "other"]))
+def test_every_number_of_experiments_side_by_side_leads_to_its_definition(everything: DataDir):
+    check(opened("experiments", view="Side by side", side=[EXPERIMENT_ID, OLDER]))
 
 
-def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):
-    record_experiment(folder.runs)
+def test_every_number_of_the_list_of_experiments_leads_to_its_definition(everything: DataDir):
     compute(resources.get_store(), 100.0)
     app = opened("experiments", columns=list(COLUMNS))
     assert app.dataframe[0].value["speedup"].iloc[0] == pytest.approx(2.0)

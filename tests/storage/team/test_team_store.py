@@ -34,6 +34,7 @@ def agree(store: Store, data_dir: DataDir) -> bool:
         return contents(store) == contents(embedded)
 
 
+@pytest.mark.slow
 def test_an_example_is_as_in_the_embedded_store(postgres: Postgres, tmp_path: Path) -> None:
     address = Address("postgres", postgres.new_database(), str(tmp_path / "rows"))
     here, elsewhere = data_folder(tmp_path / "here"), data_folder(tmp_path / "elsewhere")

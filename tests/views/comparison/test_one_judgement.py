@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
-from breakeven.storage import queries
+from breakeven.storage import commands, queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_plan
@@ -140,6 +140,16 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
     assert line(said_beside, "aot_eager").endswith(", faster")
 
 
+@pytest.fixture(scope="module")
+def raced(kept_folder: DataDir) -> DataDir:
+    spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
+    for label, step, compiling in (("baseline", 0.2, 0.0), ("control", 0.2, 0.0),
+                                   ("inductor", 0.1, 3.0), ("cudagraphs", 0.05, 18.0)):  # fmt: skip
+        run = Recording(kept_folder.runs, label, spec).claim().start()
+        run.blocks([step] * 8, falling_losses(80), compiling).evaluation(0.8).end()
+    return kept_folder
+
+
 @pytest.mark.parametrize(
     ("num_steps", "best", "said"),
     [
@@ -152,18 +162,14 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
     ],
 )  # fmt: skip
 def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_shorter_total(
-    folder: DataDir, capsys: pytest.CaptureFixture[str], num_steps: int | None, best: str | None,
-    said: str,
+    raced: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    num_steps: int | None, best: str | None, said: str,
 ) -> None:  # fmt: skip
-    spec = experiment_spec(num_steps=80, backends=("inductor", "cudagraphs"))
-    for label, step, compiling in (("baseline", 0.2, 0.0), ("control", 0.2, 0.0),
-                                   ("inductor", 0.1, 3.0), ("cudagraphs", 0.05, 18.0)):  # fmt: skip
-        run = Recording(folder.runs, label, spec).claim().start()
-        run.blocks([step] * 8, falling_losses(80), compiling).evaluation(0.8).end()
+    monkeypatch.setattr(commands, "EXAMPLES", None)  # which take seconds to be taken in
     app = opened(
         experiment=EXPERIMENT_ID, **({} if num_steps is None else {"plan": str(num_steps)})
     )
-    shown = ["show", EXPERIMENT_ID, "--data-folder", str(folder.path)]
+    shown = ["show", EXPERIMENT_ID, "--data-folder", str(raced.path)]
     shown += [] if num_steps is None else ["--plan", str(num_steps)]
     main(shown)
     terminal = line(capsys.readouterr().out, "plan for ")
@@ -176,7 +182,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     assert page.count('"backend-card best"') == (best is not None)
     assert not best or page.index('"backend-card best"') < page.index('"backend-card"')
     if num_steps is None:
-        with Store.in_memory(folder) as store:
+        with Store.in_memory(raced) as store:
             whole = content(store, EXPERIMENT_ID)
             compute(store, 1e9)
             (row,) = catalog(store).to_dict("records")

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,12 +70,17 @@ def shown_over_true(baseline: Path, folder: Path, earlier: list[Costs]) -> Mappi
     return found
 
 
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.in_memory(DataDir(tmp_path_factory.mktemp("examples")), EXAMPLES) as store:
+        yield store
+
+
 @pytest.mark.parametrize("baseline", RECORDED, ids=lambda run: run.parent.name)
 def test_the_second_time_all_that_is_shown_is_right_from_the_first_quarter_on(
-    baseline: Path, tmp_path: Path
+    baseline: Path, tmp_path: Path, examples: Store
 ) -> None:
-    with Store.in_memory(DataDir(tmp_path), EXAMPLES) as store:
-        earlier = costs_of(store, baseline.name.removesuffix(".baseline"))
+    earlier = costs_of(examples, baseline.name.removesuffix(".baseline"))
     found = shown_over_true(baseline, tmp_path, [earlier])
     assert set(found) == set(MOMENTS)
     assert {at: one for at, one in found.items() if not 1 / MOST <= one <= MOST} == {}
