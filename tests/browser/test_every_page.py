@@ -97,6 +97,12 @@ GO = """address => {
     dispatchEvent(new PopStateEvent('popstate', {state: {}}));
 }"""
 """Goes to an address as the browser's own buttons do; `hasRun` says that the page began to run."""
+STILL = """addEventListener('DOMContentLoaded', () => {
+    const style = document.createElement('style');
+    style.textContent = '*, *::before, *::after {transition: none !important}';
+    document.head.append(style);
+});"""
+"""Without it colours change by and by, and what axe finds meanwhile has to be looked at again."""
 BRIGHTNESS = """Math.max(...getComputedStyle(document.querySelector('[data-testid=stApp]'))
     .backgroundColor.match(/\\d+/g).slice(0, 3))"""
 """How bright the page is, from 0 to 255."""
@@ -184,6 +190,7 @@ class Walk:
 def walk(browser: Browser, address: str) -> Iterator[Walk]:
     # The policy that keeps browsers from asking strangers is put aside: texts alone have to hold.
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=True)
+    context.add_init_script(STILL)
     page = context.new_page()
     yield Walk(page, address)
     context.close()

@@ -4,6 +4,7 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.investigations import replay
 from breakeven.views.access import permissions
 from breakeven.views.access.permissions import NotAllowed
@@ -15,17 +16,22 @@ SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
 AGAIN = "20261122-093015-123456-7f3b"
 
 
-@pytest.fixture
-def recorded(folder: DataDir) -> DataDir:
-    record_experiment(folder.runs, SPEC)
-    return folder
+@pytest.fixture(scope="module")
+def recorded(kept_folder: DataDir) -> DataDir:
+    record_experiment(kept_folder.runs, SPEC)
+    return kept_folder
+
+
+def submitted(folder: DataDir) -> dict[str, ExperimentSpec]:
+    return {one.experiment_id: one.spec for one in experiments(folder)}
 
 
 def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recording(
-    recorded: DataDir,
+    folder: DataDir,
 ):
+    record_experiment(folder.runs, SPEC)
     spec = replay(SPEC, EXPERIMENT_ID, "inductor")
-    record_experiment(recorded.runs, spec, AGAIN, backend_seconds=0.11)
+    record_experiment(folder.runs, spec, AGAIN, backend_seconds=0.11)
     said = text(opened(experiment=AGAIN))
     assert "inductor, replicated" in said
     assert "1 of 3 numbers came out as expected, all but: speedup, step time" in said
@@ -37,19 +43,19 @@ def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recor
 
 
 def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded: DataDir):
-    app = opened_run()
+    app, before = opened_run(), submitted(recorded)
     app.button(key=f"measure-again-{EXPERIMENT_ID}-inductor").click().run()
     assert not app.error, text(app)
-    (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
-    assert queued.spec == replay(SPEC, EXPERIMENT_ID, "inductor")
+    (queued,) = submitted(recorded).keys() - before.keys()
+    assert submitted(recorded)[queued] == replay(SPEC, EXPERIMENT_ID, "inductor")
 
 
 def test_beside_a_whole_experiments_numbers_one_chooses_whose(recorded: DataDir):
-    app = opened(experiment=EXPERIMENT_ID, tab="Runs")
+    app, before = opened(experiment=EXPERIMENT_ID, tab="Runs"), submitted(recorded)
     assert app.selectbox(key="measure-again-label").options == ["eager", "inductor"]
     app.button(key=f"measure-again-{EXPERIMENT_ID}-eager").click().run()
-    (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
-    assert queued.spec.backends == ("eager",)
+    (queued,) = submitted(recorded).keys() - before.keys()
+    assert submitted(recorded)[queued].backends == ("eager",)
 
 
 def test_a_replay_of_what_is_gone_says_so(folder: DataDir):

@@ -25,12 +25,22 @@ from tests.helpers.pages import opened, text
 OTHER = "20261121-093016-123456-7f3b"
 
 
-@pytest.fixture
-def listed(folder: DataDir) -> DataDir:
+def record_two(folder: DataDir) -> DataDir:
     """Two experiments that are over."""
     record_experiment(folder.runs, experiment_spec(name="First of all"))
     record_experiment(folder.runs, experiment_spec(name="Second"), experiment_id=OTHER)
     return folder
+
+
+@pytest.fixture
+def listed(folder: DataDir) -> DataDir:
+    return record_two(folder)
+
+
+@pytest.fixture(scope="module")
+def unchanged(kept_folder: DataDir) -> DataDir:
+    """The same, for tests that change nothing."""
+    return record_two(kept_folder)
 
 
 @pytest.fixture
@@ -66,7 +76,7 @@ def click(app: AppTest, key: str) -> AppTest:
     return app
 
 
-def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataDir):
+def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(unchanged: DataDir):
     assert names(page()) == ["Second", "First of all"]
     assert names(page(sort="name")) == ["First of all", "Second"]
     assert names(page(q="first -second")) == ["First of all"]
@@ -79,7 +89,7 @@ def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataD
     assert list(app.dataframe[0].value.columns) == ["name", "batch"]
 
 
-def test_what_is_typed_and_chosen_stands_in_the_address(listed: DataDir):
+def test_what_is_typed_and_chosen_stands_in_the_address(unchanged: DataDir):
     app = page()
     app.text_input(key="address.q").set_value("second").run()
     app.multiselect(key="address.state").set_value(["finished"]).run()
@@ -151,7 +161,7 @@ def test_freeing_space_removes_checkpoints_and_says_how_much(listed: DataDir):
 
 
 def test_who_may_only_look_can_search_and_change_nothing(
-    listed: DataDir, monkeypatch: pytest.MonkeyPatch
+    unchanged: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(permissions, "may_act", lambda: False)
     app = ticked(EXPERIMENT_ID)
@@ -160,7 +170,7 @@ def test_who_may_only_look_can_search_and_change_nothing(
     assert not keys & {"again", "archive", "delete", "free-checkpoints", "empty-trash"}
 
 
-def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
+def test_a_search_that_is_longer_than_any_is_not_made(unchanged: DataDir):
     """Half a million words in one had been looked for in every experiment for minutes."""
     app = page(q="no-such-word " * 39)  # 507 characters
     assert names(app) == ["Second", "First of all"]
@@ -169,7 +179,7 @@ def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
 
 
 def test_a_thousand_neighbours_are_cut_with_a_word(
-    listed: DataDir, monkeypatch: pytest.MonkeyPatch
+    unchanged: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(table, "MAX_ROWS", 1)
     app = page()
