@@ -30,6 +30,7 @@ pytestmark = pytest.mark.heavy
 RARELY = {
     "SIGSTOP of the dashboard for a while",  # as SIGKILL of it
     "a run deaf to SIGTERM, then stop",  # test_supervisor.py
+    "SIGKILL of a run",  # test_supervisor.py
     "SIGKILL of the supervisor",  # as SIGKILL of everything; test_supervisor.py
     "two supervisors at once",  # as in a folder with a strange name
     "a disk that is slow for a while",  # as one that is slow, then stop

@@ -80,7 +80,7 @@ def events_of(
 
 
 def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) -> None:
-    found = events_of(tmp_path, "eager", "eager")
+    found = events_of(tmp_path, "eager:scope=forward", "eager-forward")
     (asked,) = found["random_numbers"]
     assert asked["same"] and asked["num_draws"] == 2
     assert "checking" in [event["phase"] for event in found["phase"]]
@@ -101,9 +101,7 @@ def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_ste
 def test_a_backend_whose_first_call_alone_draws_others_rehearses_without_dropout(
     tmp_path: Path,
 ) -> None:
-    found = events_of(
-        tmp_path, "traces_with_numbers:scope=forward", "traces_with_numbers-forward", **BERT
-    )
+    found = events_of(tmp_path, "traces_with_numbers:scope=forward", "traces_with_numbers-forward")
     (asked,) = found["random_numbers"]
     assert not asked["same"] and asked["num_draws"] == 12
     losses = {event["form"]: event["loss_by_step"] for event in found["rehearsal"]}

@@ -71,8 +71,8 @@ def test_every_split_asked_for_is_evaluated_and_no_other(tmp_path: Path) -> None
 def test_a_backend_is_evaluated_and_predicts_with_and_without_its_compiled_model(
     tmp_path: Path,
 ) -> None:
-    spec = experiment(evaluation=EvaluationSpec(predictions=("validation",)), **NET)
-    events = run(spec, tmp_path / "e.jsonl", "eager")
+    spec = net("eager:scope=forward", evaluation=EvaluationSpec(predictions=("validation",)))
+    events = run(spec, tmp_path / "e.jsonl", "eager-forward")
     by_form = {
         compiled: [e["loss"] for e in of_kind(events, "evaluation") if e["compiled"] is compiled]
         for compiled in (False, True)
@@ -97,9 +97,9 @@ def test_a_backend_is_evaluated_and_predicts_with_and_without_its_compiled_model
 
 
 def test_evaluation_without_the_compiled_model_compiles_nothing(tmp_path: Path) -> None:
-    spec = experiment(evaluation=EvaluationSpec(compiled=False), **NET)
+    spec = net("eager:scope=forward", evaluation=EvaluationSpec(compiled=False))
     spec = replace(spec, training=replace(spec.training, max_steps=2))
-    events = run(spec, tmp_path / "e.jsonl", "eager")
+    events = run(spec, tmp_path / "e.jsonl", "eager-forward")
     assert {e["phase"] for e in of_kind(events, "compile_metrics")} == {"training"}
     assert not any(e["compiled"] for e in of_kind(events, "evaluation"))
 
@@ -170,7 +170,7 @@ def test_answers_of_earlier_weights_or_samples_show(
 @pytest.mark.parametrize(
     ("backend", "precision"),
     [
-        ("aot_eager", "float32"),
+        ("aot_eager:scope=forward", "float32"),
         pytest.param("inductor:scope=forward", "float32", marks=pytest.mark.slow),
         pytest.param("inductor:scope=forward", "bf16", marks=pytest.mark.slow),
     ],
