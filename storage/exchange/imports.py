@@ -70,13 +70,17 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
     return rows
 
 
-def imported(data_dir: DataDir) -> pd.DataFrame:
-    """All rows of all imported files, with the columns `COLUMNS`.
-
-    Raises `ImportUnusable` if a file that was copied there by hand has no such rows.
-    """
-    rows = [row for file in _files(data_dir) for row in read_rows(file)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+def imported(data_dir: DataDir) -> tuple[pd.DataFrame, list[str]]:
+    """All rows of all imported files, with the columns `COLUMNS`, and what is wrong with each file
+    that was copied there by hand and has no such rows."""
+    rows: list[ImportedRow] = []
+    problems = []
+    for file in _files(data_dir):
+        try:
+            rows += read_rows(file)
+        except ImportUnusable as error:
+            problems.append(str(error))
+    return pd.DataFrame(rows, columns=list(COLUMNS)), problems
 
 
 def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +26,6 @@ from breakeven.runner.machine.environments import OWN
 from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.storage import queries
 from breakeven.storage.caches import Revision, memo, read_stored
-from breakeven.storage.errors import ImportUnusable
 from breakeven.storage.exchange.imports import imported, imported_version
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import KINDS, BackendSummary, Summary, summarize
@@ -185,30 +183,28 @@ def short_source(source: str) -> str:
 
 def _imported_rows(store: Store) -> list[dict[str, Any]]:
     """Imported results of other programs; they have no page."""
-    with suppress(ImportUnusable):  # The page Compare shows this error.
-        frame = imported(store.data_dir)
-        whole = frame.astype(object).where(frame.notna(), None)
-        return [
-            {
-                "name": row.name,
-                "state": "failed" if row.has_failed else "finished",
-                "origin": "imported",
-                "model": row.name,
-                "device": row.dev,
-                "batch": row.batch_size,
-                "backends": (row.tag,) if row.tag else (),
-                "environments": (),
-                "best": row.tag,
-                "speedup": row.speedup,
-                "compile_seconds": row.compilation_latency,
-                "tags": (),
-                "notes": row.file,
-                "archived": False,
-                "known": True,
-            }
-            for row in whole.itertuples(index=False)
-        ]
-    return []
+    frame, _ = imported(store.data_dir)  # The page of an experiment shows unusable files.
+    whole = frame.astype(object).where(frame.notna(), None)
+    return [
+        {
+            "name": row.name,
+            "state": "failed" if row.has_failed else "finished",
+            "origin": "imported",
+            "model": row.name,
+            "device": row.dev,
+            "batch": row.batch_size,
+            "backends": (row.tag,) if row.tag else (),
+            "environments": (),
+            "best": row.tag,
+            "speedup": row.speedup,
+            "compile_seconds": row.compilation_latency,
+            "tags": (),
+            "notes": row.file,
+            "archived": False,
+            "known": True,
+        }
+        for row in whole.itertuples(index=False)
+    ]
 
 
 COLUMNS = [

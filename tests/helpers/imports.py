@@ -9,7 +9,7 @@ cuda,OPTForCausalLM,4,0.0,0.0,0,0
 """
 
 
-def bring(data_dir: DataDir, content: str) -> None:
+def bring(data_dir: DataDir, content: str, name: str = "inductor.csv") -> None:
     folder = data_dir.path / "imports"
-    folder.mkdir()
-    (folder / "inductor.csv").write_text(content)
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(content)

@@ -110,7 +110,7 @@ def test_csv_files_have_the_harness_columns_and_units_and_are_read_back(compiler
         }
     ]  # fmt: skip
     assert bring(compiler, "ours.csv", text) == 0
-    (row,) = imported(compiler).to_dict("records")
+    (row,) = imported(compiler)[0].to_dict("records")
     assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
     assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
     assert (row["speedup"], row["abs_latency"], row["compilation_latency"]) == (2, 100, 3)
@@ -199,7 +199,7 @@ def test_environments_and_further_controls_leave_each_row_its_own_run(data_dir: 
 
 def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataDir) -> None:
     assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
-    rows = imported(data_dir)
+    rows, _ = imported(data_dir)
     assert rows["name"].tolist() == ["BertForMaskedLM", "OPTForCausalLM"]
     assert rows["outcome"].tolist() == ["measured", "failed"]
     assert rows["speedup"].mean() == pytest.approx(1.5241), "0.0 takes no part in a mean"
@@ -210,7 +210,7 @@ def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataD
 
 def test_statuses_of_an_accuracy_file_are_kept_in_the_harness_words(data_dir: DataDir) -> None:
     assert bring(data_dir, "accuracy.csv", HARNESS_ACCURACY) == 0
-    rows = imported(data_dir)
+    rows, _ = imported(data_dir)
     assert rows["outcome"].tolist() == ["pass", "fail_accuracy", "eager_two_runs_differ"]
     assert rows["has_failed"].tolist() == [False, True, True]
     assert rows["compilation_latency"].tolist()[0] == 12.5
@@ -223,7 +223,7 @@ def test_imports_replace_no_file(data_dir: DataDir, capsys: pytest.CaptureFixtur
     assert "BertForMaskedLM" in printed and "1.524" in printed and "failed" in printed
     assert bring(data_dir, "inductor.csv", HARNESS_ACCURACY) == 2
     assert "holds something else; rename" in capsys.readouterr().err
-    assert imported(data_dir)["outcome"].tolist() == ["measured", "failed"]
+    assert imported(data_dir)[0]["outcome"].tolist() == ["measured", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_file_that_is_none_of_the_harness_is_refused(
 ) -> None:
     assert bring(data_dir, "other.csv", content) == 2
     assert message in capsys.readouterr().err
-    assert imported(data_dir).empty
+    assert imported(data_dir)[0].empty
 
 
 def test_cachebench_json_has_its_exact_schema_and_only_the_cold_time(

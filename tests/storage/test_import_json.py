@@ -42,7 +42,7 @@ def brought(data_dir: DataDir, name: str, records: Any) -> list[dict[str, Any]]:
     file = data_dir.path.parent / name
     file.write_text(json.dumps(records))
     bring(data_dir, file)
-    frame = imported(data_dir)
+    frame, _ = imported(data_dir)
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
@@ -96,7 +96,7 @@ BAD = {
 def test_other_json_is_refused_and_not_kept(data_dir: DataDir, records: Any) -> None:
     with pytest.raises(ImportUnusable, match=r"cachebench or of PyTorch's HUD|no number that is"):
         brought(data_dir, "odd.json", records)
-    assert imported(data_dir).empty
+    assert imported(data_dir)[0].empty
 
 
 @pytest.mark.parametrize("content", ["", "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass")])

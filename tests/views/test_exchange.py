@@ -42,12 +42,14 @@ def imported_rows(app: AppTest) -> list[pd.DataFrame]:
     return [frame.value for frame in app.dataframe if "From" in frame.value.columns]
 
 
-def test_imported_rows_stand_beside_own_ones_and_say_that_they_were_imported(
+def test_imported_rows_stand_beside_own_ones_and_a_bad_file_beside_theirs_hides_none(
     page: AppTest, data_dir: DataDir
 ) -> None:
     bring(data_dir, HARNESS)
+    bring(data_dir, "a,b\n1,2\n", "earlier.csv")
     app = page.run()
     assert not app.exception
+    assert any("earlier.csv is no performance or accuracy CSV" in w.value for w in app.warning)
     (rows,) = imported_rows(app)
     imported = "imported: inductor.csv"
     assert rows["From"].tolist() == ["measured here", imported, imported]

@@ -49,11 +49,9 @@ def buttons(store: Store, key: str) -> None:
 def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
     """Imported rows of the Dynamo harness, if any, after the rows of this experiment, or of the
     suite run that `read` reads."""
-    try:
-        theirs = imported(store.data_dir)
-    except ImportUnusable as error:
-        st.warning(inert(permissions.redacted(error)), icon=":material/upload_file:")
-        return
+    theirs, problems = imported(store.data_dir)
+    for problem in problems:
+        st.warning(inert(permissions.redacted(problem)), icon=":material/upload_file:")
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, next to this experiment",
                    next_to_imported(read(store, key), theirs), "imported", "")  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_file_is_what_it_holds_whatever_it_is_called(data_dir: DataDir, runs: 
     again = import_upload(data_dir, "runs.zip", runs)
     assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs
     assert import_upload(data_dir, "in/ductor (1).csv", HARNESS).brought.rows
-    assert imported(data_dir)["file"].tolist() == ["ductor-1.csv"]
+    assert imported(data_dir)[0]["file"].tolist() == ["ductor-1.csv"]
     kept = import_upload(data_dir, "reviews.csv", b"text,label\ngood,1\n").data_file
     assert kept is not None and kept.parent == data_dir.path / "uploads"
 
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_without_paths_of_this_machine(data_dir: DataDir) 
         problem = import_upload(data_dir, name, content).problem
         assert problem and "/tmp" not in problem and str(data_dir.path) not in problem, name
     assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
-    assert imported(data_dir).empty
+    assert imported(data_dir)[0].empty
 
 
 def test_who_may_only_look_brings_nothing_in(
