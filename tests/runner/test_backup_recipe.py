@@ -4,12 +4,10 @@ that goes on to the same losses."""
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.commands.progress import RunProgress
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
@@ -18,22 +16,19 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import (
     CheckpointSpec,
+    DataSpec,
     EvaluationSpec,
     ExperimentSpec,
     TrainingSpec,
 )
 from breakeven.runner.supervision import supervisor
 from breakeven.storage.index.store import Store
-from tests.helpers.loop import FAULTS, NET
-from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.heavy
 NUM_STEPS = 120
 SPEC = ExperimentSpec(
     name="trial", backends=(), controls=0, block_steps=5, cpu_threads=1, profile_steps=0,
-    task="custom", model=NET["model"],
-    data=replace(NET["data"], num_train_samples=104, num_eval_samples=8),
+    data=DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
     training=TrainingSpec(batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, seed=3),
     evaluation=EvaluationSpec(when="end"), checkpoints=CheckpointSpec(every=3, unit="steps"),
 )  # fmt: skip
@@ -55,13 +50,11 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
     return list(frame.itertuples(index=False, name=None))
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
 def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CODE_VARIABLE, str(FAULTS))
-    data_dir.make()
-    keep(data_dir, MACHINE)
     experiment = find_experiment(data_dir, submit(data_dir, SPEC))
     (run,) = experiment.runs
     process = ensure_supervisor(data_dir)
