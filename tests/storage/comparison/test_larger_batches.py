@@ -1,12 +1,15 @@
 """Runs with larger batches: judged by time per sample, and not by the baseline's losses."""
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
@@ -116,8 +119,11 @@ def test_losses_are_not_judged_and_the_headline_says_so(
 LARGE, LARGER = "none-batch_times_2", "none-batch_times_4"
 
 
-def evaluated(data_dir: DataDir, outcomes: dict[str, dict[str, Any]]) -> Comparison:
-    """An experiment of steps of 0.2 s, whatever their samples, with evaluations of 200 samples."""
+def evaluated(
+    data_dir: DataDir, outcomes: dict[str, dict[str, Any]], goes_on: str = ""
+) -> Comparison:
+    """An experiment of steps of 0.2 s, whatever their samples, with evaluations of 200 samples.
+    The run `goes_on` trains further after its evaluation."""
     spec = experiment_spec(num_steps=80, backends=("none:batch_times=2", "none:batch_times=4"))
     for label, times in (("baseline", 1), ("control", 1), (LARGE, 2), (LARGER, 4)):
         run = Recording(data_dir.runs, label, spec).claim().start(
@@ -125,7 +131,11 @@ def evaluated(data_dir: DataDir, outcomes: dict[str, dict[str, Any]]) -> Compari
         )  # fmt: skip
         for _ in range(8):
             run.block([0.2] * (10 // times), [1.0] * (10 // times))
-        run.evaluation(num_samples=200, **(outcomes.get(label) or outcomes["baseline"])).end()
+        run.evaluation(num_samples=200, **(outcomes.get(label) or outcomes["baseline"]))
+        if label == goes_on:
+            run.claim(ProcessIdentity.of(os.getpid()))
+        else:
+            run.end()
     with Store.in_memory(data_dir) as store:
         return compare(store, EXPERIMENT_ID)
 
@@ -161,6 +171,15 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert "trained with as many samples, its" in str(parity_words(parity))
     shown = headline(found, planned)
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
+
+
+def test_an_evaluation_in_the_middle_of_a_larger_batchs_training_is_not_compared(
+    data_dir: DataDir,
+) -> None:
+    outcomes = {"baseline": {"accuracy": 0.94}, LARGER: {"accuracy": 0.2}}
+    found = evaluated(data_dir, outcomes, goes_on=LARGER)
+    assert found.result_of(LARGER).state == RunState.RUNNING
+    assert not standings(found).broken
 
 
 def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: Comparison) -> None:
