@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, Result, standings
 from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
+from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
 from breakeven.storage.terminal.parity_words import parity_words
 from breakeven.storage.terminal.plan_words import advice, advice_words
@@ -180,6 +182,18 @@ def test_an_evaluation_in_the_middle_of_a_larger_batchs_training_is_not_compared
     found = evaluated(data_dir, outcomes, goes_on=LARGER)
     assert found.result_of(LARGER).state == RunState.RUNNING
     assert not standings(found).broken
+
+
+def test_the_library_names_no_larger_batch_that_learned_less(data_dir: DataDir) -> None:
+    """The larger one is the fastest; what counts takes as long as the baseline or longer."""
+    learned = {"accuracy": 0.94}
+    evaluated(data_dir, {"baseline": learned, LARGER: {"accuracy": 0.2}})
+    with Store.in_memory(data_dir) as store:
+        found = summarize(store, EXPERIMENT_ID)
+    assert [one.learned_less for one in found.backends] == [False, True]
+    slower = replace(found.backends[0], speedup=0.9)
+    unsure = replace(found, leading=None, backends=(found.backends[1], slower))
+    assert unsure.best == slower
 
 
 def test_lines_of_the_chart_end_where_the_samples_do(store: Store, comparison: Comparison) -> None:
