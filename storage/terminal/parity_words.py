@@ -19,7 +19,7 @@ from breakeven.storage.numbers.sentences import (
     prepared,
 )
 from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
-from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding
+from breakeven.storage.statistics.parity import FindingKind, Parity, ParityFinding, learned_less
 from breakeven.storage.statistics.random_numbers import DropoutFault
 from breakeven.storage.terminal.caution_words import ending_words
 
@@ -49,10 +49,13 @@ LINKS: dict[FindingKind, str] = {
 def parity_text(parity: Parity | None) -> str:
     """The verdict for a table, with the step of the fault: `broken at step 12` by a single loss,
     `broken from step 150` by a window of losses, `broken after 200 steps` by an evaluation. If the
-    band ended early, it has the last step of the band: `matches (checked to step 240)`.
+    band ended early, it has the last step of the band: `matches (checked to step 240)`. A larger
+    batch may have `learned less`.
     """
     if parity is None:
         return DASH
+    if learned_less(parity):
+        return "learned less"
     if parity.outside is not None and parity.outside.quantity != "loss":
         return f"broken after {parity.first_step_outside:,} steps"
     if parity.first_step_outside is not None:

@@ -20,7 +20,7 @@ from breakeven.storage.exchange.formats import rows
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import advice, advice_words
 from breakeven.views.charts import speed
 from breakeven.views.comparison.answers import headline
@@ -170,6 +170,8 @@ def test_a_larger_batch_that_surely_learned_less_from_as_many_samples_does_not_c
     assert advised is not None and told in advice_words(advised)
     parity = found.result_of(LARGER).parity
     assert parity is not None and parity.verdict == "unknown"
+    assert parity_text(parity) == "learned less"
+    assert parity_text(found.result_of(LARGE).parity) == "unknown"
     assert "trained with as many samples, its" in str(parity_words(parity))
     shown = headline(found, planned)
     assert f"**{LARGER}** does not count: trained with as many samples" in shown.replace("\\", "")
