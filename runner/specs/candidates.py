@@ -1,16 +1,19 @@
 """The candidates of a search: a table of settings, and all of their combinations.
 
-A row names a setting, the values that may be faster than torch's default, and where it applies. A
-candidate is a compiler with one value for each setting, written as in `backends`. A search does not
-try all of them: it starts from the baseline and tries candidates that differ from the best so far
-in one setting (`runner/supervision/search.py`).
+A row names a setting, the values that may be faster than torch's default, where it applies, and
+which part of a training's time it can shorten. A candidate is a compiler with one value for each
+setting, written as in `backends`. A search does not try all of them: it starts from the baseline
+and tries candidates that differ from the best so far in one setting, the one with the largest
+potential first (`runner/supervision/search.py`).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
+from typing import Literal
 
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment_fields import CompileTogether
 from breakeven.runner.specs.scenarios import TuneSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.variants import NO_COMPILER, Variant
@@ -25,6 +28,29 @@ FORMS = {
 """Forms of optimizers in torch 2.13 other than `for_loop`."""
 
 
+Part = Literal["working", "waiting", "optimizer", "compiling"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares of the parts in a training's time. A part of unknown length counts as all of it."""
+
+    working: float = 1.0
+    """The device works."""
+    waiting: float = 1.0
+    """The device waits for the host."""
+    optimizer: float = 1.0
+    """The optimizer's step, on the device or on the host, whichever takes longer."""
+    compiling: float = 1.0
+    """Compiling, for the planned length."""
+
+    def of(self, parts: Collection[Part]) -> float:
+        """The largest share that a change of these parts could save."""
+        found = {part: share for part, share in asdict(self).items() if part in parts}
+        step = found.pop("working", 0.0) + found.pop("waiting", 0.0)
+        return float(min(1.0, max([step, *found.values()])))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Move:
     """A setting that may make a training faster."""
@@ -37,6 +63,8 @@ class Move:
     """Compilers with which it can be combined."""
     why: str
     """Its effect, in a sentence."""
+    shortens: tuple[Part, ...] = ()
+    """The parts of a training that it can shorten; for a mode, `potential` knows them."""
     applies: Callable[[ExperimentSpec], bool] = lambda spec: True
     """Whether it has an effect in an experiment."""
     not_in_scripts: str = ""
@@ -86,11 +114,16 @@ def _allows_larger_batches(spec: ExperimentSpec) -> bool:
     return "batch" in spec.tune.allow and not spec.is_script and len(spec.devices) == 1
 
 
+SHORTENED_BY_COMPILER: Mapping[str | None, tuple[Part, ...]] = {
+    None: ("compiling",),
+    "cudagraphs": (),
+}
+"""The parts that a compiler can shorten without CUDA graphs; others all of a step."""
 EVERYONE = (NO_COMPILER, "inductor", "cudagraphs")
 MOVES = (
     Move(
         name="batch_times", values=("2", "4", "8", "16"), compilers=EVERYONE,
-        applies=_allows_larger_batches,
+        applies=_allows_larger_batches, shortens=("working", "waiting"),
         why="computes more samples in each kernel; it is another training",
     ),
     Move(
@@ -106,28 +139,30 @@ MOVES = (
     ),
     Move(
         name="scope", values=("forward", "blocks"), compilers=("inductor",),
-        not_in_scripts="the script decides what is compiled",
+        not_in_scripts="the script decides what is compiled", shortens=("compiling", "optimizer"),
         why="compiles less: the model without its optimizer, or one block for all equal blocks",
     ),
     Move(
-        name="cpp_wrapper", values=("true",), compilers=("inductor",),
+        name="cpp_wrapper", values=("true",), compilers=("inductor",), shortens=("waiting",),
         why="calls kernels from C++ instead of Python, which takes most of a short step",
     ),
     Move(
         name="coordinate_descent_tuning", values=("true",), compilers=("inductor",),
-        applies=_on_cuda, why="tunes the sizes of each kernel's blocks",
+        applies=_on_cuda, shortens=("working",), why="tunes the sizes of each kernel's blocks",
     ),
     Move(
         name="optimizer", values=("foreach", "fused"), compilers=EVERYONE,
+        shortens=("optimizer",),
         why="updates many parameters in each kernel",
     ),
     Move(
         name="tf32", values=("true",), compilers=EVERYONE, applies=_allows_tf32,
+        shortens=("working",),
         why="multiplies float32 numbers on tensor cores, with 10-bit fractions",
     ),
     Move(
         name="math_attention", values=("reduced",), compilers=EVERYONE,
-        applies=_allows_reduced_attention,
+        applies=_allows_reduced_attention, shortens=("working",),
         why="adds up half-precision numbers in half precision, in attention without a fused kernel",
     ),
 )  # fmt: skip
@@ -155,7 +190,9 @@ def search_spec(
         batch_size=spec.training.batch_size, backends=[f"fastest {steps:,} steps"],
         device=spec.place,
     )  # fmt: skip
-    search = replace(spec, name=named_after, scenario="tune", tune=tune)
+    # On a CPU compilers would take it from each other.
+    together: CompileTogether = "alone" if spec.device == "cpu" else "together"
+    search = replace(spec, name=named_after, scenario="tune", tune=tune, compile=together)
     return search if named else replace(search, backends=candidates(search))
 
 
@@ -192,6 +229,22 @@ def text_of(candidate: Variant, spec: ExperimentSpec) -> str:
     """The name of a candidate in the experiment's `backends`."""
     labels = [one.label for one in spec.candidates]
     return spec.backends[labels.index(candidate.label)]
+
+
+def potential(variant: Variant, origin: Variant, shares: Shares) -> float:
+    """The largest share of a training's time under `origin` that `variant` could save. `shares`:
+    those of a training without CUDA graphs; steps that are replayed from graphs do not wait."""
+    if origin.captures_cuda_graphs:
+        shares = replace(shares, working=1.0, waiting=0.0)
+    change = difference(variant, origin)
+    parts = {part for move in MOVES if move.name in change for part in move.shortens}
+    if "backend" in change:
+        parts.update(SHORTENED_BY_COMPILER.get(variant.backend, ("working", "waiting")))
+    if variant.captures_cuda_graphs and not origin.captures_cuda_graphs:
+        parts.add("waiting")
+    if variant.autotunes and not origin.autotunes:
+        parts.add("working")
+    return shares.of(parts)
 
 
 def difference(one: Variant, other: Variant) -> dict[str, object]:

@@ -68,6 +68,8 @@ class RunProcess:
         self.has_not_loaded = False
         """Whether it ended because the model or data of all runs cannot be loaded."""
         self.holds_turn = False
+        self.turn_since = 0.0
+        """When the last turn was given, in seconds of the monotonic clock."""
         self.said_finished = False
         """Whether the run has reported its last step."""
         self.post = TurnPost()
@@ -135,6 +137,7 @@ class RunProcess:
 
     def give_turn(self, turn: Turn) -> None:
         self._count_time()
+        self.turn_since = time.monotonic()
         self.holds_turn = self.post.give(turn)
         self._is_working = True
 

@@ -36,7 +36,7 @@ from breakeven.runner.specs.variants import Variant
 from breakeven.runner.supervision.controls import judged_in, why_another_control
 from breakeven.runner.supervision.exits import ExitRecords, lacks_memory_alone, say
 from breakeven.runner.supervision.run_process import RunProcess
-from breakeven.runner.supervision.search import Search
+from breakeven.runner.supervision.search import Search, compiling_at_once
 from breakeven.runner.supervision.stopping_rule import Ending, JournalWatch
 from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.texts import printable
@@ -96,12 +96,13 @@ class Scheduler:
         self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
         self._at_once = cpu_allowance().usable
-        """How many processes may load, or compile, at the same time."""
+        """How many processes may load at the same time."""
+        searches = experiment.spec.kind.searches
+        self._compiling_at_once = compiling_at_once(self._at_once) if searches else self._at_once
+        """How many processes may compile at the same time."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
         self._search: Search | None = None
-        self._turn_since = 0.0
-        """When the last turn was given, in seconds of the monotonic clock."""
         self._takes_controls = takes_controls and number is None
         self._why_hopeless: str | None = None
         """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
@@ -237,7 +238,7 @@ class Scheduler:
         for position, run in enumerate(order):
             self._wait_until_loaded(order if self._compile_effort(run) else [run, *checking])
             is_together = self._variants[run].label in self._experiment.spec.compiling_together
-            self._wait_for_turns_below(self._at_once if is_together else 1)
+            self._wait_for_turns_below(self._compiling_at_once if is_together else 1)
             for process in [process for process in self._processes if process.run == run]:
                 turn = Turn(round=round_number, position=position, last=last)
                 if is_together:
@@ -256,7 +257,6 @@ class Scheduler:
     def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
         self._wait_for_turns_below(1)
         if process in self._processes:
-            self._turn_since = time.monotonic()
             process.give_turn(turn)
             self._wait_until(lambda: not process.holds_turn)
 
@@ -323,7 +323,7 @@ class Scheduler:
         """Stops a candidate whose compile time exceeds any possible gain."""
         if self._search is None or not process.holds_turn:
             return
-        why = self._search.why_too_long(process.run, time.monotonic() - self._turn_since)
+        why = self._search.why_too_long(process.run, time.monotonic() - process.turn_since)
         if why is not None:
             process.stop(RunState.CANCELLED, why)
 

@@ -28,7 +28,7 @@ from breakeven.runner.folders.queue import Experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.loss_band import broken_from, half_widths
-from breakeven.runner.specs.candidates import MOVES, difference, text_of
+from breakeven.runner.specs.candidates import MOVES, Shares, difference, potential, text_of
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenarios import SCENARIOS
 from breakeven.runner.specs.training import Precision
@@ -50,6 +50,8 @@ PLAIN_MODES = (None, "reduce-overhead")
 """The usual mode of each family: without CUDA graphs and with them."""
 MIN_ROUNDS = 3
 """Rounds before the times of a candidate are judged."""
+CPUS_PER_COMPILER = 4
+"""CPUs for each candidate that compiles: a compiler uses several threads."""
 OVERTIME = 0.25
 """Share of the budget that may follow it: candidates that have compiled are timed until decided."""
 
@@ -70,6 +72,10 @@ class Racer:
     losses: dict[int, float] = field(default_factory=dict)
     precision: Precision | None = None
     """In which a script computes, as its run found out."""
+    profile: Mapping[str, Any] | None = None
+    """The event of its first profile."""
+    optimizer_seconds: float = 0.0
+    """Seconds per step of the optimizer's kernels in the profile."""
 
     @property
     def label(self) -> str:
@@ -93,6 +99,11 @@ class Racer:
             self.losses[int(event["step"])] = float(event["loss"])
         elif event["kind"] == "workload" and event.get("precision") in get_args(Precision):
             self.precision = event["precision"]
+        elif event["kind"] == "profile" and self.profile is None:
+            self.profile = event
+        elif event["kind"] == "profile_kernel" and self.profile is None:
+            if event.get("phase") == "optimizer":
+                self.optimizer_seconds += float(event["seconds"])
         elif event["kind"] == "block":
             seconds = float(event["seconds"])
             steps = int(event["num_steps"]) * self.variant.batch_times
@@ -195,13 +206,24 @@ class Race:
             is_over = elapsed >= (1 + OVERTIME) * budget or not any(map(self._is_open, racing))
             over = self._ending("seconds", budget) if is_over else None
             return Decision(dropped=dropped, over=over)
-        if self.baseline_step_seconds is None:  # A candidate needs it to know when it has lost.
+        if not self._is_baseline_known:
             return Decision(dropped=dropped)
         waiting = self._untried()
         if not racing and not waiting:
             return Decision(dropped=dropped, over=self._ending("searched"))
-        joining = waiting[: max(0, self._plan.at_once - len(racing))]
-        return Decision(dropped=dropped, joining=tuple(joining))
+        free = max(0, self._plan.at_once - len(racing))
+        # Candidates that compile together join together.
+        if self._spec.compile == "together" and free < self._plan.at_once / 2:
+            free = 0
+        return Decision(dropped=dropped, joining=tuple(waiting[:free]))
+
+    @property
+    def _is_baseline_known(self) -> bool:
+        """Whether the baseline is timed, so that a candidate can lose, and profiled, so that the
+        order of candidates is known. A baseline of which no profile comes counts without one."""
+        baseline = self._racers["baseline"]
+        waits = self._spec.profiles and baseline.profile is None
+        return len(baseline.blocks) >= (MIN_ROUNDS if waits else 1)
 
     def is_compiling(self, label: str) -> bool:
         """Whether the run is a candidate before the end of its first block."""
@@ -215,10 +237,11 @@ class Race:
         return self._total(best)
 
     def finalists(self, most: int = 3) -> tuple[Variant, ...]:
-        """The best so far, then other candidates that probably beat the baseline, the fastest at
-        the planned length first: the best may turn out to train wrongly. One of them is the same
-        training, in batches of the same size. A training confirms them, so a bound per candidate
-        suffices."""
+        """The best so far, then the best of each other family and batch size that probably beats
+        the baseline, the fastest at the planned length first, or else the second best: the best may
+        turn out to train wrongly, and code of another kind seldom has the same fault. One of them
+        is the same training, in batches of the same size. A training confirms them, so a bound per
+        candidate suffices."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
@@ -227,9 +250,13 @@ class Race:
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
         same = [one for one in ranked if one.variant.batch_times == 1]
-        if same and same[0] not in ranked[:most]:
-            ranked[most - 1 :] = same[:1]
-        return tuple(one.variant for one in ranked[:most])
+        kinds = {(family_of(one.variant), one.variant.batch_times): one for one in reversed(ranked)}
+        chosen = [one for one in ranked if one in kinds.values()][:most]
+        if len(chosen) == 1:
+            chosen = ranked[:2]
+        if same and same[0] not in chosen:
+            chosen[most - 1 :] = same[:1]
+        return tuple(one.variant for one in chosen)
 
     def _racing(self, living: Collection[str]) -> list[Racer]:
         """The living candidates that are neither the best nor decided."""
@@ -336,13 +363,16 @@ class Race:
 
     def _untried(self) -> list[Variant]:
         """Untried candidates that differ in one setting from the best so far; if none is left, from
-        the best of another family."""
+        the best of another family. From all of these if candidates compile together: the places of
+        a full group cost little more time."""
+        found: dict[str, Variant] = {}
         for origin in self._bases():
-            found = self._neighbours(origin)
-            if found:
-                self._origins |= dict.fromkeys((one.label for one in found), origin)
-                return found
-        return []
+            if not found or self._spec.compile == "together":
+                for variant in self._neighbours(origin):
+                    if variant.label not in found:
+                        found[variant.label] = variant
+                        self._origins[variant.label] = origin
+        return list(found.values())
 
     def _bases(self) -> list[Variant]:
         """The best so far, and the best of each other family up to `PROMISING` times its total."""
@@ -362,16 +392,37 @@ class Race:
         return [best.variant, *(variant for _, variant in ranked)]
 
     def _neighbours(self, origin: Variant) -> list[Variant]:
-        """Untried neighbours of a variant in the order of `MOVES`, families first. A setting that
-        brought no gain in a family is not tried again in that family."""
-        found = {
-            variant.label: (_rank(change), variant)
-            for variant in self._spec.candidates
-            if variant.label not in self._racers
-            and _are_neighbours(variant, origin, change := difference(variant, origin))
-            and Loss(family_of(variant), change) not in self._losses
-        }
-        return [variant for _, variant in sorted(found.values(), key=itemgetter(0))]
+        """Untried neighbours of a variant that could gain, the largest potential first, then in the
+        order of `MOVES`, families first. A setting that brought no gain in a family is not tried
+        again in that family."""
+        shares = self._shares(self._racers[origin.label])
+        found = []
+        for variant in self._spec.candidates:
+            change = difference(variant, origin)
+            gain = potential(variant, origin, shares)
+            if (
+                variant.label not in self._racers
+                and gain >= MIN_GAIN
+                and _are_neighbours(variant, origin, change)
+                and Loss(family_of(variant), change) not in self._losses
+            ):
+                found.append((-gain, _rank(change), variant))
+        return [variant for *_, variant in sorted(found, key=itemgetter(0, 1))]
+
+    def _shares(self, racer: Racer) -> Shares:
+        """Shares of a training's time under this run, by the baseline's profile: under a compiler,
+        a step without CUDA graphs waits for about as large a share."""
+        total, step = self._total(racer), self.baseline_step_seconds
+        shares = Shares(compiling=racer.compile_seconds / total if total else 1.0)
+        profile = self._racers["baseline"].profile
+        if step is None or profile is None or "busy_seconds" not in profile:
+            return shares
+        host = profile["host_seconds"]["optimizer"] / profile["seconds"]
+        optimizer = max(host, self._racers["baseline"].optimizer_seconds / step)
+        if self._spec.device == "cpu":  # No device waits.
+            return replace(shares, optimizer=optimizer)
+        working = min(1.0, profile["busy_seconds"] / step)
+        return replace(shares, optimizer=optimizer, working=working, waiting=1 - working)
 
     def _ending(self, cause: Any, budget: float | None = None, to: str | None = None) -> Ending:
         return Ending(cause=cause, target_width=self._spec.speed.target_width, budget=budget, to=to)
@@ -403,6 +454,11 @@ def _ratio(one: Racer, other: Racer, number: int) -> float:
 def _rank(change: Mapping[str, object]) -> int:
     names = ["backend", *(move.name for move in MOVES)]
     return min((names.index(name) for name in change if name in names), default=len(names))
+
+
+def compiling_at_once(cpus: int) -> int:
+    """How many candidates may compile at the same time on so many CPUs."""
+    return max(1, cpus // CPUS_PER_COMPILER)
 
 
 @cache
@@ -490,6 +546,7 @@ class Search:
             spec,
             name=f"{spec.name[:LONGEST_NAME]}, confirmed",
             scenario="train",
+            compile="alone",
             backends=tuple(text_of(one, spec) for one in finalists),
             training=spec.training if spec.is_script else replace(spec.training, max_steps=steps),
             script=replace(spec.script, steps=steps if spec.is_script else 0),

@@ -109,9 +109,9 @@ class StepProfiler:
         return self._group.share(needs_turn(self._costs, self._busy, budget))
 
     def take_turns(self, turns: Turns, step: StepOf) -> bool:
-        """Profiles in the next turns; `step` gets its number. Returns whether the run holds a turn
-        in the end; it does not if it was stopped."""
-        for _ in range(self.num_turns):
+        """Profiles in the next turns, unless the run has a profile; `step` gets its number. Returns
+        whether the run holds a turn in the end; it does not if it was stopped."""
+        for _ in range(0 if self._costs else self.num_turns):
             if not self.needs_turn():
                 break
             turns.done(finished=False)

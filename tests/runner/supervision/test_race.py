@@ -264,3 +264,59 @@ def test_losses_are_judged_in_the_precision_in_which_a_script_computes(
             race.take(variant.label, {"kind": "step", "step": step, "loss": loss})
     dropped = race.decide({"baseline", "control", "eager"}, elapsed=0.0).dropped
     assert ("eager" in dropped) == ends
+
+
+def profiled_race(busy: float, optimizer: float) -> Race:
+    """A race on CUDA whose baseline has one timed block of steps of 10 ms."""
+    spec = replace(search(), devices=("cuda:0",), profile_steps=3)
+    race = Race(replace(spec, backends=candidates(spec)))
+    for variant in spec.variants:
+        race.add(variant)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False}
+    race.take("baseline", {**block, "round": 0})
+    assert race.decide(["baseline", "control"], elapsed=1.0).joining == ()
+    kernel = {"kind": "profile_kernel", "phase": "optimizer", "seconds": optimizer}
+    race.take("baseline", kernel)
+    # The profiler makes the host slower, by twice here.
+    race.take("baseline", {"kind": "profile", "busy_seconds": busy, "seconds": 0.02,
+                           "host_seconds": {"optimizer": 0.004}})  # fmt: skip
+    return race
+
+
+def joining(race: Race) -> list[str]:
+    return [one.label for one in race.decide(["baseline", "control"], elapsed=1.0).joining]
+
+
+def test_a_step_that_waits_for_the_host_tries_cuda_graphs_before_the_optimizers_form() -> None:
+    """The device works 3 of 10 ms. The optimizer takes 4 of the 20 ms of a profiled step."""
+    found = joining(profiled_race(0.003, 0.0005))
+    assert found == ["inductor", "inductor-reduce-overhead", "cudagraphs"]
+
+
+def test_a_change_that_could_save_less_than_counts_is_not_tried() -> None:
+    """The device works 9.95 of 10 ms, so CUDA graphs alone can save half a percent."""
+    race = profiled_race(0.00995, 0.0005)
+    assert joining(race) == ["inductor", "inductor-reduce-overhead", "none-fused"]
+
+
+def test_candidates_start_without_a_profile_if_none_comes() -> None:
+    spec = replace(search(("inductor",)), profile_steps=3)
+    race = Race(spec)
+    for variant in spec.variants:
+        race.add(variant)
+    block = {"kind": "block", "seconds": 0.1, "num_steps": 10, "compiled": False}
+    for number, expected in enumerate([[], [], ["inductor"]]):
+        race.take("baseline", {**block, "round": number})
+        assert joining(race) == expected
+
+
+def test_candidates_that_compile_together_join_together() -> None:
+    """Four at once: new ones wait until two places are free."""
+    spec = replace(search(), devices=("cuda:0",), compile="together")
+    spec = replace(spec, tune=replace(spec.tune, at_once=4))
+    track = raced(replace(spec, backends=candidates(spec)), lambda variant: (1.0, 0.99))
+    track.run(max_rounds=4)
+    assert len(track.tried) == 4
+    for count, label in enumerate(list(track.tried)[:2]):
+        del track.living[label]
+        assert len(track.race.decide(track.living, elapsed=0.0).joining) == 2 * count
