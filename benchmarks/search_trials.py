@@ -73,11 +73,11 @@ class Track:
         for variant in spec.variants:
             self._join(variant)
 
-    def run(self, max_rounds: int = LONGEST) -> str:
-        """Plays to the end; returns its cause."""
+    def run(self, max_rounds: int = LONGEST, *, elapsed: float = 0.0) -> str:
+        """Plays to the end; returns its cause. `elapsed`: seconds since the start, all the time."""
         while self.num_rounds < max_rounds:
             self.play_round()
-            decision = self.race.decide(self.living, elapsed=0.0)
+            decision = self.race.decide(self.living, elapsed=elapsed)
             for label, ending in decision.dropped.items():
                 self.endings[label] = ending.cause
                 del self.living[label]

@@ -208,9 +208,11 @@ class Race:
             return Decision(dropped=dropped, over=over)
         if not self._is_baseline_known:
             return Decision(dropped=dropped)
-        waiting = self._untried()
+        waiting = self._untried(budget - elapsed)
         if not racing and not waiting:
-            return Decision(dropped=dropped, over=self._ending("searched"))
+            is_cut = bool(self._untried())
+            over = self._ending("seconds", budget) if is_cut else self._ending("searched")
+            return Decision(dropped=dropped, over=over)
         free = max(0, self._plan.at_once - len(racing))
         # Candidates that compile together join together.
         if self._spec.compile == "together" and free < self._plan.at_once / 2:
@@ -225,6 +227,13 @@ class Race:
         waits = self._spec.profiles and baseline.profile is None
         return len(baseline.blocks) >= (MIN_ROUNDS if waits else 1)
 
+    def _shortest_compilation(self, variant: Variant) -> float:
+        """Shortest compile time of the candidates so far with the same compiler, in seconds; 0
+        before the first."""
+        found = [one.compile_seconds for one in self._racers.values()
+                 if one.blocks and one.variant.backend == variant.backend]  # fmt: skip
+        return min(found, default=0.0)
+
     def is_compiling(self, label: str) -> bool:
         """Whether the run is a candidate before the end of its first block."""
         racer = self._racers[label]
@@ -236,12 +245,12 @@ class Race:
         best = self._racers[self._best]
         return self._total(best)
 
-    def finalists(self, most: int = 3) -> tuple[Variant, ...]:
-        """The best so far, then the best of each other family and batch size that probably beats
-        the baseline, the fastest at the planned length first, or else the second best: the best may
-        turn out to train wrongly, and code of another kind seldom has the same fault. One of them
-        is the same training, in batches of the same size. A training confirms them, so a bound per
-        candidate suffices."""
+    def finalists(self) -> tuple[Variant, ...]:
+        """The best so far, then the fastest at the planned length of another family or batch size
+        that probably beats the baseline, or else the second best: the best may turn out to train
+        wrongly, and code of another kind seldom has the same fault. With larger batches they are
+        three, and one of them is the same training, in batches of the same size. A training
+        confirms them, so a bound per candidate suffices."""
         self._judge_losses()
         baseline = self._racers["baseline"]
         found = [one for one in self._racers.values() if one.variant.role == "backend"
@@ -250,6 +259,7 @@ class Race:
         ranked = sorted(found, key=lambda one: (one.label != self._best,
                                                 self._total(one) or math.inf))  # fmt: skip
         same = [one for one in ranked if one.variant.batch_times == 1]
+        most = 2 if len(same) == len(ranked) else 3
         kinds = {(family_of(one.variant), one.variant.batch_times): one for one in reversed(ranked)}
         chosen = [one for one in ranked if one in kinds.values()][:most]
         if len(chosen) == 1:
@@ -361,17 +371,18 @@ class Race:
         ratio = median(_ratio(racer, baseline, number) for number in rounds)
         return racer.compile_seconds + self._plan.steps * step * ratio
 
-    def _untried(self) -> list[Variant]:
+    def _untried(self, seconds: float = math.inf) -> list[Variant]:
         """Untried candidates that differ in one setting from the best so far; if none is left, from
         the best of another family. From all of these if candidates compile together: the places of
-        a full group cost little more time."""
+        a full group cost little more time. Without those that cannot compile in `seconds`."""
         found: dict[str, Variant] = {}
         for origin in self._bases():
-            if not found or self._spec.compile == "together":
-                for variant in self._neighbours(origin):
-                    if variant.label not in found:
-                        found[variant.label] = variant
-                        self._origins[variant.label] = origin
+            if found and self._spec.compile == "alone":
+                break
+            for variant in self._neighbours(origin):
+                if variant.label not in found and self._shortest_compilation(variant) <= seconds:
+                    found[variant.label] = variant
+                    self._origins[variant.label] = origin
         return list(found.values())
 
     def _bases(self) -> list[Variant]:

@@ -58,6 +58,11 @@ class Ending(Spec, path="ending."):
         self.require("budget", (self.budget is not None) == is_spent, rule)
 
     @property
+    def is_loss(self) -> bool:
+        """Whether a search ended the run because it cannot win."""
+        return self.cause in ("loses", "equal", "wrong")
+
+    @property
     def why(self) -> str:
         """The reason without the widths, which may have changed since."""
         target = percent(self.target_width)

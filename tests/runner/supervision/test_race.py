@@ -320,3 +320,17 @@ def test_candidates_that_compile_together_join_together() -> None:
     for count, label in enumerate(list(track.tried)[:2]):
         del track.living[label]
         assert len(track.race.decide(track.living, elapsed=0.0).joining) == 2 * count
+
+
+def test_a_candidate_that_cannot_compile_before_the_budget_ends_does_not_start() -> None:
+    """`inductor` compiled for 30 s, and 20 s are left; a candidate without a compiler starts."""
+    names = ("inductor", "inductor:optimizer=fused", "none:optimizer=fused")
+    spec = search(names)
+    spec = replace(spec, tune=replace(spec.tune, max_seconds=100.0, at_once=1))
+
+    def speed(variant: Variant) -> tuple[float, float]:
+        return (30.0, 0.5) if variant.backend else (0.0, 0.9 if variant.optimizer else 1.0)
+
+    track = raced(spec, speed)
+    assert track.run(elapsed=80.0) == "seconds"
+    assert track.tried == ["inductor", "none-fused"]
