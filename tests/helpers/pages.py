@@ -149,8 +149,9 @@ def set_field(app: AppTest, path: str, value: Any) -> None:
 
 
 def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:
+    before = {one.experiment_id for one in experiments(folder)}
     app.run()
     assert not app.exception and not app.error, text(app)
     app.button(key="launch").click().run()
-    (experiment,) = experiments(folder)
-    return experiment.spec
+    (new,) = [one for one in experiments(folder) if one.experiment_id not in before]
+    return new.spec

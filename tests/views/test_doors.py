@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,11 +192,11 @@ def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
 def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_unless_they_may_launch(
     data_dir: DataDir,
 ) -> None:
-    data_dir.path.mkdir(parents=True, exist_ok=True)
+    say(data_dir)
     upload = "/_stcore/upload_file/session/file"
-    for others_may, refused in (("view", True), ("launch", False)):
-        environment = {HOST_VARIABLE: "0.0.0.0", OTHERS_VARIABLE: others_may}
-        with served(data_dir, environment=environment) as (url, _server):
+    with served(data_dir, environment={HOST_VARIABLE: "0.0.0.0"}) as (url, _server):
+        for others_may, refused in (("view", True), ("launch", False)):
+            say(data_dir, others=others_may)
             answer = answered(url, "localhost", upload, method="PUT")
             assert ("for viewing only" in answer) == refused
             assert ask(url, "evil.example", STREAM, websocket=True) == "403"
@@ -215,15 +214,6 @@ def provoked(url: str) -> tuple[list[str], list[str]]:
         shown = page.ask("experiment", pressed=kinds["selectbox"].selectbox.id)
         assert not any(one.WhichOneof("type") == "exception" for one in shown)
         return [one.alert.body for one in shown], [one.code.code_text for one in shown]
-
-
-@pytest.mark.heavy
-def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
-    environment = {**os.environ, OTHERS_VARIABLE: "everything"}
-    answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
-                            capture_output=True, text=True, timeout=PATIENCE_SECONDS)  # fmt: skip
-    assert answer.returncode == 1
-    assert "BREAKEVEN_OTHERS = 'everything': must be one of 'view', 'launch'" in answer.stderr
 
 
 def record(folder: DataDir) -> None:
@@ -485,13 +475,23 @@ def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts
     assert permissions.scripts_may_run()
 
 
-@pytest.mark.parametrize("name", serve.GONE)
-def test_a_variable_that_said_whom_to_serve_is_not_passed_over(name: str) -> None:
-    answer = subprocess.run(
-        [sys.executable, "serve.py"], cwd=PROJECT_ROOT, env={**os.environ, name: "x"},
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert answer.returncode == 1 and f"{name} is no variable any more" in answer.stderr
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        *((name, "x", f"{name} is no variable any more") for name in serve.GONE),
+        (OTHERS_VARIABLE, "everything", "'everything': must be one of 'view', 'launch'"),
+    ],
+)
+def test_what_says_whom_to_serve_and_is_not_understood_keeps_the_dashboard_from_beginning(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    def begin(*_: object) -> None:
+        raise AssertionError("the dashboard begins")
+
+    monkeypatch.setattr(serve, "open_log", begin)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=said):
+        serve.main()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine import capabilities
-from breakeven.runner.machine.capabilities import Device, read_capabilities
+from breakeven.runner.machine.capabilities import Device, read_capabilities, seen
 from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import (
     DataSpec,
@@ -94,6 +94,13 @@ def asked_in_this_process() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def shared(kept_folder: DataDir) -> DataDir:
+    """The folder of all tests that record nothing; what the machine has, is as before each time."""
+    keep(kept_folder, replace(MACHINE, seen=seen()))
+    return kept_folder
+
+
 OF_HUB_TEXTS = {
     "data.text_column", "data.label_column", "data.train_split", "data.eval_split",
     "data.test_split", "data.sequence_length",
@@ -117,12 +124,12 @@ def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
 
 @pytest.mark.heavy
 def test_every_field_of_the_form_reaches_the_experiment(
-    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     monkeypatch.setenv("BREAKEVEN_CODE", str(tmp_path))
     (tmp_path / "mine.py").touch()
     second = Device(id="cuda:1", name="Test GPU", memory_bytes=2**36)
-    keep(folder, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
+    keep(shared, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
     own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
            "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
     unasked = {
@@ -143,7 +150,7 @@ def test_every_field_of_the_form_reaches_the_experiment(
     expected = changed(
         adjusted(PRESETS["quick"].spec, WITH_GPU), values | {"backends": (*usual, *debug)}
     )
-    assert launched(app, folder) == expected
+    assert launched(app, shared) == expected
 
 
 def fields_of(scenario: str) -> list[str]:
@@ -152,7 +159,7 @@ def fields_of(scenario: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scenario", ["speed", "cache"])
-def test_fields_of_another_scenario_reach_the_experiment(scenario: str, folder: DataDir):
+def test_fields_of_another_scenario_reach_the_experiment(scenario: str, shared: DataDir):
     values = {path: CHANGED[path] for path in fields_of(scenario)}
     app = opened("launch")
     set_field(app, "scenario", scenario)
@@ -160,11 +167,11 @@ def test_fields_of_another_scenario_reach_the_experiment(scenario: str, folder: 
     for path, value in values.items():
         set_field(app, path, value)
     expected = changed(adjusted(PRESETS["quick"].spec, MACHINE), values | {"scenario": scenario})
-    assert launched(app, folder) == expected
+    assert launched(app, shared) == expected
 
 
 def test_fields_of_hub_texts_reach_the_experiment(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     start = changed(PRESETS["quick"].spec, {"data.source": "hub/texts"})
     monkeypatch.setitem(PRESETS, "quick", replace(PRESETS["quick"], spec=start))
@@ -173,10 +180,10 @@ def test_fields_of_hub_texts_reach_the_experiment(
     for path, value in values.items():
         set_field(app, path, value)
     expected = changed(adjusted(start, MACHINE), values)
-    assert launched(app, folder) == expected
+    assert launched(app, shared) == expected
 
 
-def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(folder: DataDir):
+def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(shared: DataDir):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("weight_decay")
     app.text_input(key="quick.evaluate_every").set_value("3").run()
@@ -189,8 +196,8 @@ def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(folder
 
 
 @pytest.mark.heavy
-def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(folder: DataDir):
-    keep(folder, WITH_GPU)
+def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(shared: DataDir):
+    keep(shared, WITH_GPU)
     app = opened("launch")
     scaler = app.text_input(key="quick.scaler_options")
     assert scaler.disabled and scaler.help.startswith("Only `fp16` needs a loss scaler.")
@@ -204,11 +211,11 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(fol
     assert app.text_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
     app.selectbox(key="quick.evaluate").set_value("never").run()
     assert app.text_input(key="quick.patience").help.startswith("There is no evaluation.")
-    training = launched(app, folder).training
+    training = launched(app, shared).training
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
 
-def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(folder: DataDir):
+def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(shared: DataDir):
     app = opened("launch")
     assert "Changed:" not in text(app)
     app.text_input(key="quick.batch_size").set_value("16")
@@ -217,7 +224,7 @@ def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same
     assert "--checkpoint-every=2" in text(app)
 
 
-def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(folder: DataDir):
+def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(shared: DataDir):
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
     rule = "must not exceed data.num_train_samples (960): no batch would be full"
@@ -226,7 +233,7 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(folder
     assert app.button[-1].disabled and app.text_input(key="quick.batch_size").value == "5000"
 
 
-def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(folder: DataDir):
+def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(shared: DataDir):
     app = opened("launch")
     assert not app.expander[0].proto.expanded
     app.text_input(key="quick.warmup_steps").set_value("-1").run()
@@ -238,7 +245,7 @@ def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(folder: Data
     assert app.text_input(key="quick.warmup_steps").value == "-1"
 
 
-def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(folder: DataDir):
+def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(shared: DataDir):
     app = opened("launch")
     assert app.selectbox(key="quick.model").options == ["builtin:bert-tiny", "builtin:bert-base"]
     app.selectbox(key="quick.model").set_value("builtin:bert-base")
@@ -246,7 +253,7 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     assert app.selectbox(key="quick.image_classification.model").options == ["builtin:vit-small"]
     assert app.selectbox(key="quick.image_classification.data").value == "builtin:digits"
     assert "quick.sequence_length" not in [field.key for field in app.text_input]
-    assert launched(app, folder).model.source == "builtin:vit-small"
+    assert launched(app, shared).model.source == "builtin:vit-small"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +267,7 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     ],
 )
 def test_the_columns_are_asked_that_task_and_data_have(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,
+    shared: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,
     asked: list[str],
 ):  # fmt: skip
     preset = PRESETS["quick"]
@@ -271,13 +278,13 @@ def test_the_columns_are_asked_that_task_and_data_have(
 
 
 def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     for module in (workload, capabilities):
         monkeypatch.setattr(module, "TASKS", (*workload.TASKS, "ranking"))
     ranking = Task(learns="an order", samples="texts", labels="token", models=("a", "b"),
                    metrics=("mae",))  # fmt: skip
-    keep(folder, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))
+    keep(shared, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))
     app = opened("launch")
     app.selectbox(key="quick.task").set_value("ranking").run()
     assert "* `ranking`: an order" in app.selectbox(key="quick.task").help
@@ -287,18 +294,18 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     app.text_input(key="quick.ranking.data").set_value("hub/texts").run()
     labels = [field.label for field in app.selectbox if field.label.endswith("column")]
     assert labels == ["Text column"]
-    spec = launched(app, folder)
+    spec = launched(app, shared)
     assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
 
 
-def test_what_a_machine_of_before_a_task_said_no_longer_holds(folder: DataDir):
-    assert read_capabilities(folder) == MACHINE
-    keep(folder, replace(MACHINE, tasks={"suite": MACHINE.tasks["suite"]}))
-    assert read_capabilities(folder) is None
+def test_what_a_machine_of_before_a_task_said_no_longer_holds(shared: DataDir):
+    assert read_capabilities(shared) == MACHINE
+    keep(shared, replace(MACHINE, tasks={"suite": MACHINE.tasks["suite"]}))
+    assert read_capabilities(shared) is None
 
 
 def test_own_code_is_explained_where_no_folder_is_allowed(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     monkeypatch.delenv("BREAKEVEN_CODE", raising=False)
     app = opened("launch")
@@ -308,7 +315,7 @@ def test_own_code_is_explained_where_no_folder_is_allowed(
     assert "my_code.py may not run here" in app.error[0].value
 
 
-def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):
+def test_what_costs_time_is_said_in_words_where_it_is_chosen(shared: DataDir):
     app = opened("launch")
     assert "Each backend then compiles its model a second time" in text(app)
     assert "Every step of every run then waits" not in text(app)
@@ -318,19 +325,19 @@ def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):
     assert "Every step of every run then waits" in text(app)
 
 
-def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):
+def test_every_preset_can_be_launched_as_it_is(shared: DataDir, tmp_path: Path):
     for key, preset in PRESETS.items():
         if preset.spec.data.is_file or preset.spec.is_script:
             continue  # it needs a file first
         app = opened("launch", preset=preset.title)
         assert not app.error, key
         app.button(key="launch").click().run()
-        newest = list(experiments(folder))[-1]
+        newest = list(experiments(shared))[-1]
         assert newest.spec == adjusted(preset.spec, MACHINE)
 
 
 def test_a_script_of_ones_own_is_launched_with_its_arguments(
-    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     script = tmp_path / "train.py"
     script.write_text("import breakeven\n")
@@ -344,12 +351,12 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     assert "cannot be read" in app.error[0].value
     app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
     assert "all steps of the script" in text(app) and "train.py --name my run" in text(app)
-    spec = launched(app, folder)
+    spec = launched(app, shared)
     assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
 
 
 def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_names(
-    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     project = tmp_path / "project"
     for name in ("train.py", "models/net.py", ".git/hook.py", "__pycache__/x.py",
@@ -364,7 +371,7 @@ def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_name
     ways = (str(project / "models/net.py"), "models/net.py", "net.py", "net")
     assert {workload_form.script_path(typed) for typed in ways} == {project / "models/net.py"}
     offered.set_value("net").run()
-    assert launched(app, folder).model.script == str(project / "models/net.py")
+    assert launched(app, shared).model.script == str(project / "models/net.py")
 
 
 def test_how_long_a_script_takes_is_told_by_its_runs_before(
@@ -395,7 +402,7 @@ def test_what_only_a_backend_that_never_ran_would_tell_is_said_so(folder: DataDi
     assert "The first run of `inductor` with this model on this machine" in said
 
 
-def test_backends_can_be_typed_with_settings(folder: DataDir):
+def test_backends_can_be_typed_with_settings(shared: DataDir):
     app = opened("launch")
     app.multiselect(key="quick.backends").set_value(["inductor", "inductor:mode=max-autotune"])
     app.run()
@@ -407,7 +414,7 @@ def test_backends_can_be_typed_with_settings(folder: DataDir):
 
 
 def test_a_backend_can_be_typed_by_path_and_the_page_executes_none_of_its_code(
-    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "loud").mkdir()
     (tmp_path / "loud" / "__init__.py").write_text("raise SystemExit('executed')")
@@ -424,25 +431,25 @@ def test_a_backend_can_be_typed_by_path_and_the_page_executes_none_of_its_code(
     assert not app.error and "`loud.core.compile`" in text(app)
     assert "add `--allow-code` with the folder of its files" in text(app)
     app.button(key="launch").click().run()
-    (queued,) = experiments(folder)
+    queued = list(experiments(shared))[-1]
     assert queued.spec.backends == ("aot_eager", "loud.core:compile")
     assert queued.runs[0].is_unchecked  # the run that reads it has the code loaded first
 
 
-def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(folder: DataDir):
-    keep(folder, replace(MACHINE, debug_backends=(*ladder_on("cpu")[:3], "inductor_debug")))
+def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(shared: DataDir):
+    keep(shared, replace(MACHINE, debug_backends=(*ladder_on("cpu")[:3], "inductor_debug")))
     app = opened("launch")
     set_field(app, "training.batch_size", 16)
     app.run()
     app.button(key="ladder").click()
-    spec = launched(app, folder)
+    spec = launched(app, shared)
     assert sorted(spec.backends) == sorted(ladder_on("cpu"))
     assert spec.training.batch_size == 16
     assert not app.warning
 
 
 @pytest.mark.heavy
-def test_an_address_brings_back_typed_backends_and_options(folder: DataDir):
+def test_an_address_brings_back_typed_backends_and_options(shared: DataDir):
     typed = ["inductor", "inductor:scope=forward+dynamic=true"]
     app = opened("launch", **{"quick.backends": typed, "quick.clip_norm": "0.5",
                               "quick.optimizer_options": "weight_decay=0.1"})  # fmt: skip
@@ -466,33 +473,37 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
 # Numbers that cannot be
 
 
-@pytest.mark.parametrize(
-    ("field", "typed", "said"),
-    [
-        ("batch_size", "-5", "must be at least 1"),
-        ("batch_size", "1e20", "'1e20' must be a whole number, written in digits"),
-        ("batch_size", "1,000", "'1,000' must be a whole number"),
-        ("batch_size", "", "must not be empty"),
-        ("max_steps", "99999999999999999999", "must be at most 9,223,372,036,854,775,807"),
-        ("max_steps", "9" * 5000, "is not a finite number"),
-        ("train_samples", "1000000000000", "must be at most 100,000,000: every run holds all"),
-        ("cpu_threads", "1000", "further threads would only wait for each other"),
-        ("learning_rate", "fast", "'fast' must be a number, such as 0.001 or 1e-3"),
-        ("learning_rate", "nan", "is not a finite number"),
-        ("time_limit", "1e300", "must be at most 31,536,000 s: that is a year"),
-    ],
+NOT_POSSIBLE = (
+    ("batch_size", "-5", "must be at least 1"),
+    ("batch_size", "1e20", "'1e20' must be a whole number, written in digits"),
+    ("batch_size", "1,000", "'1,000' must be a whole number"),
+    ("batch_size", "", "must not be empty"),
+    ("max_steps", "99999999999999999999", "must be at most 9,223,372,036,854,775,807"),
+    ("max_steps", "9" * 5000, "is not a finite number"),
+    ("train_samples", "1000000000000", "must be at most 100,000,000: every run holds all"),
+    ("cpu_threads", "1000", "further threads would only wait for each other"),
+    ("learning_rate", "fast", "'fast' must be a number, such as 0.001 or 1e-3"),
+    ("learning_rate", "nan", "is not a finite number"),
+    ("time_limit", "1e300", "must be at most 31,536,000 s: that is a year"),
 )
+
+
 def test_a_number_that_cannot_be_stays_gets_its_words_at_the_field_and_stops_the_launch(
-    folder: DataDir, field: str, typed: str, said: str
-):  # fmt: skip
+    shared: DataDir,
+):
     app = opened("launch")
-    app.text_input(key=f"quick.{field}").set_value(typed).run()
-    said_at_the_field = [
-        entry for entry in app.caption if said in entry.value.replace("&#39;", "'")
-    ]
-    assert said_at_the_field and len(app.error) == 1, text(app)
-    assert app.button[-1].label == "Launch" and app.button[-1].disabled
-    assert app.text_input(key=f"quick.{field}").value == typed
+    for field, typed, said in NOT_POSSIBLE:
+        widget = app.text_input(key=f"quick.{field}")
+        before = widget.value
+        widget.set_value(typed).run()
+        words = [one.value.replace("&#39;", "'") for one in app.caption]
+        assert any(said in one for one in words), (field, typed)
+        assert len(app.error) == 1, (field, typed)
+        assert (app.button[-1].label, app.button[-1].disabled) == ("Launch", True)
+        assert app.text_input(key=f"quick.{field}").value == typed
+        app.text_input(key=f"quick.{field}").set_value(before)
+    app.run()
+    assert not app.error and not app.button(key="launch").disabled
 
 
 # Data of one's own
@@ -534,7 +545,7 @@ def test_what_is_left_out_of_a_file_is_said():
     )
 
 
-def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):
+def test_own_data_greets_with_an_invitation_and_no_error(shared: DataDir):
     app = opened("launch", preset="Your own data")
     assert not app.error and not app.exception
     assert "Name your data" in text(app)
@@ -544,7 +555,7 @@ def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):
 
 @pytest.mark.heavy
 def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_as_it_has(
-    folder: DataDir, questions: Path
+    shared: DataDir, questions: Path
 ):  # fmt: skip
     app = opened("launch", preset="Your own data")
     app.selectbox(key="own.data").set_value(str(questions)).run()
@@ -561,7 +572,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     )
     assert "`bert-tiny` makes 240 steps of 8: each training row is seen 48 times." in said
     assert "· Name" not in said
-    spec = launched(app, folder)
+    spec = launched(app, shared)
     assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
     # A fifth of 50 to evaluate on; four batches of 8 fit into the rest, and of 16 they do not.
     assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (40, 10)
@@ -571,7 +582,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
 
 @pytest.mark.heavy
 def test_columns_follow_another_file_unless_somebody_chose_them(
-    folder: DataDir, questions: Path, tmp_path: Path
+    shared: DataDir, questions: Path, tmp_path: Path
 ):  # fmt: skip
     other = tmp_path / "other.csv"
     other.write_text(QUESTIONS.replace("question,type", "body,kind"))
@@ -590,7 +601,7 @@ def test_columns_follow_another_file_unless_somebody_chose_them(
 
 @pytest.mark.heavy
 def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
-    folder: DataDir, questions: Path
+    shared: DataDir, questions: Path
 ):  # fmt: skip
     app = opened("launch", preset="Your own data")
     app.selectbox(key="own.data").set_value(str(questions)).run()
@@ -602,7 +613,7 @@ def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
 
 
 @pytest.mark.heavy
-def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(folder: DataDir):
+def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(shared: DataDir):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("wieght_decay=0.1").run()
     assert "**Optimizer options**" in app.error[0].value

@@ -7,15 +7,12 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import Labels
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import NotExportable
@@ -36,15 +33,9 @@ from tests.helpers.waiting import wait_until
 NAME = "race-20261121-7f3a"
 
 
-@pytest.fixture
-def store(data_dir: DataDir) -> Store:
-    record_experiment(data_dir.runs, experiment_spec(num_steps=80, name="Race"))
-    return Store.in_memory(data_dir)
-
-
 @pytest.fixture(scope="module")
 def race(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The same, for tests that change nothing."""
+    """For tests that change nothing."""
     data_dir = DataDir(tmp_path_factory.mktemp("race"))
     record_experiment(data_dir.runs, experiment_spec(num_steps=80, name="Race"))
     return Store.in_memory(data_dir)
@@ -85,11 +76,11 @@ def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
     assert f"{NAME}/charts/break-even-time-saved.svg" in pictures
 
 
-def record_scenario(data_dir: DataDir, scenario: str) -> None:
+def record_scenario(data_dir: DataDir, scenario: str, experiment_id: str = EXPERIMENT_ID) -> None:
     """Twenty steps of each run; where caches are compared, 8 s of compiling cold and 2 s warm."""
     spec = experiment_spec(num_steps=20, scenario=scenario)
     for variant in spec.variants:
-        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+        run = Recording(data_dir.runs, variant.label, spec, experiment_id).claim().start()
         compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).end()
 
@@ -129,18 +120,17 @@ def test_a_report_is_imported_and_written_again_with_equal_data(
 
 
 def test_a_report_of_several_experiments_has_all_of_their_runs(
-    store: Store, data_dir: DataDir, tmp_path: Path
+    data_dir: DataDir, tmp_path: Path
 ) -> None:
-    other = "20261122-093015-123456-7f3b"
-    spec = experiment_spec(num_steps=80, name="Second")
-    for label in ("baseline", "control", "inductor"):
-        Recording(data_dir.runs, label, spec, other).claim().start().blocks([0.1] * 8, [1.0] * 80
-                                                                            ).end()  # fmt: skip
-    store.ingest_all()
-    page = report(store, [EXPERIMENT_ID, other])
+    ids = [EXPERIMENT_ID, "20261122-093015-123456-7f3b"]
+    for experiment_id in ids:
+        record_scenario(data_dir, "accuracy", experiment_id)
+    with Store.in_memory(data_dir) as store:
+        page = report(store, ids)
     assert page.count("<article") == 2 and page.count('id="breakeven-runs"') == 1
     names = zipfile.ZipFile(io.BytesIO(the_data(page, tmp_path))).namelist()
-    assert len({name.partition("/")[0] for name in names}) == 6
+    runs = {name.partition("/")[0] for name in names}
+    assert runs == {run.run_id for run in data_dir.run_dirs()} and len(runs) == 4
 
 
 def screens(page: str) -> list[str]:
@@ -197,26 +187,26 @@ def test_a_report_advises_what_the_plan_of_the_page_says(race: Store) -> None:
     )
 
 
-def test_a_report_that_was_asked_for_is_kept_until_something_new_came(
-    store: Store, data_dir: DataDir
-) -> None:
+def test_a_report_that_was_asked_for_is_kept_until_something_new_came(data_dir: DataDir) -> None:
+    record_scenario(data_dir, "accuracy")
+    store = Store.in_memory(data_dir)
     first = report_of(store, [EXPERIMENT_ID])
     assert report_of(store, [EXPERIMENT_ID]) is first
-    RunDir(data_dir.runs / f"{EXPERIMENT_ID}.inductor").events_file.open("a").write(
-        '{"v": 1, "seq": 9999, "kind": "stopped", "time": 1.0, "step": 80, "reason": "late"}\n'
-    )
-    (data_dir.runs / f"{EXPERIMENT_ID}.inductor" / "exit.json").touch()
+    inductor = data_dir.run_dir(f"{EXPERIMENT_ID}.inductor")
+    with inductor.events_file.open("a") as journal:
+        journal.write('{"v": 1, "seq": 9999, "kind": "stopped", "time": 1.0, "step": 20, '
+                      '"reason": "late"}\n')  # fmt: skip
+    inductor.exit_file.touch()
     store.ingest_all()
-    second = report_of(store, [EXPERIMENT_ID])
-    assert second is not first
-    RunDir(data_dir.runs / f"{EXPERIMENT_ID}.baseline").write_labels(Labels(name="Ours <b>"))
+    assert report_of(store, [EXPERIMENT_ID]) is not first
+    data_dir.run_dir(f"{EXPERIMENT_ID}.baseline").write_labels(Labels(name="Ours <b>"))
     store.ingest_all()
     assert "<h1>Ours &#60;b&#62;</h1>" in report_of(store, [EXPERIMENT_ID])
 
 
-def test_runs_too_large_for_a_page_are_said_to_be(store: Store, data_dir: DataDir) -> None:
+def test_runs_too_large_for_a_page_are_said_to_be(race: Store) -> None:
     with pytest.raises(NotExportable, match="Choose fewer experiments"):
-        pack(data_dir.runs.iterdir(), max_bytes=1_000)
+        pack(race.data_dir.runs.iterdir(), max_bytes=1_000)
 
 
 def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir) -> None:
@@ -235,25 +225,20 @@ def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir)
 
 
 @pytest.fixture(scope="module")
-def written(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report that browsers only read."""
+def shown(browser: Browser, page: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A report opened from the disk, without a network, on a projector; each test finds it as the
+    one before left it."""
     file = tmp_path_factory.mktemp("written") / "report.html"
     file.write_text(page)
-    return file
-
-
-@pytest.fixture
-def shown(browser: Browser, written: Path) -> Iterator[Page]:
-    """A report opened from the disk, without a network, on a projector."""
     context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)
-    page = context.new_page()
+    shown = context.new_page()
     wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    page.on("request", lambda asked: wrong.append(asked.url)
-            if not asked.url.startswith(("file:", "data:", "blob:")) else None)  # fmt: skip
-    page.goto(written.as_uri())
-    yield page
+    shown.on("pageerror", lambda error: wrong.append(str(error)))
+    shown.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    shown.on("request", lambda asked: wrong.append(asked.url)
+             if not asked.url.startswith(("file:", "data:", "blob:")) else None)  # fmt: skip
+    shown.goto(file.as_uri())
+    yield shown
     assert not wrong
     context.close()
 
@@ -324,33 +309,6 @@ def test_what_is_played_back_plays_pauses_and_goes_where_its_reader_wants(shown:
     )
     assert "width: 100%" in (done.get_attribute("style") or "")
     assert box.locator(".what").all_inner_texts() == ["done"] * 3
-
-
-@pytest.mark.browser
-def test_axe_finds_nothing_serious_in_a_report_or_on_its_screens(
-    browser: Browser, written: Path
-) -> None:
-    context = browser.new_context(viewport={"width": 1280, "height": 720}, bypass_csp=True)
-    page = context.new_page()
-    page.emulate_media(color_scheme="light")
-    page.goto(written.as_uri())
-    page.locator(".chart .main-svg").first.wait_for()
-    assert not serious(page)
-    # Only colours can be the worse for the other theme, and of screens the table has the most.
-    page.emulate_media(color_scheme="dark")
-    assert not serious(page, runOnly=["color-contrast"])
-    page.keyboard.press("p")
-    assert not serious(page)
-    while not page.locator("#show .leaderboard").count():
-        page.keyboard.press("ArrowRight")
-    assert not serious(page)
-    context.close()
-
-
-def serious(page: Page, **options: Any) -> list[str]:
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}"
-            for one in Axe().run(page, options=options or None).response["violations"]
-            if one["impact"] in ("serious", "critical")]  # fmt: skip
 
 
 def test_definitions_read_as_they_are_written() -> None:
