@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from html import unescape
@@ -36,7 +35,7 @@ from tests.helpers.journals import (
     record_experiment,
 )
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
-from tests.helpers.pages import ROOT, cards, opened, opened_run, text, without_links
+from tests.helpers.pages import cards, opened, opened_run, text, without_links
 
 
 @pytest.mark.parametrize(
@@ -451,21 +450,6 @@ def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
     finally:
         sys.modules["breakeven.views.shared.resources"] = before
         package.resources = before  # else pages that are imported later take the other one
-
-
-@pytest.mark.heavy
-def test_the_first_page_imports_no_torch(folder: DataDir):
-    record_experiment(folder.runs)
-    script = (
-        "import sys; from streamlit.testing.v1 import AppTest;"
-        f"app = AppTest.from_file({str(ROOT / 'dashboard.py')!r}, default_timeout=120).run();"
-        "assert not app.exception, app.exception;"
-        "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-    )
-    assert answer.returncode == 0, answer.stderr
 
 
 def test_who_still_loads_is_named_once_others_have_begun():

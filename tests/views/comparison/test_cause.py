@@ -3,7 +3,6 @@
 from io import BytesIO
 from zipfile import ZipFile
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -32,18 +31,16 @@ def labels(app: AppTest) -> list[str]:
     return [one.label for one in app.button]
 
 
-@pytest.mark.parametrize("on", ["the verdict", "the run"])
-def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(
-    on: str, folder: DataDir
-) -> None:
-    run = record_failed(folder, "inductor")
-    app = opened(experiment=EXPERIMENT_ID) if on == "the verdict" else opened_run()
-    app = app.button(key=f"investigate-{run}").click().run()
-    assert not app.exception and not app.error, text(app)
-    (queued,) = [one for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID]
-    assert (queued.spec.investigates, queued.spec.investigation.step) == (run, 10)
-    assert app.query_params["experiment"] == queued.experiment_id
-    assert "The search goes on: 0 trials so far" in text(app)
+def test_a_click_queues_the_investigation_of_a_failed_run_and_opens_it(folder: DataDir) -> None:
+    run, known = record_failed(folder, "inductor"), {EXPERIMENT_ID}
+    for page in (lambda: opened(experiment=EXPERIMENT_ID), opened_run):
+        app = page().button(key=f"investigate-{run}").click().run()
+        assert not app.exception and not app.error, text(app)
+        (queued,) = [one for one in experiments(folder) if one.experiment_id not in known]
+        known.add(queued.experiment_id)
+        assert (queued.spec.investigates, queued.spec.investigation.step) == (run, 10)
+        assert app.query_params["experiment"] == queued.experiment_id
+        assert "The search goes on: 0 trials so far" in text(app)
 
 
 def test_a_broken_run_offers_the_search_until_its_cause_is_known(folder: DataDir) -> None:
@@ -144,19 +141,14 @@ def test_trials_show_while_the_search_goes_on_and_the_issue_waits_for_its_end(
     assert not app.code
 
 
-@pytest.mark.parametrize(
-    "query", [{"tab": "Runs"}, {"tab": "Settings"}, {"page": "experiments"},
-              {"page": "experiments", "view": "Side by side", "side": INVESTIGATION_ID},
-              {"page": "launch", "again": INVESTIGATION_ID}],
-)  # fmt: skip
-def test_other_pages_show_an_investigation(query: dict[str, str], folder: DataDir) -> None:
+def test_other_pages_show_an_investigation(folder: DataDir) -> None:
     record_investigation(folder)
-    page = query.pop("page", "experiment") if "page" in query else "experiment"
-    shown = text(opened(page, **{"experiment": INVESTIGATION_ID, **query}))
-    if query == {"tab": "Settings"}:
-        assert f"breakeven investigate {EXPERIMENT_ID}.inductor" in shown
-    if "again" in query:
-        assert "An investigation has no form" in shown
+    opened(experiment=INVESTIGATION_ID, tab="Runs")
+    settings = text(opened(experiment=INVESTIGATION_ID, tab="Settings"))
+    assert f"breakeven investigate {EXPERIMENT_ID}.inductor" in settings
+    for query in ({}, {"view": "Side by side", "side": INVESTIGATION_ID}):
+        opened("experiments", **query)
+    assert "An investigation has no form" in text(opened("launch", again=INVESTIGATION_ID))
 
 
 def test_a_report_has_the_answer_and_the_trials(folder: DataDir) -> None:

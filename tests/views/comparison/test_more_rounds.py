@@ -1,7 +1,6 @@
 """The button that times an inconclusive experiment further."""
 
 from importlib.metadata import version
-from typing import Any
 
 import pytest
 
@@ -19,17 +18,20 @@ ENVIRONMENT = {"versions": {"torch": version("torch")}}
 BUTTON = f"add-rounds-{EXPERIMENT_ID}"
 
 
-def record(folder: DataDir, spec: ExperimentSpec, backend: list[float]) -> None:
+def record(
+    folder: DataDir, spec: ExperimentSpec, backend: list[float], experiment_id: str = EXPERIMENT_ID
+) -> None:
     """Seconds a step of `inductor` in eight blocks, where all others take 0.1 s."""
     for variant in spec.variants:
-        recording = Recording(folder.runs, variant.label, spec).claim()
+        recording = Recording(folder.runs, variant.label, spec, experiment_id).claim()
         recording.start(environment=ENVIRONMENT)
         seconds = backend if variant.label == "inductor" else [0.1] * 8
         recording.blocks(seconds, falling_losses(80)).end()
 
 
-def keys(**parameters: Any) -> list[str]:
-    return [str(one.key) for one in opened(experiment=EXPERIMENT_ID, **parameters).button]
+def offered(experiment_id: str = EXPERIMENT_ID) -> bool:
+    keys = [str(one.key) for one in opened(experiment=experiment_id).button]
+    return f"add-rounds-{experiment_id}" in keys
 
 
 SPEC = experiment_spec(num_steps=80, backends=("inductor",))
@@ -53,16 +55,15 @@ def test_the_button_of_an_inconclusive_experiment_starts_its_runs_again(folder: 
     assert "Adds rounds in" in text(app) and "2 processes" in text(app)
 
 
-def test_what_is_decided_has_no_button(folder: DataDir):
-    record(folder, SPEC, [0.05] * 8)
-    assert BUTTON not in keys()
-
-
-def test_who_may_only_look_has_no_button(folder: DataDir, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_decided_has_no_button_and_none_is_there_for_who_may_only_look(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    decided = "20261122-093015-123456-7f3a"
     record(folder, SPEC, RESTLESS[:8])
-    assert BUTTON in keys()
+    record(folder, SPEC, [0.05] * 8, decided)
+    assert offered() and not offered(decided)
     monkeypatch.setattr(permissions, "may_act", lambda: False)
-    assert BUTTON not in keys()
+    assert not offered()
 
 
 def test_an_experiment_that_cannot_have_rounds_added_has_the_reason_instead(folder: DataDir):

@@ -42,24 +42,15 @@ def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return offered
 
 
-@pytest.mark.parametrize(
-    ("query", "begins"),
-    [
-        ({}, "my-first-race-20261121-7f3a-"),
-        ({"tab": "Runs"}, "my-first-race-20261121-7f3a-"),
-        (
-            {"tab": "Runs", "run": f"{EXPERIMENT_ID}.inductor"},
-            "my-first-race-20261121-7f3a-inductor-",
-        ),
-    ],
-)
-def test_file_names_begin_with_the_experiment(
-    folder: DataDir, named, query: dict[str, str], begins: str
-):
+def test_file_names_begin_with_the_experiment(folder: DataDir, named: dict[str, str]):
     record_experiment(folder.runs, experiment_spec(name="My <b>first</b> race!".replace("b>", "")))
-    opened(experiment=EXPERIMENT_ID, **query)
-    assert any(name.startswith(begins) for name in named.values())
-    assert all(name.startswith("my-first-race-20261121-7f3a-") for name in named.values())
+    mine = "my-first-race-20261121-7f3a-"
+    of_a_run = {"tab": "Runs", "run": f"{EXPERIMENT_ID}.inductor"}
+    for query, begins in (({}, mine), ({"tab": "Runs"}, mine), (of_a_run, f"{mine}inductor-")):
+        named.clear()
+        opened(experiment=EXPERIMENT_ID, **query)
+        assert any(name.startswith(begins) for name in named.values())
+        assert all(name.startswith(mine) for name in named.values())
 
 
 def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):

@@ -67,11 +67,11 @@ def test_an_archive_of_everything_has_each_table_and_the_data_of_each_chart(race
 @pytest.mark.browser
 def test_figures_are_in_the_archive_as_pictures(race: Store) -> None:
     whole = content(race, EXPERIMENT_ID)
-    few = [card for card in whole.page.cards if card.name in ("break-even", "loss")]
-    whole = replace(whole, page=replace(whole.page, cards=few))
+    (card,) = [card for card in whole.page.cards if card.name == "break-even"]
+    whole = replace(whole, page=replace(whole.page, cards=[card]))
     made = zipfile.ZipFile(io.BytesIO(everything(race, whole, ("svg",))))
     pictures = [name for name in made.namelist() if name.startswith(f"{NAME}/charts/")]
-    assert len(pictures) == sum(len(card.figures) for card in few) > len(few)
+    assert len(pictures) == len(card.figures) > 1
     assert all(made.read(name).startswith(b"<svg") for name in pictures)
     assert f"{NAME}/charts/break-even-time-saved.svg" in pictures
 
