@@ -18,8 +18,8 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.views.charts import bars
 from breakeven.views.charts import layers as charts
 from breakeven.views.parts.downloads import to_html
+from tests.browser.axe import serious
 from tests.browser.going import go
-from tests.helpers.axe import serious
 from tests.helpers.hostile_texts.store import BACKEND, EXPERIMENTS, hostile, record_hostile, short
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.machine import MACHINE, keep
