@@ -17,9 +17,9 @@ st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", 
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
-    # At the root; `former` redirects the address `experiments` here.
+    # At the root; `former` redirects other addresses of the list here.
     st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:",
-            url_path="library", default=True),
+            url_path="root", default=True),
     st.Page(VIEWS / "experiment.py", title="Experiment", icon=":material/leaderboard:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "machine.py", title="Machine", icon=":material/developer_board:"),

@@ -1,4 +1,4 @@
-"""Addresses of the pages of version 0.1, which redirect to the current pages."""
+"""Addresses that redirect to the current pages, most of them from version 0.1."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,8 @@ EXPERIMENT, EXPERIMENTS, MACHINE = (
     f"views/{name}.py" for name in ("experiment", "experiments", "machine")
 )
 TARGETS: dict[str, tuple[str, dict[str, str]]] = {
-    "experiments": (EXPERIMENTS, {}),
+    "experiments": (EXPERIMENTS, {"view": "Table"}),
+    "library": (EXPERIMENTS, {"view": "Table"}),
     "compare": (EXPERIMENT, {}),
     "live": (EXPERIMENT, {}),
     "run": (EXPERIMENT, {"tab": "Runs"}),

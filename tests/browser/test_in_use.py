@@ -184,12 +184,14 @@ def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_
         f"{address}/experiment?experiment={OLDER}&run=inductor&part=Log&tab=Runs"
     )  # fmt: skip
     page.get_by_role("tab", name="Runs").wait_for()
+    page.goto(f"{address}/library")
+    page.wait_for_url(f"{address}/?view=Table")
     expect(page.get_by_text("Page not found")).to_have_count(0)
     assert former.TARGETS["live"] == former.TARGETS["compare"] == ("views/experiment.py", {})
     views = {name: query["view"] for name, (_page, query) in former.TARGETS.items()
              if "view" in query}  # fmt: skip
-    assert views == {"difference": "Side by side", "matrix": "Matrix", "trends": "Trends",
-                     "suites": "Suites"}  # fmt: skip
+    assert views == {"experiments": "Table", "library": "Table", "difference": "Side by side",
+                     "matrix": "Matrix", "trends": "Trends", "suites": "Suites"}  # fmt: skip
     assert former.TARGETS["system"] == ("views/machine.py", {"tab": "Health"})
 
     field = open_palette(page)
