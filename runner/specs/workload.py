@@ -79,7 +79,9 @@ class ScriptSpec(Spec, path="script."):
     """Full path of the folder in which the script expects to start; empty for the script's own
     folder. Each run works in a copy, so runs do not overwrite each other's files."""
     steps: Annotated[
-        int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT), Prompt(flag="--script-steps", rare=True)
+        int,
+        Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT),
+        Prompt("Steps at most", "--script-steps", empty="all steps of the script", rare=True),
     ] = 0
     """Steps after which a run ends, even if the script would continue; 0 for no limit."""
     patience_seconds: Annotated[float, DAY, Prompt("Patience", rare=True)] = 900.0

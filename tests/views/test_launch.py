@@ -351,6 +351,7 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     assert "cannot be read" in app.error[0].value
     app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
     assert "all steps of the script" in text(app) and "train.py --name my run" in text(app)
+    assert app.text_input(key="script.script_steps").value == ""
     spec = launched(app, shared)
     assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
 

@@ -234,12 +234,14 @@ class Fields:
         """Asks for numbers, keyword arguments and words as text, because the browser's number
         fields silently change values that they cannot hold (1e20 becomes 1) or do not report them
         (-5)."""
-        written = "" if start is None or follows else field.written(start)
         empty = "name=value, name=value" if field.is_options else field.prompt.empty
-        text = (st.text_input(value=written, placeholder=empty or None, **shared) or "").strip()
         is_number = field.kind in (int, float)
-        if not text and is_number and field.may_be_none:
-            return None
+        may_be_empty = is_number and bool(empty)
+        is_empty = start is None or follows or (may_be_empty and start == field.default)
+        written = "" if is_empty else field.written(start)
+        text = (st.text_input(value=written, placeholder=empty or None, **shared) or "").strip()
+        if not text and may_be_empty:
+            return field.default
         try:
             return field.read(text)
         except ValueError as error:

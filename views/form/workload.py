@@ -257,7 +257,8 @@ def ask_script(fields: Fields) -> None:
     is_allowed = show_permission()
     uploads.ask_script_upload()
     if is_allowed and not typed:
-        st.info("**Choose your script** above, or type its path.", icon=":material/code:")
+        st.info("**Choose your script** above, type its path, or upload it.",
+                icon=":material/code:")  # fmt: skip
 
 
 def script_path(typed: str) -> Path:
