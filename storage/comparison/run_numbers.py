@@ -78,9 +78,11 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
 
 
 def _energy_per_step(run: Evidence) -> float | None:
-    """Joules of the steady blocks with measured energy, divided by their steps."""
+    """Joules of the steady blocks with measured energy, divided by their steps; None if the blocks
+    were too short for the device's counter to advance."""
     known = run.steady_device[["energy_joules", "num_steps"]].dropna()
-    return number(known["energy_joules"].sum() / known["num_steps"].sum()) if len(known) else None
+    joules = known["energy_joules"].sum()
+    return number(joules / known["num_steps"].sum()) if joules > 0 else None
 
 
 def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:

@@ -81,6 +81,8 @@ def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
 
 
 JOULES_PER_KWH = 3.6e6
+LEAST_KWH = 0.1
+"""Energy below which pages and terminal write watt-hours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +163,9 @@ def _costs(planned: Plan, prices: Prices) -> Iterator[str]:
     kwh = [planned.joules[one] / JOULES_PER_KWH for one in labels if one in planned.joules]
     is_known = len(kwh) == len(labels)
     if is_known:
-        yield f"The steps use {_instead(kwh)} kWh"
+        few = max(kwh) < LEAST_KWH
+        energy = [1000 * one for one in kwh] if few else kwh
+        yield f"The steps use {_instead(energy)} {'Wh' if few else 'kWh'}"
         if prices.co2_grams_per_kwh:
             kilograms = [one * prices.co2_grams_per_kwh / 1000 for one in kwh]
             yield f"They emit {_instead(kilograms)} kg of CO2"

@@ -278,6 +278,8 @@ def test_the_plan_says_what_the_choice_costs_in_energy_and_money() -> None:
         "CO2. The training costs 10.6 EUR. No backend is sure to take less."
     )
     assert "The training costs 4,001 EUR." in said(replace(plan, num_devices=800), prices)
+    little = replace(plan, joules={"baseline": 36_000.0})
+    assert "The steps use 10.0 Wh. They emit 0.00400 kg" in said(little, prices)
     unmeasured = replace(plan, joules={"inductor": 1.0})
     assert "The training costs 10.0 EUR without energy." in said(unmeasured, prices)
     assert "The training costs 10.0 EUR." in said(unmeasured, replace(prices, kwh=0.0))
