@@ -37,11 +37,15 @@ class DeviceMessage:
     remedy: str
 
     def fill(self, caution: Caution) -> Sentence:
-        return fill("{found} {remedy}", found=self.found(caution, f"{{run}} {self.seen}"),
+        return fill("{found} {remedy}", found=self.found(caution, "{runs} {seen}"),
                     remedy=self.remedy)  # fmt: skip
 
     def found(self, caution: Caution, each: str) -> Sentence:
-        runs = [fill(each, run=run, **facts) for run, facts in caution.runs.items()]
+        """Runs with the same observation are named together."""
+        alike: dict[Sentence, list[str]] = {}
+        for run, facts in caution.runs.items():
+            alike.setdefault(fill(self.seen, **facts), []).append(run)
+        runs = [fill(each, runs=listed(names), seen=seen) for seen, names in alike.items()]
         processes = [fill(PROCESS, **{**one, "name": one["name"] or "a process"})
                      for one in caution.figures["processes"]]  # fmt: skip
         return fill("{title}: {runs}<; seen: {processes}>.", title=self.title, runs=runs,
@@ -77,7 +81,7 @@ def caution_words(caution: Caution) -> Sentence:
 def doubt_words(caution: Caution) -> Sentence:
     """The sentence of a disturbance during one run, shown next to the numbers of this run."""
     message = DEVICE[caution.kind]
-    return message.found(caution, message.seen)
+    return message.found(caution, "{seen}")
 
 
 def ending_words(facts: Facts) -> Sentence:
@@ -311,8 +315,8 @@ DEVICE: dict[Kind, DeviceMessage] = {
     "throttled": DeviceMessage(
         "The device held its clocks back",
         f"{BLOCKS_SEEN} ([{{held_back}}](held_back))",
-        "Cool the device better, or lock its clocks at a speed that it can sustain "
-        "(nvidia-smi --lock-gpu-clocks), and run again.",
+        "Lock its clocks at a speed that it can sustain (nvidia-smi --lock-gpu-clocks), and run "
+        "again.",
     ),
     "shared device": DeviceMessage(
         "Other processes were on the device",
