@@ -101,7 +101,8 @@ def show_queue(active: pd.DataFrame) -> None:
     waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
     known = bool(waits) and knows_devices(folder)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**Queue: {words.plural(len(found), 'experiment')}**", width="content")
+        counts = f"{len(names) - len(found):,} running, {len(found):,} waiting"
+        st.markdown(f"**Queue: {counts}**", width="content")
         if order.paused:
             st.badge("paused: nothing new begins", icon=":material/pause:", color="orange")
         if permissions.may_act():

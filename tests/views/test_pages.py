@@ -176,6 +176,7 @@ def test_what_happened_leads_from_the_verdict_to_the_failed_run(folder: DataDir)
     failed = Recording(folder.runs, "inductor", spec).claim().start()
     failed.end(RunState.FAILED, "exit status 1: boom")
     app = opened("experiment", experiment=EXPERIMENT_ID)
+    assert text(app).count('class="backend-card"') == 2 and "<dt>" not in text(app), "no dashes"
     app.button(key=f"happened-{failed.run_id}").click().run()
     assert (app.query_params["tab"], app.query_params["run"]) == ("Runs", "inductor")
     assert "boom" in text(app)
@@ -328,7 +329,7 @@ def test_the_machine_lists_what_waits_in_the_queue(folder: DataDir):
             Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
     assert "waiting in the queue" in progress_texts(opened())
     app = opened("machine", tab="Queue")
-    assert "Queue: 2 experiments" in text(app)
+    assert "Queue: 0 running, 2 waiting" in text(app)
     named = [
         unescape(link.proto.label) for link in app.get("page_link") if "mine" in link.proto.label
     ]
@@ -366,7 +367,7 @@ def test_of_a_long_queue_the_first_are_shown_and_more_on_request(folder: DataDir
         return len([link for link in app.get("page_link") if "mine" in link.proto.label])
 
     app = opened("machine", tab="Queue")
-    assert "Queue: 22 experiments" in text(app) and shown() == 20
+    assert "Queue: 0 running, 22 waiting" in text(app) and shown() == 20
     app.button(key="queue-more").click().run()
     assert not app.exception and shown() == 22
     assert "queue-more" not in [button.key for button in app.button]

@@ -78,7 +78,11 @@ def _others(found: Standings) -> list[Markdown]:
         best = found.broken[0]
         at = f" is at {_speed(best)}, but" if best.speedup else ":"
         return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
-    sentences = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
+    by_breach: dict[Markdown, list[Markdown]] = {}
+    for result in found.broken:
+        by_breach.setdefault(_breach(result), []).append(_name(result))
+    sentences = [f"{listed(names)} {'does' if len(names) == 1 else 'do'} not count: {why}."
+                 for why, names in by_breach.items()]  # fmt: skip
     ended = [f"{_name(result)} ({words.STATES[result.state][0]}"
              + (f", {_speed(result)} until then)" if result.speedup else ")")
              for result in found.unfinished]  # fmt: skip

@@ -15,7 +15,6 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.masking import mask_private
-from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.investigations import BUDGET_SECONDS, DATA_FILE, replay
 from breakeven.runner.supervision.search import why_unconfirmed
 from breakeven.runner.texts import printable
@@ -257,7 +256,7 @@ def archive(found: Investigation) -> bytes:
     return made.getvalue()
 
 
-ButtonType = Literal["secondary", "tertiary"]
+ButtonType = Literal["primary", "secondary", "tertiary"]
 PATIENCE = 0.3
 """Seconds that a page spends on computing other replays; the next page has these results."""
 MAX_LISTED = 3
@@ -376,7 +375,6 @@ def show_search(store: Store, comparison: Comparison) -> None:
         _open_button("The search", ":material/manage_search:", spec.confirms, "secondary")
     if not spec.kind.searches:
         return
-    st.caption(inert(untried(spec)))
     listed = queries.list_experiments(store)
     found = listed[listed["confirms"] == comparison.experiment_id]
     if found.empty:
@@ -392,6 +390,7 @@ def show_search(store: Store, comparison: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         verb = "are trained" if state.is_active else "were trained"
         finalists = linked("speedup", "The best candidates")
-        st.markdown(f"{finalists} {verb} from the beginning, in fresh processes.", width="content")
         _open_button("The confirmed answer", ":material/verified:", str(row["experiment_id"]),
-                     "secondary")  # fmt: skip
+                     "primary")  # fmt: skip
+        st.markdown(f"{finalists} {verb} from the beginning, in fresh processes: that comparison "
+                    "decides.", width="content")  # fmt: skip

@@ -19,9 +19,11 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.added_rounds import add_rounds, refuse_rounds
 from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.folders.run_dir import RunDir
-from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.folders.states import ExperimentState, RunState
 from breakeven.runner.settings import Prices, read_settings
+from breakeven.runner.specs.candidates import untried
 from breakeven.runner.specs.scenarios import MAX_REPEATS, AddedRounds, Compared
+from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import (
@@ -37,6 +39,7 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
+from breakeven.storage.profile.findings import variant_of
 from breakeven.storage.profile.profiles import by_run
 from breakeven.storage.queries.timeline import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
@@ -51,6 +54,7 @@ from breakeven.storage.terminal.environment_words import (
 from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from breakeven.storage.terminal.plan_words import advice, other_lengths
 from breakeven.storage.terminal.recipe import FURTHER, how_to_use
+from breakeven.storage.terminal.setting_words import setting_words
 from breakeven.views.access import permissions
 from breakeven.views.charts.palette import Look, run_looks, run_mark
 from breakeven.views.comparison import answers, cards, cause, leaderboard, running, scenarios, why
@@ -215,9 +219,11 @@ def cards_html(comparison: Comparison, planned: Plan) -> Html:
     looks = run_looks(result.label for result in comparison.results)
     backends = [one for one in comparison.results if one.role == "backend"]
     by_speed = sorted(backends, key=lambda one: -one.speedup.median if one.speedup else 0.0)
-    shown = sorted(by_speed, key=lambda one: planned.totals.get(one.label, math.inf))
+    best = planned.best and planned.best.label
+    shown = sorted(by_speed, key=lambda one: (one.label != best,
+                                              planned.totals.get(one.label, math.inf)))  # fmt: skip
     shown += [one for one in comparison.results if one.role == "baseline"]
-    cards = [_card(comparison.experiment_id, one, planned, looks[one.label]) for one in shown]
+    cards = [_card(comparison, one, planned, looks[one.label]) for one in shown]
     others = [_run_link(comparison.experiment_id, one, looks[one.label])
               for one in comparison.results if one not in shown]  # fmt: skip
     also = f'<small role="listitem">Also: {", ".join(others)}</small>' if others else ""
@@ -232,29 +238,40 @@ def _run_link(experiment_id: str, result: Result, look: Look) -> Html:
     return f'<a class="quiet" target="_self" href="experiment?{run}">{mark}</a>'
 
 
-def _card(experiment_id: str, result: Result, planned: Plan, look: Look) -> Html:
-    label = _run_link(experiment_id, result, look)
+def _card(comparison: Comparison, result: Result, planned: Plan, look: Look) -> Html:
+    label = _run_link(comparison.experiment_id, result, look)
     is_best = planned.best is not None and planned.best.label == result.label
     verdict = leaderboard.cell("speed_verdict")(result) if result.role == "backend" else ""
     speed = inert(ratio_text(result.speedup)) if result.speedup and verdict else ""
-    facts = [
-        _fact("planned_seconds", words.duration(planned.totals.get(result.label))),
-        _fact("break_even_steps", leaderboard.cell("break_even_steps")(result)),
-        _fact("peak_memory_bytes", leaderboard.cell("peak_memory_bytes")(result)),
-        _fact("compile_seconds", leaderboard.cell("compile_seconds")(result)),
-    ]
+    names = ["break_even_steps", "peak_memory_bytes", "compile_seconds"]
+    values = {name: leaderboard.cell(name)(result) for name in names}
+    if planned.totals:
+        values = {"planned_seconds": words.duration(planned.totals.get(result.label)), **values}
     parity = ""
-    if result.role == "backend":
+    if result.role != "backend":
+        del values["break_even_steps"], values["compile_seconds"]
+    elif not RunState(result.state).is_failed:  # A failed run has this verdict already.
         parity = f'<span class="parity">{leaderboard.cell("parity")(result)}</span>'
-    else:
-        facts = [facts[0], facts[2]]
-    facts = facts if planned.totals else facts[1:]
+    is_known = any(value != DASH for value in values.values())
+    facts = [_fact(name, value) for name, value in values.items() if is_known]
     best = " best" if is_best else ""
     return (
         f'<div class="backend-card{best}" role="listitem"><div>'
         f"<b>{label}</b>{verdict}<strong>{speed}</strong>{parity}</div>"
-        f"<dl>{''.join(facts)}</dl></div>"
+        f"{_candidate(comparison, result)}<dl>{''.join(facts)}</dl></div>"
     )
+
+
+def _candidate(comparison: Comparison, result: Result) -> Html:
+    """The candidate of a search in plain words, and why it ended."""
+    spec = comparison.spec
+    if result.role != "backend" or not (spec.kind.searches or spec.confirms):
+        return ""
+    ended = (one.runs[result.label] for one in comparison.notes
+             if one.kind == "candidates ended" and result.label in one.runs)  # fmt: skip
+    parts = [setting_words(variant_of(spec, result.label)[0]),
+             *(f"ended: {str(one['reason']).rstrip('.')}" for one in ended)]  # fmt: skip
+    return "".join(f"<p>{inert(capital(part))}.</p>" for part in parts if part)
 
 
 def _fact(name: str, value: Html) -> Html:
@@ -286,7 +303,8 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
     show_first_screen(store, experiment, comparison, planned)
     show_doubts(comparison)
     cause.show_replays(store, comparison)
-    running.show_stops(store, comparison.experiment_id)
+    if not comparison.spec.kind.searches:  # Cards say why candidates ended.
+        running.show_stops(store, comparison.experiment_id)
 
 
 def show_environments(comparison: Comparison) -> None:
@@ -329,7 +347,10 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
 
 def show_doubts(comparison: Comparison) -> None:
     """Noise, and everything that a reader must know before believing the verdicts."""
-    notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
+    notes = " ".join(sentence(caution_words(note)) for note in comparison.notes
+                     if note.kind != "candidates ended")  # fmt: skip
+    if comparison.spec.kind.searches:
+        notes = f"{notes} {inert(untried(comparison.spec))}"
     st.caption("  \n".join(filter(None, [answers.noise_text(comparison), notes])))
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     doubts = [*warnings, *answers.doubts(comparison.results)]

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.search_trials import search
-from breakeven.runner.specs.candidates import candidates, untried
+from breakeven.runner.specs.candidates import MOVES, candidates, untried
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.storage.terminal.setting_words import setting_words
 
 pytestmark = pytest.mark.heavy  # The module of trials imports torch.
 
@@ -54,3 +56,16 @@ def test_larger_batches_are_tried_where_they_are_allowed_and_fit_the_samples() -
     assert sizes(("batch",)) == {"2", "4", "8"}
     # A step of three batches takes 24 samples: 4 steps.
     assert sizes(("batch",), gradient_accumulation=3) == {"2", "4"}
+
+
+def test_each_setting_of_a_candidate_has_plain_words() -> None:
+    for move in MOVES:
+        for compiler in move.compilers:
+            for value in move.values:
+                words = setting_words(parse_backend(f"{compiler}:{move.name}={value}"))
+                assert words.count(";") == 1, (move.name, value)
+    larger = parse_backend("none:batch_times=8+optimizer=fused")
+    assert setting_words(larger) == (
+        "not compiled; the optimizer does all its work in one kernel; batches are 8 times as large"
+    )
+    assert setting_words(parse_backend("aot_eager")) == ""
