@@ -265,7 +265,7 @@ def unprofiled_words(found: Explanation) -> str:
         return "\n".join(str(profile_words(one)) for one in withheld)
     states = [RunState(one.state) for one in found.comparison.results]
     if not found.comparison.spec.profiles:
-        return "No run was profiled: `--profile-steps 0` turns profiles off."
+        return "No run was profiled: the experiment has --profile-steps=0."
     if failures := [failure for one in found.profiles for failure in one.failures]:
         return f"Profiling failed: {failures[0]}."
     if not all(state.is_final for state in states):

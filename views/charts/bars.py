@@ -93,14 +93,15 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
 
 
 def _memory_text(result: Result) -> str:
-    """`1.01 GiB, ◇ 2.72 GiB, | 3.21 GiB`, without missing measurements."""
+    """`1.01, ◇ 2.72, | 3.21 GiB`, without missing measurements; equal units are written once."""
     write = METRICS["peak_memory_bytes"].format
-    marks = [
-        f"{sign} {write(result.value(name))}"
-        for name, (sign, _symbol) in MEMORY_MARKS.items()
-        if result.value(name) is not None
-    ]
-    return ", ".join([write(result.measured.peak_memory_bytes), *marks])
+    marks = [(f"{sign} ", result.value(name)) for name, (sign, _symbol) in MEMORY_MARKS.items()]
+    known = [("", result.measured.peak_memory_bytes), *(one for one in marks if one[1] is not None)]
+    texts = [f"{sign}{write(value)}" for sign, value in known]
+    unit = texts[-1].rpartition(" ")[2]
+    if all(text.endswith(f" {unit}") for text in texts):
+        texts = [text.removesuffix(f" {unit}") for text in texts[:-1]] + texts[-1:]
+    return ", ".join(texts)
 
 
 def _bars(

@@ -247,10 +247,12 @@ def _draw(
             at = near[curve.label]
             _mark(figure, curve, at, 0.0 if is_saved else float(baseline.at(at)), horizon)
     if horizon > measured > 0:
+        shift = 4 if measured < horizon / 2 else -4
         figure.add_vline(x=measured, line_width=1, line_dash="dot", line_color=NEUTRAL)
         figure.add_annotation(
-            x=measured, y=0, yref="paper", text="measured", showarrow=False, xanchor="right",
-            xshift=-4, yanchor="bottom", font={"size": 11, "color": NEUTRAL},
+            x=measured, y=1, yref="paper", text="measured", showarrow=False, yanchor="top",
+            xanchor="left" if measured < horizon / 2 else "right", xshift=shift,
+            font={"size": 11, "color": NEUTRAL},
         )  # fmt: skip
     return figure
 

@@ -72,8 +72,9 @@ def speed_cards(store: Store, comparison: Comparison, results: Sequence[Result])
         return []
     steps = _of(queries.step_times(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
-    return [_step_times(steps, events), *_throughput(results),
-            _metric(results, "compile_seconds"), _memory(results)]  # fmt: skip
+    has_compiled = any(result.measured.compile_seconds is not None for result in results)
+    compiling = [_metric(results, "compile_seconds")] if has_compiled else []
+    return [_step_times(steps, events), *_throughput(results), *compiling, _memory(results)]
 
 
 def device_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:

@@ -241,9 +241,10 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     elif pending:
         st.markdown("### No step so far")
     elif not long:
-        st.markdown("### Too few experiments to detect a step")
-        st.caption(f"To detect a step, {FEWEST} experiments are needed; the longest series has "
-                   f"{words.plural(len(series[0].points), 'experiment')}.")  # fmt: skip
+        st.markdown("### Too few experiments to detect a change")
+        most = words.plural(max(len(one.points) for one in series), "experiment")
+        st.caption(f"That takes {FEWEST} experiments with the same training on the same device; "
+                   f"the longest series has {most}.")  # fmt: skip
     else:
         st.markdown("### No number became worse")
         points = max(len(one.points) for one in long)

@@ -243,15 +243,23 @@ def choose_style(key: str) -> Style:
     return Style(SIZES[size], THEMES[theme])
 
 
+MOST_BUTTONS = 6
+"""Most figures of a card that are buttons in a row; more are a list."""
+
+
 def _choice(options: list[str], name: str) -> str:
     last, remember = remembered(name, options[0])
     if st.session_state.get(name, options[0]) not in options:  # another experiment's
         del st.session_state[name]
-    chosen = st.segmented_control(
-        inert(name), options, default=last if last in options else options[0], required=True,
-        key=name, bind="query-params", label_visibility="collapsed", format_func=inert,
-        on_change=remember,
-    )  # fmt: skip
+    first = last if last in options else options[0]
+    shared: dict[str, Any] = {"key": name, "bind": "query-params", "on_change": remember,
+                              "label_visibility": "collapsed"}  # fmt: skip
+    if len(options) > MOST_BUTTONS:
+        chosen = st.selectbox(inert(name), options, options.index(first), width=200,
+                              format_func=inert, **shared)  # fmt: skip
+    else:
+        chosen = st.segmented_control(inert(name), options, default=first, required=True,
+                                      format_func=inert, **shared)  # fmt: skip
     return chosen if chosen in options else options[0]
 
 

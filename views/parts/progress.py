@@ -228,10 +228,12 @@ def _progress(run: Any) -> Html:
 
 
 def _numbers(run: Any) -> Html:
-    step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
-    facts = [anchor_html("step_seconds", f"{step_time} / step")]
+    facts = []
     if run.last_loss is not None:
-        facts.insert(0, anchor_html("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
+        facts.append(anchor_html("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
+    if pd.notna(run.steady_step_seconds):
+        step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
+        facts.append(anchor_html("step_seconds", f"{step_time} / step"))
     return " · ".join(facts)
 
 
@@ -239,6 +241,8 @@ BUSY_LOAD = 0.5
 """Load average per usable CPU from which other programs are probably busy."""
 LATEST = 5
 """Number of samples that describe the present; one may be too short for the kernel's counters."""
+MAX_NAMED = 3
+"""Most other processes in the line about the device."""
 STATES = ("sm_clock_mhz", "temperature_celsius", "power_watts")
 
 
@@ -289,7 +293,9 @@ def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
 
 def _others(looks: pd.DataFrame, *, on_cpu: bool) -> Markdown:
     seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
-    names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in seen.items())
+    first = list(seen.items())[:MAX_NAMED]
+    more = f" and {len(seen) - MAX_NAMED} more" if len(seen) > MAX_NAMED else ""
+    names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in first) + more
     if not on_cpu:
         return f"other processes on the device: {names}" if names else ""
     capacity = (looks["wall_seconds"] * looks["cpus"]).sum()

@@ -235,7 +235,7 @@ def _choose(
     label = what.replace("_", " ").capitalize()
     st.selectbox(
         inert(label), options, key=key, format_func=text, on_change=_write_to_address,
-        args=(what, key, picked), label_visibility="collapsed", width=480,
+        args=(what, key, picked), label_visibility="collapsed", width="stretch",
     )  # fmt: skip
     if requested != chosen:
         st.query_params[what] = chosen

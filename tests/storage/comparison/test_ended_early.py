@@ -245,5 +245,5 @@ def test_a_training_without_a_profile_says_why(data_dir: DataDir) -> None:
         with Store.in_memory(data_dir) as store:
             return explain_report(explain(store, EXPERIMENT_ID))
 
-    assert "No run was profiled: `--profile-steps 0` turns profiles off" in told(profile_steps=0)
+    assert "the experiment has --profile-steps=0" in told(profile_steps=0)
     assert "an older version" in told()

@@ -23,7 +23,7 @@ def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataD
     )
     assert "experiment=20261109-093015-123456-7f3a" in said, "its first experiment is a click away"
     # Eight nights, of which no step can be told.
-    assert "Too few experiments to detect a step" in text(
+    assert "Too few experiments to detect a change" in text(
         opened("experiments", view="Trends", torch="2.12.0")
     )
 
