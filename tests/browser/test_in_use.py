@@ -179,13 +179,13 @@ def open_palette(page: Page) -> Locator:
 def test_a_former_address_leads_to_its_page_where_control_k_opens_an_experiment_by_its_name(
     page: Page, address: str
 ):
+    page.goto(f"{address}/library")
+    page.wait_for_url(f"{address}/?view=Table")
     page.goto(f"{address}/run?experiment={OLDER}&run={OLDER}.inductor&tab=Log")
     page.wait_for_url(
         f"{address}/experiment?experiment={OLDER}&run=inductor&part=Log&tab=Runs"
     )  # fmt: skip
     page.get_by_role("tab", name="Runs").wait_for()
-    page.goto(f"{address}/library")
-    page.wait_for_url(f"{address}/?view=Table")
     expect(page.get_by_text("Page not found")).to_have_count(0)
     assert former.TARGETS["live"] == former.TARGETS["compare"] == ("views/experiment.py", {})
     views = {name: query["view"] for name, (_page, query) in former.TARGETS.items()
