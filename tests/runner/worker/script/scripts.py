@@ -15,6 +15,8 @@ from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
+from breakeven.runner.supervision.stopping_rule import Ending
+from breakeven.runner.supervision.turns import Turn
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.running import run_script
 from tests.helpers.loop import TurnsOnPaper, of_kind
@@ -44,6 +46,22 @@ def made(points):
 
 """
 """The beginning of a script: a model, and a function that makes a step."""
+
+
+ENDING = Ending(cause="loses", target_width=0.02, budget=500, to="inductor")
+
+
+class Ended(TurnsOnPaper):
+    """Turns of which one, the fourth unless another round is named, is the last."""
+
+    def __init__(self, last: int = 3) -> None:
+        super().__init__()
+        self._last = last
+
+    def wait(self) -> Turn | None:
+        turn = super().wait()
+        is_last = turn is not None and turn.round == self._last
+        return Turn(round=turn.round, position=0, last=ENDING) if turn and is_last else turn
 
 
 @dataclass(frozen=True)

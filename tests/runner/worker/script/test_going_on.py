@@ -65,60 +65,6 @@ for number in range(first, 40):
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         breakeven.save({**state, "done": number + 1}, "last.pt")
 """
-TRAINER = """
-import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-
-class Texts(torch.utils.data.Dataset):
-    def __init__(self):
-        self.texts = torch.randint(50, (64, 8), generator=torch.Generator().manual_seed(0))
-
-    def __len__(self):
-        return len(self.texts)
-
-    def __getitem__(self, place):
-        text = self.texts[place]
-        return {"input_ids": text, "labels": (text[0] > text[-1]).long()}
-
-class Killed(Trainer):
-    def training_step(self, *args):
-        strike(self.state.global_step)
-        return super().training_step(*args)
-
-torch.manual_seed(0)
-model = BertForSequenceClassification(BertConfig(
-    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=16, max_position_embeddings=8))
-Killed(model, TrainingArguments(
-    output_dir="out", max_steps=40, per_device_train_batch_size=4, learning_rate=1e-3,
-    save_steps=7, save_total_limit=1, report_to="none"), train_dataset=Texts()).train()
-"""
-LIGHTNING = """
-import lightning, torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-class Curve(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
-
-    def training_step(self, batch, number):
-        strike(self.global_step)
-        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
-
-    def validation_step(self, batch, number):
-        self.log("val_loss", nn.functional.mse_loss(self.net(batch[0]), batch[1]))
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=1e-2)
-
-lightning.seed_everything(0)
-points = torch.randn(56, 1)
-curve = TensorDataset(points, points.sin())
-trainer = lightning.Trainer(max_epochs=6, logger=False, enable_progress_bar=False)
-trainer.fit(Curve(), DataLoader(curve, batch_size=8, shuffle=True), DataLoader(curve, batch_size=8))
-"""
 FAILING = (
     NET
     + """
@@ -142,11 +88,11 @@ for number in range(first, 12):
 """Fails once, in its tenth step; there is one checkpoint, in the middle of its second block."""
 
 
-def killed_at(folder: Path, code: str, plan: str) -> RunDir:
-    """A run of a script that ends early in these steps, by -TERM in those that are negative, and
+def killed_at(folder: Path, plan: str) -> RunDir:
+    """A run of the script that ends early in these steps, by -TERM in those that are negative, and
     goes on each time, until it is done."""
     folder.mkdir()
-    (folder / "train.py").write_text(KILLER + code)
+    (folder / "train.py").write_text(KILLER + PLAIN)
     (folder / "plan").write_text(plan)
     spec = experiment(
         folder / "train.py", backends=(), controls=0, block_steps=5, cpu_threads=1,
@@ -177,41 +123,26 @@ def curve(run: RunDir) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return killed_at(tmp_path_factory.mktemp("plain") / "killed", PLAIN, "23 -30")
+    return killed_at(tmp_path_factory.mktemp("plain") / "killed", "23 -30")
 
 
 def test_a_script_that_is_killed_and_then_cancelled_has_the_losses_of_one_that_was_not(
     killed: RunDir, tmp_path: Path
 ) -> None:
-    """The cancelled one goes on in the folder that it left."""
-    expect_the_same(killed, killed_at(tmp_path / "whole", PLAIN, ""), [21, 28])
-    assert not (killed.workplace / "train.py").exists(), "its own files are removed at the end"
-
-
-@pytest.mark.parametrize(
-    ("code", "kills", "gone_on"), [(TRAINER, "18", [14]), (LIGHTNING, "30", [28])],
-    ids=["Trainer", "Lightning"],
-)  # fmt: skip
-def test_killed_scripts_of_libraries_have_the_losses_of_one_that_was_not(
-    tmp_path: Path, code: str, kills: str, gone_on: list[int]
-) -> None:
-    run = killed_at(tmp_path / "killed", code, kills)
-    expect_the_same(run, killed_at(tmp_path / "whole", code, ""), gone_on)
-
-
-def expect_the_same(run: RunDir, whole: RunDir, gone_on: list[int]) -> None:
-    """Losses, workload and inputs of a run that went on from these steps."""
-    assert [event["step"] for event in events(run, "resumed")] == gone_on
-    assert curve(run) == curve(whole) and len(curve(run)) >= 40
-    told, first = events(run, "workload")[-1], events(whole, "workload")[-1]
+    """The cancelled one goes on in the folder that it left. Libraries: `test_libraries.py`."""
+    whole = killed_at(tmp_path / "whole", "")
+    assert [event["step"] for event in events(killed, "resumed")] == [21, 28]
+    assert curve(killed) == curve(whole) and len(curve(killed)) == 40
+    told, first = events(killed, "workload")[-1], events(whole, "workload")[-1]
     same = ("weights_sha256", "data_sha256", "code_sha256", "num_steps", "precision")
     assert {name: told[name] for name in same} == {name: first[name] for name in same}
     # What both saw at the same step was the same, and enough was looked at on the way.
     seen = [{one["step"]: one["floats"] + [one["sha256"]] for one in events(each, "inputs")}
-            for each in (run, whole)]  # fmt: skip
+            for each in (killed, whole)]  # fmt: skip
     both = seen[0].keys() & seen[1].keys()
     assert {step: seen[0][step] for step in both} == {step: seen[1][step] for step in both}
-    assert {step for step in both if step > gone_on[-1]} >= {35}
+    assert {step for step in both if step > 28} >= {35}
+    assert not (killed.workplace / "train.py").exists(), "its own files are removed at the end"
 
 
 def failed_once(folder: Path, code: str = FAILING, label: str = "baseline", **changes: Any) -> Ran:

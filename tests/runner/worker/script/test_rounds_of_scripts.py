@@ -9,11 +9,9 @@ from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.states import Claim, RunState
 from breakeven.runner.specs.scenarios import AddedRounds
 from breakeven.runner.supervision.exits import ExitRecords
-from breakeven.runner.supervision.stopping_rule import Ending
-from breakeven.runner.supervision.turns import Turn
 from tests.helpers.journals import GONE
 from tests.helpers.loop import TurnsOnPaper, of_kind
-from tests.runner.worker.script.scripts import NET, Ran, run
+from tests.runner.worker.script.scripts import NET, Ended, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -34,22 +32,6 @@ with Path("seen.txt").open("a") as seen:
 """
 )
 """Twelve steps in blocks of four, of which a checkpoint cuts the second one: 4, 2, 2 and 4."""
-
-
-class LastTurn(TurnsOnPaper):
-    """Turns of which the one of this round is the last."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__()
-        self._last = last
-
-    def wait(self) -> Turn | None:
-        turn = super().wait()
-        is_last = turn is not None and turn.round == self._last
-        return Turn(round=turn.round, position=0, last=ENDING) if turn and is_last else turn
-
-
-ENDING = Ending(cause="exact", target_width=0.02)
 
 
 def add_rounds(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = None) -> Ran:
@@ -87,7 +69,7 @@ def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded
 
 def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> None:
     ran = run(tmp_path, SCRIPT)
-    again = add_rounds(ran, tmp_path, SCRIPT, LastTurn(1))
+    again = add_rounds(ran, tmp_path, SCRIPT, Ended(1))
     assert places(again.events[len(ran.events) :]) == [(12, 4), (16, 2)]
     assert again.turns.said == ["ready", "done", "finished"]
 
@@ -95,15 +77,12 @@ def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        (
-            "Linear(4, 2)",
-            "Linear(4, 2, False)",
-            "train.py, the model, the data, the code are others",
-        ),
+        ("Linear(4, 2)", "Linear(4, 2, False)",
+         "train.py, the model, the data, the code are others"),
         ("torch.randn(8, 4)", "torch.randn(9, 4)", "train.py, the data, the code are others"),
         ("range(first, 12)", "range(first, 13)", "train.py, the code are others"),
     ],
-)
+)  # fmt: skip
 def test_a_script_that_was_changed_since_adds_no_rounds(
     tmp_path: Path, old: str, new: str, changed: str
 ) -> None:

@@ -1,6 +1,7 @@
 """A training script of one's own, measured step by step: what the journal says of it."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from breakeven.runner.errors import CodeNotAllowed, WorkloadError
 from breakeven.runner.folders.events import read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ScriptSpec
-from tests.helpers.loop import TurnsOnPaper, of_kind
-from tests.runner.worker.script.scripts import NET, Ran, run
+from breakeven.runner.specs.scenarios import TuneSpec
+from tests.helpers.loop import TurnsOnPaper, of_kind, torch_afresh
+from tests.runner.worker.script.scripts import NET, Ended, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -23,6 +25,16 @@ for number in range(10):
     breakeven.step(made(torch.randn(8, 4)), samples=8, tokens=16)
 """
 )
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """The ten steps, by the label of the run."""
+    folder, found = tmp_path_factory.mktemp("ten"), {}
+    for label in ("baseline", "control", "eager"):
+        with torch_afresh():
+            found[label] = run(folder, TEN_STEPS, label)
+    return found
 
 
 def by_hand(code: str, seed: int = 0) -> list[float]:
@@ -44,21 +56,23 @@ def hashed(ran: Ran) -> dict[int, str]:
     return {event["step"]: event["floats"][0]["sha256"] for event in ran.of("inputs")}
 
 
-def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(tmp_path: Path) -> None:
-    ran = run(tmp_path, TEN_STEPS)
-    assert ran.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
-    assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, False)]
-    assert [event["step"] for event in ran.of("step")] == list(range(10))
-    assert all(event["seconds"] > 0 for event in ran.of("step"))
-    assert ran.turns.said == ["ready", "done", "done", "finished"]
-    assert ran.workload["num_steps"] == 10 and ran.workload["num_parameters"] == 4 * 2 + 2
-    assert (ran.workload["samples_per_step"], ran.workload["tokens_per_step"]) == (8, 16)
-    worked_on = [(event["samples"], event["tokens"]) for event in ran.of("block")]
+def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(ran: dict[str, Ran]) -> None:
+    found = ran["baseline"]
+    assert found.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
+    assert places(found) == [(0, 4, False), (4, 4, False), (8, 2, False)]
+    assert [event["step"] for event in found.of("step")] == list(range(10))
+    assert all(event["seconds"] > 0 for event in found.of("step"))
+    assert found.turns.said == ["ready", "done", "done", "finished"]
+    workload = found.workload
+    assert workload["num_steps"] == 10 and workload["num_parameters"] == 4 * 2 + 2
+    assert (workload["samples_per_step"], workload["tokens_per_step"]) == (8, 16)
+    assert workload["precision"] == "float32"
+    worked_on = [(event["samples"], event["tokens"]) for event in found.of("block")]
     assert worked_on == [(32, 64), (32, 64), (16, 32)]
 
 
-def test_a_backend_compiles_what_the_script_names_and_learns_the_same(tmp_path: Path) -> None:
-    baseline, eager = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "eager")
+def test_a_backend_compiles_what_the_script_names_and_learns_the_same(ran: dict[str, Ran]) -> None:
+    baseline, eager = ran["baseline"], ran["eager"]
     assert not baseline.of("compile_started") and eager.of("compile_started")
     assert eager.losses == pytest.approx(baseline.losses, abs=1e-6)
     compiled = [event["step"] for event in eager.of("step") if event["compiled"]]
@@ -66,8 +80,8 @@ def test_a_backend_compiles_what_the_script_names_and_learns_the_same(tmp_path: 
     assert eager.workload["weights_sha256"] == baseline.workload["weights_sha256"]
 
 
-def test_the_control_begins_with_minutely_other_weights(tmp_path: Path) -> None:
-    baseline, control = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "control")
+def test_the_control_begins_with_minutely_other_weights(ran: dict[str, Ran]) -> None:
+    baseline, control = ran["baseline"], ran["control"]
     assert control.losses != baseline.losses
     assert control.losses == pytest.approx(baseline.losses, abs=1e-3)
     # The hash is that of the weights before they were changed: the script made the same.
@@ -101,14 +115,7 @@ for number in range(8):
     assert run(tmp_path, code, "eager").of("compile_started")
 
 
-def test_a_module_of_torchs_own_is_compiled_too(tmp_path: Path) -> None:
-    """Dynamo does not begin in a forward that lies in torch itself."""
-    code = TEN_STEPS.replace("model = Net()", "model = nn.Sequential(nn.Linear(4, 2))")
-    assert run(tmp_path, code, "eager").of("compile_started")
-
-
-def test_blocks_of_torchs_own_classes_are_compiled_too(tmp_path: Path) -> None:
-    deep = """
+DEEP = """
 class Deep(nn.Module):
     def __init__(self):
         super().__init__()
@@ -122,17 +129,29 @@ class Deep(nn.Module):
 
 model = Deep()
 """
-    code = TEN_STEPS.replace("model = Net()", deep)
-    ran = run(tmp_path, code, "eager-blocks", backends=("eager:scope=blocks",))
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "label"),
+    [("model = nn.Sequential(nn.Linear(4, 2))", "eager", "eager"),
+     (DEEP, "eager:scope=blocks", "eager-blocks")],
+    ids=["whole", "blocks"],
+)  # fmt: skip
+def test_modules_of_torchs_own_are_compiled_too(
+    tmp_path: Path, model: str, backend: str, label: str
+) -> None:
+    """Dynamo does not begin in a forward that lies in torch itself."""
+    code = TEN_STEPS.replace("model = Net()", model)
+    ran = run(tmp_path, code, label, backends=(backend,))
     assert [event["step"] for event in ran.of("step") if event["compiled"]] == [0]
 
 
 def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed(
-    tmp_path: Path,
+    tmp_path: Path, ran: dict[str, Ran]
 ) -> None:
-    hashes = hashed(run(tmp_path, TEN_STEPS))
+    hashes = hashed(ran["baseline"])
     assert list(hashes) == [0, 1, 2, 3, 4, 8] and len(set(hashes.values())) == 6
-    assert hashes == hashed(run(tmp_path, TEN_STEPS, "eager"))
+    assert hashes == hashed(ran["eager"])
     changed = TEN_STEPS.replace("torch.randn(8, 4))", "torch.randn(8, 4) + (number == 2))")
     others = hashed(run(tmp_path, changed, "control"))
     assert [step for step in hashes if hashes[step] != others[step]] == [2]
@@ -187,10 +206,28 @@ for number in range(8):
     assert min(event["seconds"] for event in run(tmp_path, code).of("step")[1:]) > 0.02
 
 
-def test_a_script_ends_after_the_steps_asked_for(tmp_path: Path) -> None:
-    ran = run(tmp_path, TEN_STEPS, script=ScriptSpec(steps=6))
+def test_a_script_ends_after_the_steps_asked_for_and_cannot_catch_its_end_by_chance(
+    tmp_path: Path,
+) -> None:
+    step = "    breakeven.step(made(torch.randn(8, 4)), samples=8, tokens=16)\n"
+    assert step in TEN_STEPS
+    caught = f"    try:\n    {step}    except Exception:\n        pass\n"
+    ran = run(tmp_path, TEN_STEPS.replace(step, caught), script=ScriptSpec(steps=6))
     assert len(ran.losses) == 6 and ran.turns.said[-1] == "finished"
     assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of("stopped")
+
+
+def test_a_script_that_lost_a_search_ends_at_its_next_step_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = TEN_STEPS.replace("range(10)", "range(1000)") + "print('after the training')\n"
+    ran = run(tmp_path, code, turns=Ended(), scenario="tune", tune=TuneSpec(steps=500))
+    (stopped,) = ran.of("stopped")
+    assert stopped["step"] == 16 and stopped["ending"]["cause"] == "loses"
+    assert stopped["reason"] == "for 500 steps it surely takes longer than inductor"
+    assert ran.turns.said[-1] == "finished" and "after" not in capsys.readouterr().out
+    # The first turns warm up, as in every search.
+    assert [block["warm_up"] for block in ran.of("block")] == [True, True, False, False]
 
 
 def test_a_script_that_ends_before_the_steps_asked_for_has_stopped(tmp_path: Path) -> None:
@@ -247,33 +284,16 @@ def test_what_cannot_be_measured_is_said_with_what_to_do(
         run(tmp_path, code)
 
 
-@pytest.mark.parametrize("end", ["raise SystemExit(3)", "raise ValueError('broken')"])
-def test_a_script_that_fails_in_a_block_keeps_the_steps_before(tmp_path: Path, end: str) -> None:
-    code = TEN_STEPS + f"    if number == 5:\n        {end}\n"
-    with pytest.raises((WorkloadError, ValueError)):
+@pytest.mark.parametrize("end", ["SystemExit(3)", "ValueError('broken')", "SystemExit(0)"])
+def test_a_script_that_leaves_or_fails_in_a_block_keeps_the_steps_before(
+    tmp_path: Path, end: str
+) -> None:
+    code = TEN_STEPS + f"    if number == 5:\n        raise {end}\n"
+    fails = pytest.raises((WorkloadError, ValueError))
+    with nullcontext() if end == "SystemExit(0)" else fails:
         run(tmp_path, code)
     events, _ = read_events(tmp_path / "x.baseline" / "events.jsonl")
     assert [event["step"] for event in of_kind(events, "step")] == list(range(6))
-
-
-def test_a_script_that_leaves_in_the_middle_keeps_what_it_did(tmp_path: Path) -> None:
-    code = TEN_STEPS + "    if number == 5:\n        raise SystemExit(0)\n"
-    assert len(run(tmp_path, code).losses) == 6
-
-
-def test_a_script_cannot_catch_its_own_end_by_chance(tmp_path: Path) -> None:
-    code = (
-        NET
-        + """
-model = breakeven.compile(model)
-for number in range(40):
-    try:
-        breakeven.step(made(torch.randn(8, 4)))
-    except Exception:
-        pass
-"""
-    )
-    assert len(run(tmp_path, code, script=ScriptSpec(steps=6)).losses) == 6
 
 
 def test_each_run_works_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -304,8 +324,7 @@ def test_the_precision_is_that_in_which_the_first_layer_computes(tmp_path: Path)
         "@torch.autocast('cpu', dtype=torch.bfloat16)\ndef forward(points):\n"
         "    return model(points)\n\ndef made",
     )
-    assert run(tmp_path, TEN_STEPS).workload["precision"] == "float32"
-    assert run(tmp_path, code, "control").workload["precision"] == "bf16"
+    assert run(tmp_path, code).workload["precision"] == "bf16"
 
 
 def test_a_folder_that_nobody_allowed_is_not_copied(tmp_path: Path) -> None:
