@@ -1,5 +1,6 @@
 """Trainings over several ranks on the CPU, one after the other in the same processes."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ DRAWING = ("own_numbers", "dropout_wrong_rate")
 
 @dataclass(frozen=True)
 class Asked:
-    """One training: its name, which also names its journal, and after how many turns it stops."""
+    """One training: its name, which also names its journal, after how many turns it stops, and the
+    name of a copy of what it leaves."""
 
     name: str
     spec: ExperimentSpec
     label: str = "baseline"
     num_turns: int = 1000
+    copy: str = ""
 
 
 def train_together(folder: Path, trainings: list[Asked], num_ranks: int = 2) -> None:
@@ -65,5 +68,8 @@ def train_all(folder: Path, trainings: list[Asked]) -> None:
             turns = TurnsOnPaper(one.num_turns)
             run_session(folder_of(journal), run_spec, log, turns, device, group)
         log.close()
+        if one.copy and group.rank == 0:
+            shutil.copy(journal, folder / one.copy)
+            shutil.copytree(folder_of(journal).path, folder_of(folder / one.copy).path)
         group.gather(None)
     group.close()

@@ -66,7 +66,7 @@ STOPPED = alone(
     evaluation=EvaluationSpec(when="steps", every=2),
 )
 DIVERGED = alone(stopping=StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
-SAVED = alone(checkpoints=CheckpointSpec(every=3, unit="steps", keep_last=9))
+SAVED = alone(checkpoints=CheckpointSpec(every=6, unit="steps", keep_last=9))
 COMPILED = alone(block_steps=6)
 SPECS = {"compiled": COMPILED, "plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN,
          "padded": PADDED, "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip
@@ -87,11 +87,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for way in ("ddp", "fsdp"):
         saving = together(SAVED, way)
-        asked += [Asked(f"parts-{way}", saving, num_turns=2), Asked(f"parts-{way}", saving)]
-        asked += [Asked(f"moved-{way}", saving, num_turns=2), Asked(f"begun-{way}", saving)]
+        asked += [Asked(f"parts-{way}", saving, num_turns=2, copy=f"moved-{way}")]
+        asked += [Asked(f"parts-{way}", saving), Asked(f"begun-{way}", saving)]
         with torch_afresh():
             run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
-    compiled = replace(COMPILED, backends=("aot_eager:scope=forward",))
+    compiled = replace(COMPILED, backends=("eager:scope=forward",))
     asked += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
     train_together(folder, asked)
     return folder
