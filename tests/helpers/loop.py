@@ -41,7 +41,7 @@ NET: dict[str, Any] = {
                      num_eval_samples=10),
 }  # fmt: skip
 """A small network and as many samples, which compiles in a fifth of the time of a BERT."""
-LOOK_THROUGH_EVERY = 20
+LOOK_THROUGH_EVERY = 100
 """Trainings after which all is looked through for what only cycles hold."""
 UNFREEZE = gc.unfreeze
 _set_aside = itertools.count(1)

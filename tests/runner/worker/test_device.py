@@ -48,6 +48,7 @@ from tests.helpers.comparisons import doubts_of, warnings_of
 from tests.helpers.loop import experiment, of_kind, run
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("fresh_torch")
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
 BUSY = "import time; end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 """Ends by itself, should a test fail to end it."""

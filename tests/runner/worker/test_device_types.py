@@ -25,6 +25,7 @@ from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
 
 
+@pytest.mark.usefixtures("fresh_torch")
 def test_a_run_says_on_which_type_of_device_it_ran(tmp_path: Path) -> None:
     (environment,) = of_kind(run(experiment(), tmp_path / "e.jsonl"), "environment")
     assert environment["device_type"] == "cpu"
