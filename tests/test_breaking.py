@@ -28,6 +28,7 @@ from tests.helpers.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.heavy
 
 RARELY = {
+    "SIGKILL of the dashboard",  # browser/test_journey.py, storage/index/test_ingest.py
     "SIGSTOP of the dashboard for a while",  # as SIGKILL of it
     "a run deaf to SIGTERM, then stop",  # test_supervisor.py
     "SIGKILL of a run",  # test_supervisor.py
